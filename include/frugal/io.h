@@ -168,11 +168,9 @@ typedef struct fr_log_step {
 } fr_log_step;
 
 typedef struct fr_log_opts {
-    const char *jsonl FR_DEFAULT(NULL);       /* file: one JSON object per line; NULL: none */
-    const char *csv FR_DEFAULT(NULL);         /* file: a line of names, then one line per step; NULL: none */
-    const char *tensorboard FR_DEFAULT(NULL); /* folder: a new event file in it; NULL: none */
-    int64_t resume FR_DEFAULT(-1); /* the step a run continues from: later lines are cut off the files, the event file
-                                    * tells TensorBoard to forget them; -1: new files */
+    const char *jsonl FR_DEFAULT(NULL); /* file: one JSON object per line; NULL: none */
+    const char *csv FR_DEFAULT(NULL);   /* file: a line of names, then one line per step; NULL: none */
+    int64_t resume FR_DEFAULT(-1); /* the step a run continues from: later lines are cut off the files; -1: new files */
 } fr_log_opts;
 #define FR_LOG_DEFAULTS  .resume = -1
 #define FR_LOG_OPTS(...) FR_OPTS(fr_log_opts, FR_LOG_DEFAULTS, __VA_ARGS__)
@@ -188,7 +186,7 @@ FR_API void fr_log_close(fr_log **log);
  * line, and later calls may succeed. */
 FR_API fr_status fr_log_write(fr_log *log, const fr_log_step *step);
 
-/* A number of another kind, for TensorBoard and JSONL: "test/accuracy". */
+/* A number of another kind, for JSONL: "test/accuracy". */
 FR_API fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value);
 
 #ifdef __cplusplus

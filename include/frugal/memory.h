@@ -136,19 +136,6 @@ FR_API fr_status fr_memory_summary(fr_device d, FILE *out);
 FR_API fr_status fr_memory_track(fr_device d, const char *file, const char *function, int line, FILE *out);
 #define FR_TRACK(device, out) fr_memory_track((device), __FILE__, __func__, __LINE__, (out))
 
-/* Charges every allocation and free from begin to end, on all devices, to the source line that caused it; end writes
- * two listings per device to `out`: lines of the program, then lines of the library, largest first:
- *         live      at peak    allocated        freed         change  line of the program
- *            0       204800      1228800      1024000        +204800  03_train_loop.c:36 train_step: FR_TRY(s, ...
- * In bytes as `allocated` counts them: what the line allocated and still lives, now and when most lived; what it
- * allocated and what it freed, and the difference. Each column adds up to the device's own number. A line "(before)" is
- * what lived at begin. Lines are found by return address and debug information (compile with -g; needs a library built
- * with elfutils' libdw); where there is none the address and its function stand for the line. Without begin it costs
- * nothing. It watches the thread's pool, or outside of any pool the thread; no other thread may allocate there during
- * begin. FR_EUSAGE: tracked already, or end without begin; FR_ENOMEM, FR_EIO. */
-FR_API fr_status fr_track_lines_begin(FILE *out);
-FR_API fr_status fr_track_lines_end(void);
-
 #ifdef __cplusplus
 }
 #endif

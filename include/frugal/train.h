@@ -284,6 +284,55 @@ typedef struct fr_train_program {
     const fr_flag *flags; /* of its own; ends with a NULL name. NULL: none. Names, helps and `own` are needed */
 } fr_train_program;
 
+/* ---- tables of add-ons (addon.h) --------------------------------------------------------------------------------- */
+
+/* Images for --dataset NAME, a row of fr_addon.sources: opens a split of what opts->data names. */
+typedef struct fr_train_source {
+    const char *name;
+    fr_status (*open)(const fr_train_opts *opts, fr_split split, fr_dataset **out);
+} fr_train_source;
+
+/* Moments of a run. */
+typedef enum fr_run_event {
+    FR_RUN_SETUP,      /* the model is made next, on the run's device; for a plan on meta */
+    FR_RUN_BEGIN,      /* the model is there, steps and epochs are known */
+    FR_RUN_POSITION,   /* the first step is known: a saved state was read, if there is one */
+    FR_RUN_STEP,       /* the numbers of a step are known */
+    FR_RUN_EVALUATION, /* so are an evaluation's */
+    FR_RUN_EPOCH,      /* an epoch and its evaluation are over */
+    FR_RUN_STEPS_END,  /* no step follows */
+    FR_RUN_END,        /* all is done, the numbers are final */
+} fr_run_event;
+
+/* A run as its views see it. */
+typedef struct fr_run {
+    const fr_train_opts *opts;       /* resolved: device, image_size, classes and lr hold values */
+    const char *model;               /* the network's name */
+    bool planned;                    /* the numbers are a plan's, on meta */
+    int64_t position;                /* steps done */
+    fr_log_step step;                /* the last step whose numbers are known */
+    double test_accuracy, test_loss; /* of the last evaluation; NAN: none */
+    const double *metric;            /* so, too: fr_train_program.metrics */
+    const char *const *metric_names;
+    int64_t n_metrics;
+} fr_run;
+
+struct fr_event;
+
+/* A view watches a run and writes what it sees: one of fr_addon.views. */
+typedef struct fr_view {
+    size_t bytes; /* of its state, which begins as zeroes; 0: none */
+    /* Opens its file before anything runs, so that a place that cannot be written is known then. FR_END: the flags do
+     * not ask for this view. NULL: there is nothing to open. */
+    fr_status (*begin)(void *state, const fr_run *r);
+    fr_status (*event)(void *state, const fr_run *r, fr_run_event e); /* a negative status ends the run */
+    void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
+    /* Called at each event of the device's memory (unstable/event.h) between FR_RUN_SETUP and FR_RUN_STEPS_END, which
+     * then is told also where the run has failed. NULL: does not listen. */
+    void (*on_memory)(void *state, const struct fr_event *e);
+    bool goes_on; /* FR_EIO of an event after FR_RUN_POSITION is said once and ends the run only at its end */
+} fr_view;
+
 /* Reads the flags, trains, reports. Returns the exit status: 0, 1 after a failure, 2 after a usage error, or 128 plus
  * the signal's number when a signal ended the run early. Sentences go to stderr, everything else to stdout. A command
  * in argv[1] ("plan") is replaced by the flag that asks for the same ("--plan"). */

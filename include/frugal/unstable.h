@@ -11,5 +11,6 @@
 #include <frugal/unstable/readback.h>
 #include <frugal/unstable/timeline.h>
 #include <frugal/unstable/tracker.h>
+#include <frugal/unstable/try.h>
 
 #endif

@@ -240,3 +240,16 @@ fr_status fri_input_stream(const char *path, FILE **out, uint64_t *bytes) {
     close(fd);
     return s;
 }
+
+fr_status fr_flag_output_open(const char *flag, const char *path, fr_flag_output *f) {
+    *f = (fr_flag_output){.output = FR_ATOMIC_FILE_CLOSED, .flag = flag, .path = path};
+    if (path == NULL) return FR_END;
+    fr_status s = fr_atomic_open(path, 0666, &f->output);
+    if (s == FR_OK) s = fr_atomic_stream(&f->output);
+    return s < 0 ? fr_fail_prefix(s, "--%s %s: ", flag, path) : FR_OK;
+}
+
+fr_status fr_flag_output_commit(fr_flag_output *f) {
+    fr_status s = fr_atomic_commit(&f->output);
+    return s < 0 ? fr_fail_prefix(s, "--%s %s: ", f->flag, f->path) : FR_OK;
+}

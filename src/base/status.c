@@ -77,7 +77,7 @@ fr_status fr_fail_prefix(fr_status s, const char *format, ...) {
 }
 
 /* names: "m, name, child", as the caller wrote them. */
-fr_status fri_fail_null(const char *function, const char *names, size_t i) {
+fr_status fr_fail_null(const char *function, const char *names, size_t i) {
     for (; i > 0; i--) names += strcspn(names, ",") + 2;
     return fr_fail(FR_EINVAL, "%s: %.*s is NULL", function, (int)strcspn(names, ","), names);
 }

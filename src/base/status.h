@@ -2,10 +2,7 @@
 #ifndef FRI_BASE_STATUS_H
 #define FRI_BASE_STATUS_H
 
-#include <frugal/base.h>
-
-#include <stdlib.h>
-#include <string.h>
+#include <frugal/unstable/try.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,47 +10,6 @@ extern "C" {
 
 /* fr_fail with a text of several lines. */
 fr_status fri_fail_report(fr_status s, const char *text);
-
-/* FR_TRY for a function that has nothing to clean up: a failure is returned. */
-#define FRI_TRY(...)                             \
-    do {                                         \
-        const fr_status fri_tried = __VA_ARGS__; \
-        if (fri_tried < 0) return fri_tried;     \
-    } while (0)
-
-/* A variable that is released wherever the function returns, the last declared one first; `release` takes its address.
- * It has a value from the beginning: NULL or {0}. */
-#define FRI_OWNED(release) __attribute__((cleanup(release)))
-
-/* Hands a pointer over: *to = from, and from is NULL. */
-#define FRI_MOVE(to, from) (*(to) = (from), (from) = NULL)
-
-/* For memory of malloc: p is the address of a pointer. */
-static inline void fri_free(void *p) {
-    void *memory;
-    memcpy(&memory, p, sizeof memory);
-    free(memory);
-}
-
-/* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
- * "<function>: <argument> is NULL" for the first of these arguments that is. */
-#define FRI_NOT_NULL(...)                                      \
-    do {                                                       \
-        if (FRI_CHECK_NULL(__VA_ARGS__) < 0) return FR_EINVAL; \
-    } while (0)
-
-/* The same as a value, for a function that has something to clean up. */
-#define FRI_CHECK_NULL(...)                                                    \
-    fri_check_null(__func__, #__VA_ARGS__, (const void *const[]){__VA_ARGS__}, \
-                   sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *))
-
-fr_status fri_fail_null(const char *function, const char *names, size_t i);
-
-static inline fr_status fri_check_null(const char *function, const char *names, const void *const *p, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (p[i] == NULL) return fri_fail_null(function, names, i);
-    return FR_OK;
-}
 
 /* Not an error and never seen by users: a checkpoint's recomputation has everything it needs, and the function it
  * runs is asked to return at once. It is negative, so that every caller passes it on like an error. */

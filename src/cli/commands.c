@@ -18,7 +18,7 @@ static fr_status steps(fri_session *r) {
     fri_switch_notes(r);
     FR_TRY(s, fri_run_setup(r, &calibration));
     FR_TRY(s, fri_train_go_on(r));
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
+    FR_TRY(s, fri_run_emit(r, FR_RUN_STEPS_END));
     FR_TRY(s, fri_weights_end(r));
 done:
     if (s == FR_OK) return fri_calibration_end(r->config, &calibration, r->signal == 0);
@@ -33,7 +33,7 @@ static fr_status train(fri_session *r) {
     fri_signals_end();
     fri_train_arena_end(r);
     if (s == FR_OK) s = fri_ranks_report(r);
-    return s == FR_OK ? fri_run_emit(r, FRI_RUN_END) : s;
+    return s == FR_OK ? fri_run_emit(r, FR_RUN_END) : s;
 }
 
 enum { SUMMARY, PLAN, PREDICT, TRAIN, EXPORT, COMMANDS };

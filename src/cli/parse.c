@@ -152,6 +152,7 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     size_t n = equals != NULL ? (size_t)(equals - word) : strlen(word);
     bool no = false;
     const fr_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fri_flag_named(p, word + 2, n - 2, &no) : NULL;
+    if (f == NULL && n > 2 && strncmp(word, "--", 2) == 0) FRI_TRY(fri_flag_missing(word + 2, n - 2));
     if (f == NULL) return unknown(p, word, n);
     if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT) {
         if (equals != NULL)

@@ -93,18 +93,18 @@ fr_status fri_plan_command(fri_session *r) {
     fr_fit_clock *clock = NULL;
     double step = 0;
     r->planned = true;
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_SETUP));
+    FR_TRY(s, fri_run_emit(r, FR_RUN_SETUP));
     FR_TRY(s, fr_fit_clock_begin(r->config->target, &clock));
     s = fri_train_plan_make(r->config, SIZE_MAX, &p);
     fr_fit_clock_end(&clock, &step);
     FR_TRY(s, s);
-    FR_TRY(s, fri_run_emit(r, FRI_RUN_STEPS_END));
+    FR_TRY(s, fri_run_emit(r, FR_RUN_STEPS_END));
     FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);
     take(r, &p);
     if (r->config->opts.link != FR_TRAIN_AUTO) r->exchange = fri_link_predict(r->config, &p.traffic, step);
     FR_TRY(s, print(r, &p));
-    if (fits == FR_OK) s = fri_run_emit(r, FRI_RUN_END);
+    if (fits == FR_OK) s = fri_run_emit(r, FR_RUN_END);
     if (fflush(r->config->out) != 0 && s == FR_OK) s = fr_fail(FR_EIO, "--plan: standard output cannot be written");
 done:
     fri_train_plan_release(&p);

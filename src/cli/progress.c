@@ -283,14 +283,14 @@ typedef struct progress {
 } progress;
 
 /* A plan has lines of its own (plan_command.c). */
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fr_run_event e) {
     progress *p = state;
     if (r->planned) return FR_OK;
-    if (e == FRI_RUN_END) print_end(r);
+    if (e == FR_RUN_END) print_end(r);
     if (r->config->opts.quiet) return FR_OK;
-    if (e == FRI_RUN_BEGIN) print_begin(r);
-    if (e == FRI_RUN_STEP) print_step(r, &p->last);
-    if (e == FRI_RUN_EPOCH) print_epoch(r);
+    if (e == FR_RUN_BEGIN) print_begin(r);
+    if (e == FR_RUN_STEP) print_step(r, &p->last);
+    if (e == FR_RUN_EPOCH) print_epoch(r);
     return FR_OK;
 }
 

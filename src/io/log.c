@@ -1,13 +1,11 @@
-/* log.c - the step log: JSON lines, CSV and TensorBoard's event files.
+/* log.c - the step log: JSON lines and CSV.
  *
  * A resumed run goes on at the step of its state, but the files may go on further: what was logged after the state was
  * saved is cut off, and so is a line that a killed process left incomplete. */
 #include "base/atomic_file.h"
 #include "base/status.h"
-#include "io/append.h"
 #include "io/number.h"
 #include "io/safetensors_format.h"
-#include "io/tfevents.h"
 
 #include <frugal/io.h>
 
@@ -33,7 +31,6 @@ typedef struct text_file {
 
 struct fr_log {
     text_file jsonl, csv;
-    fri_tfevents events; /* fd -1: not asked for */
 };
 
 static const char csv_head[] = "step,epoch,loss,lr,scale,skipped,images_per_second,allocated,peak\n";
@@ -93,7 +90,7 @@ static fr_status open_text(const char *path, int64_t resume, const char *head, t
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
                        strerror(errno));
-    return f->bytes == 0 && head != NULL ? fri_append(f->fd, f->path, &f->bytes, head, strlen(head)) : FR_OK;
+    return f->bytes == 0 && head != NULL ? fr_append(f->fd, f->path, &f->bytes, head, strlen(head)) : FR_OK;
 }
 
 static void close_text(text_file *f) {
@@ -106,11 +103,9 @@ fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
     FRI_OWNED(fr_log_close) fr_log *log = NULL;
     log = calloc(1, sizeof *log);
     if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
-    log->jsonl.fd = log->csv.fd = log->events.fd = -1;
+    log->jsonl.fd = log->csv.fd = -1;
     FRI_TRY(open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
     FRI_TRY(open_text(opts->csv, opts->resume, csv_head, &log->csv));
-    if (opts->tensorboard != NULL)
-        FRI_TRY(fri_tfevents_open(opts->tensorboard, opts->resume >= 0 ? opts->resume + 1 : -1, &log->events));
     fr_log_close(out);
     FRI_MOVE(out, log);
     return FR_OK;
@@ -120,7 +115,6 @@ void fr_log_close(fr_log **log) {
     if (log == NULL || *log == NULL) return;
     close_text(&(*log)->jsonl);
     close_text(&(*log)->csv);
-    fri_tfevents_close(&(*log)->events);
     free(*log);
     *log = NULL;
 }
@@ -137,7 +131,7 @@ static fr_status write_jsonl(text_file *f, const fr_log_step *p) {
                  ",\"peak\":%" PRIu64 "}\n",
                  p->step, p->epoch, json_number(p->loss, loss), json_number(p->lr, lr), json_number(p->scale, scale),
                  p->skipped ? "true" : "false", json_number(p->images_per_second, rate), p->allocated, p->peak);
-    return fri_append(f->fd, f->path, &f->bytes, line, (size_t)n);
+    return fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 }
 
 static fr_status write_csv(text_file *f, const fr_log_step *p) {
@@ -147,20 +141,7 @@ static fr_status write_csv(text_file *f, const fr_log_step *p) {
         snprintf(line, sizeof line, "%" PRId64 ",%" PRId64 ",%s,%s,%s,%d,%s,%" PRIu64 ",%" PRIu64 "\n", p->step,
                  p->epoch, fri_number_text(p->loss, loss), fri_number_text(p->lr, lr), fri_number_text(p->scale, scale),
                  p->skipped, fri_number_text(p->images_per_second, rate), p->allocated, p->peak);
-    return fri_append(f->fd, f->path, &f->bytes, line, (size_t)n);
-}
-
-static fr_status write_events(fri_tfevents *t, const fr_log_step *p) {
-    const fri_scalar scalars[] = {
-        {"train/loss", p->loss},
-        {"train/lr", p->lr},
-        {"train/loss_scale", p->scale},
-        {"train/skipped", p->skipped},
-        {"train/images_per_second", p->images_per_second},
-        {"memory/allocated", (double)p->allocated},
-        {"memory/peak", (double)p->peak},
-    };
-    return fri_tfevents_write(t, p->step, scalars, sizeof scalars / sizeof *scalars);
+    return fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 }
 
 /* Every file gets its line, whatever happens to the others; the first failure is the one that is told. */
@@ -179,7 +160,6 @@ fr_status fr_log_write(fr_log *log, const fr_log_step *step) {
     if (s < 0) return s;
     if (log->jsonl.fd >= 0) s = write_jsonl(&log->jsonl, step);
     if (log->csv.fd >= 0) s = first_failure(s, write_csv(&log->csv, step));
-    if (log->events.fd >= 0) s = first_failure(s, write_events(&log->events, step));
     return s;
 }
 
@@ -195,7 +175,7 @@ static fr_status scalar_jsonl(text_file *f, const char *tag, int64_t step, doubl
         goto done;
     }
     int n = snprintf(line, room, "{\"step\":%" PRId64 ",%s:%s}\n", step, name, json_number(value, text));
-    s = fri_append(f->fd, f->path, &f->bytes, line, (size_t)n);
+    s = fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 done:
     free(line);
     cJSON_free(name);
@@ -208,8 +188,6 @@ fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value
     fr_status s = check_step(step);
     if (s < 0) return s;
     if (!fri_safetensors_utf8(tag, strlen(tag))) return fr_fail(FR_EINVAL, "the log: the tag is not valid UTF-8");
-    const fri_scalar scalar = {tag, value};
     if (log->jsonl.fd >= 0) s = scalar_jsonl(&log->jsonl, tag, step, value);
-    if (log->events.fd >= 0) s = first_failure(s, fri_tfevents_write(&log->events, step, &scalar, 1));
     return s;
 }

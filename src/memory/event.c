@@ -75,7 +75,7 @@ void fr_event_unsubscribe(fr_event_fn *fn, void *ctx) {
     pthread_mutex_unlock(&l->lock);
 }
 
-void *fri_event_context(fr_event_fn *fn) {
+void *fr_event_context(fr_event_fn *fn) {
     fri_event_log *l = log_of(NULL);
     void *ctx = NULL;
     pthread_mutex_lock(&l->lock);

@@ -16,9 +16,6 @@ fri_event_log *fri_event_log_use(fri_event_log *log);
 bool fri_event_wanted(const fri_event_log *log);      /* false: nobody listens, building the event can be skipped */
 void fri_event_emit(fri_event_log *log, fr_event *e); /* fills in index */
 
-/* The context that fn was subscribed with to the thread's current log; NULL: it is not. */
-void *fri_event_context(fr_event_fn *fn);
-
 /* Both in the thread's current log. */
 void fri_event_mute(bool on);            /* only segments are told of: what happens meanwhile leaves no trace */
 void fri_event_mark(fr_event_kind kind); /* an event without a block, under the current scope */

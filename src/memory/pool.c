@@ -61,6 +61,24 @@ fri_allocator *fri_allocator_there(fr_device d) {
     return fri_here.pools[d] != NULL ? fri_here.pools[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
 }
 
+typedef struct block_teller {
+    fr_block_fn *fn;
+    void *ctx;
+} block_teller;
+
+static void tell_block(void *ctx, const fri_block *b) {
+    const block_teller *t = ctx;
+    t->fn(t->ctx, fri_allocator_device(b->owner), b->serial, b->size);
+}
+
+void fr_event_blocks(fr_block_fn *fn, void *ctx) {
+    block_teller t = {fn, ctx};
+    for (int d = 0; d < FR_DEVICE_COUNT; d++) {
+        const fri_allocator *a = fri_allocator_there((fr_device)d);
+        if (a != NULL) fri_allocator_each(a, tell_block, &t);
+    }
+}
+
 fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
     if (fri_forked())
         return fr_fail(FR_EUSAGE, "this process was forked from one that uses frugal: it can use it after exec only");

@@ -18,6 +18,7 @@ enum { SENTENCE = 1024 };
 static const char *value_of(const fri_config *c, const char *name, char buf[FRI_FLAG_TEXT_BYTES]) {
     if (strcmp(name, "program") == 0) return c->program->name;
     const fr_flag *f = fri_flag_find(name);
+    if (f == NULL) return "";
     if (f->kind == FR_FLAG_TEXT) return *(const char *const *)fri_flag_field(f, &c->opts); /* of any length */
     return fri_flag_text(f, &c->opts, buf);
 }

@@ -5,7 +5,7 @@
 #ifndef FRI_SESSION_CONFIG_H
 #define FRI_SESSION_CONFIG_H
 
-#include "session/try.h"
+#include <frugal/unstable/try.h>
 
 #include <frugal/dist.h>
 #include <frugal/io.h>

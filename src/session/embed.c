@@ -117,12 +117,12 @@ done:
     return status < 0 ? status : FR_OK;
 }
 
-static fr_status event(void *ctx, fri_run_event e) {
+static fr_status event(void *ctx, fr_run_event e) {
     fr_session *s = ctx;
     fr_status status = fri_views_event(s->views, e);
     if (status < 0) return status;
-    if (e == FRI_RUN_STEP) return tell(s, s->opts.on_step);
-    if (e != FRI_RUN_EPOCH || s->run.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
+    if (e == FR_RUN_STEP) return tell(s, s->opts.on_step);
+    if (e != FR_RUN_EPOCH || s->run.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
     s->epoch_ended = s->run.step;
     return tell(s, s->opts.on_epoch);
 }
@@ -246,10 +246,10 @@ void fr_session_release(fr_session **session) {
 /* What a trainer does when no step follows. */
 static fr_status finish(fr_session *s) {
     fri_session *r = &s->run;
-    FRI_TRY(fri_run_emit(r, FRI_RUN_STEPS_END));
+    FRI_TRY(fri_run_emit(r, FR_RUN_STEPS_END));
     FRI_TRY(fri_weights_end(r));
     fri_train_arena_end(r);
-    return fri_run_emit(r, FRI_RUN_END);
+    return fri_run_emit(r, FR_RUN_END);
 }
 
 fr_status fr_session_run_steps(fr_session *session, int64_t steps) {

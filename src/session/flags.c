@@ -1,6 +1,7 @@
 /* flags.c - flags by name, and their values in words. */
 #include "session/flags.h"
 
+#include <frugal/addon.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -50,16 +51,31 @@ const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI
     return buf;
 }
 
+/* The flag after f in the tables of the add-ons; the first of them after one of the trainers' own table. */
+static const fr_flag *next_of_addons(const fr_flag *f) {
+    bool found = f >= fri_flags && f < fri_flags + fri_flags_count;
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
+        for (const fr_flag *g = (*a)->flags; g != NULL && g->name != NULL; g++) {
+            if (found) return g;
+            found = g == f;
+        }
+    return NULL;
+}
+
 const fr_flag *fri_flag_next(const fr_train_program *p, const fr_flag *f) {
     const fr_flag *own = p != NULL ? p->flags : NULL;
     if (f == NULL) return fri_flags;
-    if (f->own == NULL && f < fri_flags + fri_flags_count - 1) return f + 1;
-    if (f->own != NULL) own = f + 1;
+    if (f >= fri_flags && f < fri_flags + fri_flags_count - 1) return f + 1;
+    if (f->own != NULL)
+        own = f + 1;
+    else if ((f = next_of_addons(f)) != NULL)
+        return f;
     return own != NULL && own->name != NULL ? own : NULL;
 }
 
 fr_status fri_flags_check(const fr_train_program *p) {
-    int n = fri_flags_count;
+    int n = 0;
+    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f)) n++;
     for (const fr_flag *f = p->flags; f != NULL && f->name != NULL; f++, n++) {
         bool valued = f->kind != FR_FLAG_BOOL && f->kind != FR_FLAG_SET, no = false;
         const char *wrong = n == FRI_FLAGS_MOST                        ? "is one too many"
@@ -96,6 +112,7 @@ const fr_flag *fri_flag_find(const char *name) {
 
 /* A flag's value does not begin with two dashes, unless it is part of the flag's own word. */
 bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
+    if (f == NULL) return false;
     size_t n = strlen(f->name);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -105,4 +122,24 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
         if (strncmp(word, f->name, n) == 0 && (word[n] == '\0' || word[n] == '=')) return true;
     }
     return false;
+}
+
+/* ---- flags of add-ons that were not built ------------------------------------------------------------------------ */
+
+fr_status fri_flag_missing(const char *name, size_t n) {
+    static const struct {
+        const char *flag, *addon;
+    } elsewhere[] = {{"track", "views"},
+                     {"track-lines", "views"},
+                     {"memory-plot", "views"},
+                     {"trace", "views"},
+                     {"tensorboard", "views"}};
+    char what[FRI_FLAG_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (strlen(elsewhere[i].flag) == n && memcmp(elsewhere[i].flag, name, n) == 0 &&
+            fr_addon_find(elsewhere[i].addon) == NULL) {
+            snprintf(what, sizeof what, "--%s", elsewhere[i].flag);
+            return fr_addon_missing(what, elsewhere[i].addon);
+        }
+    return FR_OK;
 }

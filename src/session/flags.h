@@ -13,18 +13,21 @@ extern const fr_flag fri_flags[];
 extern const int fri_flags_count;
 extern const char *const fri_flag_group_names[FR_GROUP_COUNT];
 
-/* All flags of a program (NULL: those of all programs), in their order: the one after f, or after NULL the first one.
- * NULL behind the last. */
+/* All flags of a program (NULL: those of all programs), in their order: the trainers', those of add-ons, the program's
+ * own. Returns the one after f, after NULL the first one, after the last NULL. */
 const fr_flag *fri_flag_next(const fr_train_program *p, const fr_flag *f);
 /* FR_EINVAL for a flag of the program's own that cannot be one. */
 fr_status fri_flags_check(const fr_train_program *p);
+
+/* FR_EUNSUPPORTED with the name of its add-on: name[0..n) is a flag of one that was not built. Else FR_OK. */
+fr_status fri_flag_missing(const char *name, size_t n);
 
 /* The flag of all programs with that name (without dashes), or NULL. */
 const fr_flag *fri_flag_find(const char *name);
 /* A flag of name[0..n), or of its "no-" form: then *no. */
 const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no);
 
-/* Is the flag, or its "no-" form, among the words of a command that fri_flags_parse took? */
+/* Is the flag (NULL: none), or its "no-" form, among the words of a command that fri_flags_parse took? */
 bool fri_flag_given(const fr_flag *f, int argc, char *const *argv);
 
 /* The flag's value in o as one would write it after the flag; "" if it is unset. Returns buf. */

@@ -1,4 +1,4 @@
-/* log.c - --log, --csv, --tensorboard.
+/* log.c - --log, --csv.
  *
  * A log that cannot be written does not stop the training: it is said once, each next line is tried again, and the run
  * fails at its end. */
@@ -14,27 +14,26 @@ typedef struct logs {
 
 static fr_status open_logs(logs *l, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    if (o->log == NULL && o->csv == NULL && o->tensorboard == NULL) return FR_OK;
-    return fr_log_open(FR_LOG_OPTS(.jsonl = o->log, .csv = o->csv, .tensorboard = o->tensorboard,
-                                   .resume = r->step > 0 ? r->step : -1),
-                       &l->log);
+    if (o->log == NULL && o->csv == NULL) return FR_OK;
+    return fr_log_open(FR_LOG_OPTS(.jsonl = o->log, .csv = o->csv, .resume = r->step > 0 ? r->step : -1), &l->log);
 }
 
-static fr_status write_step(logs *l, const fri_session *r) {
+fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
     fr_memory_stats m;
     FRI_TRY(fr_memory_stats_get(r->config->opts.device, &m));
     int64_t i = r->known - r->first_step - 1;
     double images = (double)(r->config->opts.batch_size * r->config->opts.accumulate);
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
-    return fr_log_write(l->log, &(fr_log_step){.step = r->known,
-                                               .epoch = r->epoch,
-                                               .loss = r->losses[i],
-                                               .lr = fr_schedule_lr(&r->schedule, r->known - 1),
-                                               .scale = fri_loss_scaled(&r->config->opts) ? r->scale : 1,
-                                               .skipped = r->step_skipped,
-                                               .images_per_second = 1000 * images / r->step_ms[i],
-                                               .allocated = m.allocated,
-                                               .peak = peak});
+    *out = (fr_log_step){.step = r->known,
+                         .epoch = r->epoch,
+                         .loss = r->losses[i],
+                         .lr = fr_schedule_lr(&r->schedule, r->known - 1),
+                         .scale = fri_loss_scaled(&r->config->opts) ? r->scale : 1,
+                         .skipped = r->step_skipped,
+                         .images_per_second = 1000 * images / r->step_ms[i],
+                         .allocated = m.allocated,
+                         .peak = peak};
+    return FR_OK;
 }
 
 static fr_status write_evaluation(logs *l, const fri_session *r) {
@@ -49,15 +48,19 @@ static fr_status write_evaluation(logs *l, const fri_session *r) {
     return FR_OK;
 }
 
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fr_run_event e) {
     logs *l = state;
     fr_status s = FR_OK;
-    if (e == FRI_RUN_POSITION) return open_logs(l, r);
-    if (e == FRI_RUN_END && l->failures > 0)
+    if (e == FR_RUN_POSITION) return open_logs(l, r);
+    if (e == FR_RUN_END && l->failures > 0)
         return fr_fail(FR_EIO, "the logs are incomplete: %" PRId64 " of their writes failed", l->failures);
     if (l->log == NULL) return FR_OK;
-    if (e == FRI_RUN_STEP) s = write_step(l, r);
-    if (e == FRI_RUN_EVALUATION) s = write_evaluation(l, r);
+    if (e == FR_RUN_STEP) {
+        fr_log_step step;
+        FRI_TRY(fri_log_step_of(r, &step));
+        s = fr_log_write(l->log, &step);
+    }
+    if (e == FR_RUN_EVALUATION) s = write_evaluation(l, r);
     if (s != FR_EIO) return s;
     if (l->failures++ == 0) fri_session_goes_on(r);
     return FR_OK;

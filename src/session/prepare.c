@@ -76,7 +76,7 @@ fr_status fri_run_setup(fri_session *r, fr_calibration **calibration) {
     const fri_config *c = r->config;
     fri_train_arena_begin(r);
     if (c->ranks > 1 && c->rank == 0) FRI_TRY(fr_comm_follow_first(c->comm, c->opts.device));
-    FRI_TRY(fri_run_emit(r, FRI_RUN_SETUP));
+    FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
     if (r->config->opts.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
     FRI_TRY(fri_model_build(r));
     FRI_TRY(fri_weights_begin(r));

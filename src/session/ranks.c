@@ -39,9 +39,10 @@ static uint64_t hash(const char *text) {
 /* What it is that differs, or NULL. Where files are, and how many threads decode images, is each rank's own matter. */
 static const char *difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
     if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
-    for (int i = 0; i < fri_flags_count; i++)
+    int i = 0;
+    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
         if (a->flag[i] != b->flag[i]) {
-            snprintf(text, 3 * TEXT, "different values of --%s", fri_flags[i].name);
+            snprintf(text, 3 * TEXT, "different values of --%s", f->name);
             return text;
         }
     if (strcmp(a->data, b->data) != 0) {
@@ -58,10 +59,10 @@ static fr_status describe(const fri_session *r, same_run *out) {
     char text[FRI_FLAG_TEXT_BYTES];
     snprintf(out->version, sizeof out->version, "%s", fr_version());
     (void)fr_device_describe(c->opts.device, out->environment, sizeof out->environment);
-    for (int i = 0; i < fri_flags_count; i++)
-        if (fri_flags[i].file == FR_FILE_NONE && fri_flags[i].offset != offsetof(fr_train_opts, workers) &&
-            fri_flags[i].group != FR_GROUP_OUTPUT)
-            out->flag[i] = hash(fri_flag_text(&fri_flags[i], &c->opts, text));
+    int i = 0;
+    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
+        if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, workers) && f->group != FR_GROUP_OUTPUT)
+            out->flag[i] = hash(fri_flag_text(f, &c->opts, text));
     return r->train != NULL ? fr_dataset_fingerprint(r->train, out->data) : FR_OK;
 }
 

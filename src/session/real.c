@@ -47,7 +47,7 @@ static fr_status step_known(fri_session *r, fri_step_values *v) {
     r->known_at = now;
     r->known = v->number;
     FRI_TRY(fri_watch_loss(r, loss));
-    return fri_run_emit(r, FRI_RUN_STEP);
+    return fri_run_emit(r, FR_RUN_STEP);
 }
 
 static fr_status steps_known(fri_session *r, int64_t up_to) {
@@ -134,7 +134,7 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->metric[i] = sum.metric[i] / sum.images;
     r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
     s = compare_with_best(r);
-    return s == FR_OK ? fri_run_emit(r, FRI_RUN_EVALUATION) : s;
+    return s == FR_OK ? fri_run_emit(r, FR_RUN_EVALUATION) : s;
 }
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
@@ -151,18 +151,18 @@ static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
 static fr_status epoch_over(void *ctx) {
     const real *x = ctx;
     x->r->seconds = fri_seconds_now() - x->began;
-    return fri_run_emit(x->r, FRI_RUN_EPOCH);
+    return fri_run_emit(x->r, FR_RUN_EPOCH);
 }
 
 fr_status fri_train_begin(fri_session *r) {
     FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
     r->schedule = fri_schedule(r->config);
-    FRI_TRY(fri_run_emit(r, FRI_RUN_BEGIN));
+    FRI_TRY(fri_run_emit(r, FR_RUN_BEGIN));
     FRI_TRY(fri_resume(r));
     r->known = r->first_step;
     for (int i = 0; i < FR_METRICS_MAX; i++) r->metric[i] = NAN;
     r->scale = fr_grad_scaler_scale_of(r->scaler);
-    return fri_run_emit(r, FRI_RUN_POSITION);
+    return fri_run_emit(r, FR_RUN_POSITION);
 }
 
 fr_status fri_train_go_on(fri_session *r) {

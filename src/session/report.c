@@ -262,25 +262,25 @@ static cJSON *build(const fri_session *r) {
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
 static fr_status begin(void *state, const fri_session *r) {
-    return fri_view_open("report", r->config->opts.report, state);
+    return fr_flag_output_open("report", r->config->opts.report, state);
 }
 
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
-    fri_view_file *f = state;
-    if (e != FRI_RUN_END) return FR_OK;
+static fr_status event(void *state, const fri_session *r, fr_run_event e) {
+    fr_flag_output *f = state;
+    if (e != FR_RUN_END) return FR_OK;
     cJSON *root = build(r);
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (text == NULL) return fr_fail(FR_ENOMEM, "--report %s: no host memory", f->path);
     bool written = fprintf(f->output.stream, "%s\n", text) > 0;
     cJSON_free(text);
-    return written ? fri_view_commit(f)
+    return written ? fr_flag_output_commit(f)
                    : fr_fail(FR_EIO, "--report %s: cannot be written: %s", f->path, strerror(errno));
 }
 
 static void end(void *state) {
-    fri_view_file *f = state;
+    fr_flag_output *f = state;
     fr_atomic_abandon(&f->output);
 }
 
-const fri_view fri_report_view = {sizeof(fri_view_file), begin, event, end};
+const fri_view fri_report_view = {sizeof(fr_flag_output), begin, event, end};

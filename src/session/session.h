@@ -17,21 +17,9 @@
 #include <frugal/unstable.h>
 #include <stdio.h>
 
-/* What happens in a run, told to whoever watches it. */
-typedef enum fri_run_event {
-    FRI_RUN_SETUP,      /* the model is made next, on the run's device; for a plan on meta */
-    FRI_RUN_BEGIN,      /* the model is there, steps and epochs are known */
-    FRI_RUN_POSITION,   /* the first step is known: a saved state was read, if there is one */
-    FRI_RUN_STEP,       /* the numbers of a step are known */
-    FRI_RUN_EVALUATION, /* so are an evaluation's */
-    FRI_RUN_EPOCH,      /* an epoch and its evaluation are over */
-    FRI_RUN_STEPS_END,  /* no step follows */
-    FRI_RUN_END,        /* all is done, the numbers are final */
-} fri_run_event;
-
 /* A negative status ends the run. */
 typedef struct fri_run_watcher {
-    fr_status (*event)(void *ctx, fri_run_event e); /* NULL: nobody watches */
+    fr_status (*event)(void *ctx, fr_run_event e); /* NULL: nobody watches */
     void *ctx;
 } fri_run_watcher;
 
@@ -152,7 +140,7 @@ static inline int fri_run_interrupted(const fri_session *r) {
     return r->config->ranks > 1 ? r->heard : fri_signal_here(r);
 }
 
-static inline fr_status fri_run_emit(const fri_session *r, fri_run_event e) {
+static inline fr_status fri_run_emit(const fri_session *r, fr_run_event e) {
     return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, e) : FR_OK;
 }
 

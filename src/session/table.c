@@ -411,23 +411,10 @@ const fr_flag fri_flags[] = {
     {"quiet", ROW(SET, OUTPUT, quiet), NULL, "Print the last line only."},
     {"report", ROW(TEXT, OUTPUT, report), "FILE", "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.",
      WRITTEN, .brief = "Write memory, time, loss and accuracy as JSON"},
-    {"track", ROW(TEXT, OUTPUT, track), "FILE",
-     "Write what each phase of the first step adds and frees, a line per kind of tensor.", WRITTEN},
-    {"track-lines", ROW(TEXT, OUTPUT, track_lines), "FILE",
-     "Write what each source line, of the program and of the library, allocates, frees and holds: up to the last step, "
-     "and when most lives.",
-     WRITTEN},
-    {"memory-plot", ROW(TEXT, OUTPUT, memory_plot), "FILE",
-     "Draw the step that needs most memory, bytes by category over its allocations, as SVG; with --plan too.", WRITTEN,
-     .brief = "Draw the memory of a step, as SVG"},
     {"confusion", ROW(TEXT, OUTPUT, confusion), "FILE",
      "With --per-class: draw the confusion matrix of the last evaluation, as SVG.", WRITTEN},
-    {"trace", ROW(TEXT, OUTPUT, trace), "FILE",
-     "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
-     WRITTEN},
     {"log", ROW(TEXT, OUTPUT, log), "FILE", "Write one JSON object per step and line.", WRITTEN},
     {"csv", ROW(TEXT, OUTPUT, csv), "FILE", "The same as comma-separated values.", WRITTEN},
-    {"tensorboard", ROW(TEXT, OUTPUT, tensorboard), "DIR", "The same as TensorBoard events.", .unset = "none"},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
 _Static_assert(sizeof fri_flags / sizeof *fri_flags <= FRI_FLAGS_MOST, "states hold a setting per flag");

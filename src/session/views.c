@@ -1,84 +1,125 @@
 /* views.c - see views.h. */
 #include "session/views.h"
 
+#include <frugal/addon.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* In the order in which an event reaches them: what measured the steps ends before the last lines are printed. */
-static const fri_view *const table[] = {&fri_track_view,       &fri_track_lines_view, &fri_trace_view,
-                                        &fri_memory_plot_view, &fri_watch_view,       NULL,
-                                        &fri_report_view,      &fri_log_view,         &fri_confusion_view};
-enum { VIEWS = sizeof table / sizeof *table };
+/* In the order in which an event reaches them, after those of add-ons: what measured the steps ends before the last
+ * lines are printed. NULL is the place of the terminal's view. */
+static const fri_view *const table[] = {&fri_watch_view, NULL, &fri_report_view, &fri_log_view, &fri_confusion_view};
+enum { OWN = sizeof table / sizeof *table };
 
-/* View i of a run; NULL: the run has none there. The gap in the table is the place of the terminal's view. */
-static const fri_view *view_of(const fri_session *r, int i) {
-    return table[i] != NULL ? table[i] : r->config->progress;
-}
+/* A view of this run, of an add-on or else of the session. */
+typedef struct watching {
+    const fr_view *addon;
+    const fri_view *own;
+    void *state;
+    bool begun, listens;
+    int64_t failures; /* events whose writes failed (fr_view.goes_on) */
+} watching;
 
 struct fri_views {
     const fri_session *run;
-    bool begun[VIEWS], listens[VIEWS];
-    void *state[VIEWS];
+    fr_run seen; /* the run as views of add-ons see it */
+    watching *view;
+    int n;
 };
 
-fr_status fri_views_begin(const fri_session *r, fri_views **out) {
-    fri_views *v = *out = calloc(1, sizeof *v);
-    fr_status s = v != NULL ? FR_OK : fr_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
-    if (v != NULL) v->run = r;
-    for (int i = 0; i < VIEWS && s == FR_OK; i++) {
-        const fri_view *view = view_of(r, i);
-        if (view == NULL) continue;
-        v->state[i] = calloc(1, view->bytes + 1);
-        if (v->state[i] == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for a view of the run");
-        s = view->begin != NULL ? view->begin(v->state[i], r) : FR_OK;
-        v->begun[i] = s == FR_OK;
-        if (s == FR_END) s = FR_OK;
-    }
-    return s;
+/* ---- what views of add-ons see --------------------------------------------------------------------------------- */
+
+static fr_status look(fri_views *v, fr_run_event e) {
+    const fri_session *r = v->run;
+    fr_run *s = &v->seen;
+    s->planned = r->planned;
+    s->position = r->step;
+    s->model = r->config->model_name;
+    s->test_accuracy = r->test_accuracy;
+    s->test_loss = r->test_loss;
+    return e == FR_RUN_STEP ? fri_log_step_of(r, &s->step) : FR_OK;
 }
 
-static fr_status tell(fri_views *v, int i, fri_run_event e) {
-    const fri_view *view = view_of(v->run, i);
-    fr_event_fn *fn = view->on_memory;
-    if (e == FRI_RUN_STEPS_END && v->listens[i]) fr_event_unsubscribe(fn, v->state[i]);
-    if (e == FRI_RUN_STEPS_END) v->listens[i] = false;
-    fr_status s = view->event(v->state[i], v->run, e);
-    if (s < 0 || e != FRI_RUN_SETUP || fn == NULL) return s;
-    s = fr_event_subscribe(fn, v->state[i]);
-    v->listens[i] = s == FR_OK;
-    return s;
-}
+/* ---- begin and end --------------------------------------------------------------------------------------------- */
 
-fr_status fri_views_event(void *views, fri_run_event e) {
-    fri_views *v = views;
+static fr_status put(fri_views *v, const fr_view *addon, const fri_view *own) {
+    watching *w = &v->view[v->n];
+    *w = (watching){.addon = addon, .own = own, .state = calloc(1, (addon != NULL ? addon->bytes : own->bytes) + 1)};
+    if (w->state == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for a view of the run");
+    v->n++;
     fr_status s = FR_OK;
-    for (int i = 0; i < VIEWS && s == FR_OK; i++)
-        if (v->begun[i]) s = tell(v, i, e);
+    if (addon != NULL && addon->begin != NULL) s = addon->begin(w->state, &v->seen);
+    if (own != NULL && own->begin != NULL) s = own->begin(w->state, v->run);
+    w->begun = s == FR_OK;
+    return s == FR_END ? FR_OK : s;
+}
+
+fr_status fri_views_begin(const fri_session *r, fri_views **out) {
+    const fr_train_program *p = r->config->program;
+    fri_views *v = *out = calloc(1, sizeof *v);
+    int n = OWN;
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
+        for (const fr_view *const *f = (*a)->views; f != NULL && *f != NULL; f++) n++;
+    if (v != NULL) v->view = calloc((size_t)n, sizeof *v->view);
+    if (v == NULL || v->view == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
+    v->run = r;
+    v->seen = (fr_run){.opts = &r->config->opts,
+                       .metric = r->metric,
+                       .metric_names = p->metric_names,
+                       .n_metrics = p->n_metrics};
+    FRI_TRY(look(v, FR_RUN_SETUP));
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
+        for (const fr_view *const *f = (*a)->views; f != NULL && *f != NULL; f++) FRI_TRY(put(v, *f, NULL));
+    for (int i = 0; i < OWN; i++) {
+        const fri_view *own = table[i] != NULL ? table[i] : r->config->progress;
+        if (own != NULL) FRI_TRY(put(v, NULL, own));
+    }
+    return FR_OK;
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+static fr_status tell_addon(fri_views *v, watching *w, fr_run_event e) {
+    const fr_view *view = w->addon;
+    if (e == FR_RUN_STEPS_END && w->listens) fr_event_unsubscribe(view->on_memory, w->state);
+    if (e == FR_RUN_STEPS_END) w->listens = false;
+    fr_status s = view->event(w->state, &v->seen, e);
+    if (s == FR_EIO && view->goes_on && e != FR_RUN_POSITION) {
+        if (w->failures++ == 0) fri_session_goes_on(v->run);
+        s = FR_OK;
+    }
+    if (s == FR_OK && e == FR_RUN_END && w->failures > 0)
+        return fr_fail(FR_EIO, "the logs are incomplete: %" PRId64 " of their writes failed", w->failures);
+    if (s < 0 || e != FR_RUN_SETUP || view->on_memory == NULL) return s;
+    s = fr_event_subscribe(view->on_memory, w->state);
+    w->listens = s == FR_OK;
     return s;
+}
+
+static fr_status tell(fri_views *v, watching *w, fr_run_event e) {
+    return w->addon != NULL ? tell_addon(v, w, e) : w->own->event(w->state, v->run, e);
+}
+
+fr_status fri_views_event(void *views, fr_run_event e) {
+    fri_views *v = views;
+    FRI_TRY(look(v, e));
+    for (int i = 0; i < v->n; i++)
+        if (v->view[i].begun) FRI_TRY(tell(v, &v->view[i], e));
+    return FR_OK;
 }
 
 void fri_views_end(fri_views **views) {
     fri_views *v = *views;
     *views = NULL;
-    for (int i = 0; v != NULL && i < VIEWS; i++) {
-        if (v->listens[i]) (void)tell(v, i, FRI_RUN_STEPS_END); /* the run has failed: what was seen is kept */
-        if (v->state[i] != NULL && view_of(v->run, i)->end != NULL) view_of(v->run, i)->end(v->state[i]);
-        free(v->state[i]);
+    for (int i = 0; v != NULL && i < v->n; i++) {
+        watching *w = &v->view[i];
+        if (w->listens) (void)tell(v, w, FR_RUN_STEPS_END); /* the run has failed: what was seen is kept */
+        if (w->addon != NULL && w->addon->end != NULL) w->addon->end(w->state);
+        if (w->own != NULL && w->own->end != NULL) w->own->end(w->state);
+        free(w->state);
     }
+    if (v != NULL) free(v->view);
     free(v);
-}
-
-fr_status fri_view_open(const char *flag, const char *path, fri_view_file *f) {
-    *f = (fri_view_file){.output = FR_ATOMIC_FILE_CLOSED, .flag = flag, .path = path};
-    if (path == NULL) return FR_END;
-    fr_status s = fr_atomic_open(path, 0666, &f->output);
-    if (s == FR_OK) s = fr_atomic_stream(&f->output);
-    return s < 0 ? fr_fail_prefix(s, "--%s %s: ", flag, path) : FR_OK;
-}
-
-fr_status fri_view_commit(fri_view_file *f) {
-    fr_status s = fr_atomic_commit(&f->output);
-    return s < 0 ? fr_fail_prefix(s, "--%s %s: ", f->flag, f->path) : FR_OK;
 }
 
 void fri_view_line_begin(const fri_session *r) {

@@ -1,4 +1,4 @@
-/* views.h - what watches a run: one table of views, each told of the run's events (session.h).
+/* views.h - views watch a run: those of add-ons (fr_view of train.h) and the session's own, each told of its events.
  *
  * The driver emits events and knows no view. A view reads the run, keeps what it needs in a state of its own, and
  * writes: lines, a report, a picture. */
@@ -12,32 +12,21 @@ typedef struct fri_view {
     /* Opens its file before anything runs, so that a place that cannot be written is known then. FR_END: the flags do
      * not ask for this view. NULL: there is nothing to open. */
     fr_status (*begin)(void *state, const fri_session *r);
-    fr_status (*event)(void *state, const fri_session *r, fri_run_event e);
+    fr_status (*event)(void *state, const fri_session *r, fr_run_event e);
     void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
-    /* Called with the state at each event of the device's memory (unstable/event.h) between FRI_RUN_SETUP and
-     * FRI_RUN_STEPS_END, which then is told also where the run has failed. NULL: does not listen. */
-    fr_event_fn *on_memory;
 } fri_view;
 
-extern const fri_view fri_track_view, fri_track_lines_view, fri_trace_view, fri_memory_plot_view, fri_watch_view,
-    fri_report_view, fri_log_view, fri_confusion_view;
+extern const fri_view fri_watch_view, fri_report_view, fri_log_view, fri_confusion_view;
 
 typedef struct fri_views fri_views;
 /* Begins the views that the flags ask for. What *out holds is to be ended, also after a failure. */
 fr_status fri_views_begin(const fri_session *r, fri_views **out);
 /* An fri_run_watcher's function: tells the views in turn, up to the first that fails. */
-fr_status fri_views_event(void *views, fri_run_event e);
+fr_status fri_views_event(void *views, fr_run_event e);
 void fri_views_end(fri_views **views); /* accepts NULL */
 
-/* The file that a flag asks for; it appears complete, or not at all. */
-typedef struct fri_view_file {
-    fr_atomic_file output;
-    const char *flag, *path;
-} fri_view_file;
-/* FR_END: path is NULL. Failures begin with flag and path. */
-fr_status fri_view_open(const char *flag, const char *path, fri_view_file *f);
-fr_status fri_view_commit(fri_view_file *f);
-
+/* log.c: the numbers of the last known step. */
+fr_status fri_log_step_of(const fri_session *r, fr_log_step *out);
 /* views.c: before a line of its own, over the progress line that is redrawn. */
 void fri_view_line_begin(const fri_session *r);
 /* watch.c: what the process holds (on the CPU its resident set) without what the engine reserved, in bytes; 0 where

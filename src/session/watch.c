@@ -32,9 +32,9 @@ static void growth_line(const fri_session *r) {
             GROWING_STEPS, fr_graph_stats_get().nodes, fr_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
 }
 
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
+static fr_status event(void *state, const fri_session *r, fr_run_event e) {
     (void)state;
-    if (e != FRI_RUN_STEP || r->config->opts.quiet) return FR_OK;
+    if (e != FR_RUN_STEP || r->config->opts.quiet) return FR_OK;
     if (r->step_skipped) overflow_line(r);
     if (fr_graph_stats_get().growing_steps == GROWING_STEPS) growth_line(r);
     return FR_OK;

@@ -1,14 +1,10 @@
-/* test_log.c - every line of a log is whole, also after a kill, a resume and a full disk. That TensorBoard reads the
- * event files is test_tensorboard.py's business; the framing is checked here. */
-#define _GNU_SOURCE /* memmem */
+/* test_log.c - every line of a log is whole, also after a kill, a resume and a full disk. */
 #include "io/support.h"
 
 #include "io/number.h"
-#include "io/tfevents.h"
 
 #include <frugal/io.h>
 
-#include <dirent.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -109,7 +105,7 @@ Test(log, a_resumed_run_cuts_off_what_came_after_its_state) {
 Test(log, a_full_disk_leaves_whole_lines_and_a_later_one_follows) {
     size_t n = 0;
     fr_log *log = NULL;
-    OK(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("log.jsonl"), .tensorboard = in_folder("board")), &log));
+    OK(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("log.jsonl")), &log));
     write_steps(log, 1, 1);
     fr_log_step p = step(2);
     limit_files(strlen(JSON_1) + 50);
@@ -142,8 +138,6 @@ Test(log, files_that_cannot_be_are_named) {
     cr_expect_eq(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("file/log")), &log), FR_EIO);
     EXPECT_SENTENCE("file/log' cannot be opened: Not a directory");
     cr_expect_eq(fr_log_open(FR_LOG_OPTS(.csv = folder), &log), FR_EIO);
-    cr_expect_eq(fr_log_open(FR_LOG_OPTS(.tensorboard = in_folder("file")), &log), FR_EIO);
-    EXPECT_SENTENCE("Not a directory");
     cr_expect_eq(fr_log_open(FR_LOG_OPTS(.jsonl = "/dev/full"), &log), FR_EIO);
     EXPECT_SENTENCE("is not a regular file");
     cr_expect_eq(fr_log_open(NULL, &log), FR_EINVAL);
@@ -155,61 +149,4 @@ Test(log, files_that_cannot_be_are_named) {
     cr_expect_eq(fr_log_scalar(log, NULL, 1, 0), FR_EINVAL);
     fr_log_close(&log);
     fr_log_close(&log);
-}
-
-/* ---- event files ------------------------------------------------------------------------------------------- */
-
-Test(log, crc32c_is_castagnolis) {
-    unsigned char zeros[32] = {0}, ones[32];
-    memset(ones, 0xff, sizeof ones);
-    cr_expect_eq(fri_crc32c("123456789", 9), 0xe3069283u);
-    cr_expect_eq(fri_crc32c(zeros, 32), 0x8a9136aau); /* RFC 3720, B.4 */
-    cr_expect_eq(fri_crc32c(ones, 32), 0x62a8ab43u);
-    cr_expect_eq(fri_crc32c("", 0), 0);
-}
-
-static uint64_t little(const unsigned char *at, int bytes) {
-    uint64_t value = 0;
-    for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
-    return value;
-}
-
-static uint32_t unmasked(uint64_t stored) {
-    uint32_t rotated = (uint32_t)stored - 0xa282ead8u;
-    return rotated >> 17 | rotated << 15;
-}
-
-Test(log, event_records_are_framed_and_summed) {
-    fr_log *log = NULL;
-    OK(fr_log_open(FR_LOG_OPTS(.tensorboard = in_folder("board"), .resume = 4), &log));
-    write_steps(log, 5, 7);
-    OK(fr_log_scalar(log, "test/accuracy", 7, 0.75));
-    char tag[600];
-    memset(tag, 'x', sizeof tag);
-    tag[599] = '\0';
-    cr_expect_eq(fr_log_scalar(log, tag, 7, 0.75), FR_EINVAL);
-    fr_log_close(&log);
-    char path[1200];
-    DIR *d = opendir(in_folder("board"));
-    struct dirent *e = readdir(d);
-    while (e->d_name[0] == '.') e = readdir(d);
-    cr_expect(strncmp(e->d_name, "events.out.tfevents.", 20) == 0, "%s", e->d_name);
-    snprintf(path, sizeof path, "%s/%s", in_folder("board"), e->d_name);
-    closedir(d);
-    size_t n = 0, at = 0;
-    int records = 0;
-    unsigned char *bytes = read_bytes(path, &n);
-    while (at < n) {
-        cr_assert_leq(at + 12, n);
-        uint64_t length = little(bytes + at, 8);
-        cr_assert_eq(unmasked(little(bytes + at + 8, 4)), fri_crc32c(bytes + at, 8));
-        cr_assert_leq(length, n - at - 16);
-        cr_assert_eq(unmasked(little(bytes + at + 12 + length, 4)), fri_crc32c(bytes + at + 12, length));
-        if (records == 0) cr_expect(memmem(bytes + at, length + 12, "brain.Event:2", 13) != NULL);
-        if (records == 5) cr_expect(memmem(bytes + at, length + 12, "test/accuracy", 13) != NULL);
-        at += length + 16;
-        records++;
-    }
-    cr_expect_eq(records, 1 + 1 + 3 + 1);
-    free(bytes);
 }

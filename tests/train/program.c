@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "program.h"
 
+#include <frugal/addon.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -115,4 +117,17 @@ outcome program_run_as(how h, const char *name, const char *arguments) {
 
 outcome program_run(const char *name, const char *arguments) {
     return program_run_as((how){0}, name, arguments);
+}
+
+bool program_lacks(const char *arguments) {
+    static const struct {
+        const char *flag, *addon;
+    } rows[] = {{"--trace", "views"},
+                {"--track", "views"},
+                {"--track-lines", "views"},
+                {"--memory-plot", "views"},
+                {"--tensorboard", "views"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strstr(arguments, rows[i].flag) != NULL && fr_addon_find(rows[i].addon) == NULL) return true;
+    return false;
 }

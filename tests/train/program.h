@@ -33,6 +33,9 @@ typedef struct how {
 outcome program_run_as(how h, const char *name, const char *arguments);
 outcome program_run(const char *name, const char *arguments);
 
+/* Is a flag among the arguments that of an add-on that was not built? */
+bool program_lacks(const char *arguments);
+
 /* An extended regular expression somewhere in the text, lines joined. */
 bool matches(const char *text, const char *expression);
 

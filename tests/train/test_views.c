@@ -104,6 +104,7 @@ Test(views, nothing_runs_nothing_to_write) {
                  {"--sort time", "--sort time goes with --summary"},
                  {"--plan --trace t.json", "--trace t.json with --plan: no run"}};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        if (program_lacks(cells[i].arguments)) continue;
         outcome o = program_run("train_vgg", cells[i].arguments);
         cr_expect_eq(o.status, 2, "%s", cells[i].arguments);
         EXPECT_MATCH(o.err, cells[i].sentence);
@@ -178,6 +179,7 @@ static const char *picture(const char *path) {
 
 /* Runs and plans, on every trainer: the peak in the picture is the report's. */
 Test(views, memory_plot_shows_the_report_s_peak) {
+    if (program_lacks("--memory-plot")) cr_skip("built without the add-on views");
     for (int i = 0; i < 2 * TRAINERS; i++) {
         char arguments[512], svg[256];
         snprintf(svg, sizeof svg, "%s", files_path("m.svg"));
@@ -233,6 +235,7 @@ static void expect_round_ticks(const char *text, double most, double height) {
 
 /* Axes have names; what is constant in a step lies at the bottom; the peak is a line, and is labelled. */
 Test(views, memory_plot_is_read_without_help) {
+    if (program_lacks("--memory-plot")) cr_skip("built without the add-on views");
     static const char *const colors[] = {"#4e79a7", "#59a14f", "#76b7b2", "#f28e2b", "#e15759"}; /* upwards */
     static const char *const batches[] = {"1", "8", "40", "200"};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
@@ -264,6 +267,7 @@ Test(views, memory_plot_is_read_without_help) {
 
 /* A real run on the CPU, with its library scratch. */
 Test(views, memory_plot_of_a_run) {
+    if (program_lacks("--memory-plot")) cr_skip("built without the add-on views");
     char arguments[512], svg[256];
     snprintf(svg, sizeof svg, "%s", files_path("m.svg"));
     snprintf(arguments, sizeof arguments,

@@ -39,6 +39,19 @@ FR_API fr_status fr_atomic_commit(fr_atomic_file *f);
 /* Closes f, unless it is closed; a regular file stays as it was before. */
 FR_API void fr_atomic_abandon(fr_atomic_file *f);
 
+/* The file that a flag asks for; it appears complete, or not at all. */
+typedef struct fr_flag_output {
+    fr_atomic_file output;
+    const char *flag, *path;
+} fr_flag_output;
+/* Opens the file and its stream. FR_END: path is NULL. Failures begin with flag and path. */
+FR_API fr_status fr_flag_output_open(const char *flag, const char *path, fr_flag_output *f);
+FR_API fr_status fr_flag_output_commit(fr_flag_output *f);
+
+/* Writes `bytes` at the end of a file of *at bytes, a log. On failure the file is cut back to *at, so that it ends with
+ * a complete record. `path` stands in the sentence. FR_EIO. */
+FR_API fr_status fr_append(int fd, const char *path, int64_t *at, const void *data, size_t bytes);
+
 enum { FR_TARGET_BYTES = 4096 };
 /* The path of what would be written for `path`: absolute, links followed, whether or not it is there. False: its folder
  * is not there, or the path is too long. */

@@ -50,6 +50,12 @@ FR_API bool fr_event_live(const fr_event *e, fr_device device, size_t live[FR_CA
 /* To the thread's current log. FR_ENOMEM if all places are taken. */
 FR_API fr_status fr_event_subscribe(fr_event_fn *fn, void *ctx);
 FR_API void fr_event_unsubscribe(fr_event_fn *fn, void *ctx);
+/* The context that fn was subscribed with to the thread's current log; NULL: it is not. */
+FR_API void *fr_event_context(fr_event_fn *fn);
+
+/* Calls fn for each block that lives on the thread's devices. */
+typedef void fr_block_fn(void *ctx, fr_device device, uint64_t block, size_t allocated);
+FR_API void fr_event_blocks(fr_block_fn *fn, void *ctx);
 
 #ifdef __cplusplus
 }

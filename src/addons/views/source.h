@@ -1,9 +1,7 @@
-/* source.h - from a return address to the source line that it belongs to.
- *
- * With elfutils' libdw: file and line where the program was compiled with -g, else the function's name. Without it: the
- * function's name where the dynamic linker knows it. */
-#ifndef FRI_MEMORY_SOURCE_H
-#define FRI_MEMORY_SOURCE_H
+/* source.h - the source line that a return address belongs to, by elfutils' libdw, which is loaded then: file and line
+ * where the program was compiled with -g, else the function's name. */
+#ifndef FRI_VIEWS_SOURCE_H
+#define FRI_VIEWS_SOURCE_H
 
 #include <frugal/base.h>
 
@@ -18,7 +16,7 @@ typedef struct fri_source {
     bool memory;        /* of those: the floors that every allocation passes through */
 } fri_source;
 
-/* FR_ENOMEM. */
+/* FR_ENOMEM; FR_EUNSUPPORTED: no libdw. */
 fr_status fri_sources_open(fri_sources **out);
 void fri_sources_close(fri_sources **s);
 /* Of the call that returns to `address`. */

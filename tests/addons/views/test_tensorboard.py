@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """TensorBoard's own reader prints the scalars of our event files, after a resume without the steps that were undone.
 
-Usage: test_tensorboard.py WRITE_LOG      the helper program (tests/io/write_log.c)
+Usage: test_tensorboard.py WRITE_LOG      the helper program (tests/addons/views/write_log.c)
 
 Needs the tensorboard package; exits with 77 (skipped) without.
 """

@@ -1,11 +1,18 @@
-/* tfevents.c - see tfevents.h. */
-#include "io/tfevents.h"
+/* tensorboard.c - TensorBoard's event files, and --tensorboard.
+ *
+ *   record   u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data     (TFRecord)
+ *   data     an Event (tensorflow/core/util/event.proto): wall_time = 1, step = 2, file_version = 3, summary = 5,
+ *            session_log = 7; a Summary's value = 1 with tag = 1, simple_value = 2
+ *
+ * A record is written by one call, and a failed one is cut off again. */
+#include "addons/views/files.h"
 
-#include "base/status.h"
-#include "io/append.h"
+#include <frugal/unstable/atomic_file.h>
+#include <frugal/views.h>
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +31,7 @@ enum {
 
 #define POLYNOMIAL 0x82f63b78u /* Castagnoli's, bits reversed */
 
-uint32_t fri_crc32c(const void *data, size_t n) {
+static uint32_t crc32c(const void *data, size_t n) {
     const unsigned char *bytes = data;
     uint32_t crc = 0xffffffffu;
     /* Bit by bit: a record has some hundred bytes, once a step. */
@@ -41,6 +48,11 @@ static uint32_t masked(uint32_t crc) {
 }
 
 /* ---- protocol buffers -------------------------------------------------------------------------------------- */
+
+typedef struct scalar {
+    const char *tag;
+    double value; /* kept as f32 */
+} scalar;
 
 typedef struct message {
     unsigned char bytes[EVENT_BYTES];
@@ -82,7 +94,7 @@ static void begin_event(message *m, int64_t step) {
     put_varint(m, (uint64_t)step);
 }
 
-static void put_scalar(message *summary, const fri_scalar *s) {
+static void put_scalar(message *summary, const scalar *s) {
     message value = {.n = 0};
     float f = (float)s->value;
     uint32_t bits;
@@ -95,17 +107,17 @@ static void put_scalar(message *summary, const fri_scalar *s) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status put_record(fri_tfevents *t, const message *event) {
+static fr_status put_record(fr_tensorboard *t, const message *event) {
     message r = {.n = 0};
     put_fixed(&r, event->n, 8);
-    put_fixed(&r, masked(fri_crc32c(r.bytes, 8)), 4);
+    put_fixed(&r, masked(crc32c(r.bytes, 8)), 4);
     memcpy(r.bytes + r.n, event->bytes, event->n);
     r.n += event->n;
-    put_fixed(&r, masked(fri_crc32c(event->bytes, event->n)), 4);
-    return fri_append(t->fd, t->path, &t->bytes, r.bytes, r.n);
+    put_fixed(&r, masked(crc32c(event->bytes, event->n)), 4);
+    return fr_append(t->fd, t->path, &t->bytes, r.bytes, r.n);
 }
 
-static fr_status put_first_records(fri_tfevents *t, int64_t purge_from) {
+static fr_status put_first_records(fr_tensorboard *t, int64_t purge_from) {
     static const char version[] = "brain.Event:2";
     message event;
     begin_event(&event, 0);
@@ -119,7 +131,7 @@ static fr_status put_first_records(fri_tfevents *t, int64_t purge_from) {
 }
 
 /* TensorBoard reads a folder's files in the order of their names, which begin with the time. */
-static fr_status create(const char *folder, fri_tfevents *t) {
+static fr_status create(const char *folder, fr_tensorboard *t) {
     char host[64] = "localhost";
     size_t room = strlen(folder) + 256;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
@@ -138,27 +150,30 @@ static fr_status create(const char *folder, fri_tfevents *t) {
     return fr_fail(FR_EIO, "the event file '%.400s' cannot be created: %s", t->path, strerror(errno));
 }
 
-fr_status fri_tfevents_open(const char *folder, int64_t purge_from, fri_tfevents *out) {
-    fri_tfevents t = {.fd = -1};
+fr_status fr_tensorboard_open(const char *folder, int64_t resume, fr_tensorboard *out) {
+    FRI_NOT_NULL(folder, out);
+    fr_tensorboard t = {.fd = -1};
     fr_status s = create(folder, &t);
-    if (s == FR_OK) s = put_first_records(&t, purge_from);
+    if (s == FR_OK) s = put_first_records(&t, resume >= 0 ? resume + 1 : -1);
     if (s < 0)
-        fri_tfevents_close(&t);
+        fr_tensorboard_close(&t);
     else
         *out = t;
     return s;
 }
 
-void fri_tfevents_close(fri_tfevents *t) {
+void fr_tensorboard_close(fr_tensorboard *t) {
+    if (t == NULL) return;
     if (t->fd >= 0) close(t->fd);
     free(t->path);
-    *t = (fri_tfevents){.fd = -1};
+    *t = (fr_tensorboard){.fd = -1};
 }
 
-fr_status fri_tfevents_write(fri_tfevents *t, int64_t step, const fri_scalar *scalars, size_t n) {
+static fr_status put_scalars(fr_tensorboard *t, int64_t step, const scalar *scalars, size_t n) {
     enum { FRAME = 64 }; /* keys, lengths and CRCs of one value, generously */
     message event, summary = {.n = 0};
     size_t bytes = FRAME;
+    if (step < 0) return fr_fail(FR_EINVAL, "TensorBoard: step %lld must not be negative", (long long)step);
     for (size_t i = 0; i < n; i++) {
         size_t tag = strlen(scalars[i].tag);
         bytes += tag + FRAME;
@@ -171,3 +186,59 @@ fr_status fri_tfevents_write(fri_tfevents *t, int64_t step, const fri_scalar *sc
     put_bytes(&event, 5, summary.bytes, summary.n);
     return put_record(t, &event);
 }
+
+fr_status fr_tensorboard_step(fr_tensorboard *t, const fr_log_step *step) {
+    FRI_NOT_NULL(t, step);
+    const scalar scalars[] = {
+        {"train/loss", step->loss},
+        {"train/lr", step->lr},
+        {"train/loss_scale", step->scale},
+        {"train/skipped", step->skipped},
+        {"train/images_per_second", step->images_per_second},
+        {"memory/allocated", (double)step->allocated},
+        {"memory/peak", (double)step->peak},
+    };
+    return put_scalars(t, step->step, scalars, sizeof scalars / sizeof *scalars);
+}
+
+fr_status fr_tensorboard_scalar(fr_tensorboard *t, const char *tag, int64_t step, double value) {
+    FRI_NOT_NULL(t, tag);
+    return put_scalars(t, step, &(scalar){tag, value}, 1);
+}
+
+/* ---- --tensorboard --------------------------------------------------------------------------------------------- */
+
+static fr_status begin(void *state, const fr_run *r) {
+    ((fr_tensorboard *)state)->fd = -1;
+    return r->opts->tensorboard != NULL ? FR_OK : FR_END;
+}
+
+static fr_status write_evaluation(fr_tensorboard *t, const fr_run *r) {
+    char tag[FR_TRAIN_NAME_BYTES];
+    if (isfinite(r->test_accuracy)) FRI_TRY(fr_tensorboard_scalar(t, "test/accuracy", r->position, r->test_accuracy));
+    if (isfinite(r->test_loss)) FRI_TRY(fr_tensorboard_scalar(t, "test/loss", r->position, r->test_loss));
+    for (int64_t i = 0; i < r->n_metrics; i++) {
+        snprintf(tag, sizeof tag, "test/%s", r->metric_names[i]);
+        FRI_TRY(fr_tensorboard_scalar(t, tag, r->position, r->metric[i]));
+    }
+    return FR_OK;
+}
+
+static fr_status event(void *state, const fr_run *r, fr_run_event e) {
+    fr_tensorboard *t = state;
+    if (e == FR_RUN_POSITION) return fr_tensorboard_open(r->opts->tensorboard, r->position > 0 ? r->position : -1, t);
+    if (t->fd < 0) return FR_OK;
+    if (e == FR_RUN_STEP) return fr_tensorboard_step(t, &r->step);
+    return e == FR_RUN_EVALUATION ? write_evaluation(t, r) : FR_OK;
+}
+
+static void end(void *state) {
+    fr_tensorboard *t = state;
+    if (t->path != NULL) fr_tensorboard_close(t);
+}
+
+const fr_view fri_tensorboard_view = {.bytes = sizeof(fr_tensorboard),
+                                      .begin = begin,
+                                      .event = event,
+                                      .end = end,
+                                      .goes_on = true};

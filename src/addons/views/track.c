@@ -1,5 +1,5 @@
 /* track.c - --track: what each phase of the first step adds and frees, in the lines of memory/tracker.h. */
-#include "session/views.h"
+#include "addons/views/files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ typedef struct live_block {
 } live_block;
 
 typedef struct track {
-    fri_view_file output;
+    fr_flag_output output;
     FILE *file; /* its stream */
     fr_device device;
     live_block *block;
@@ -81,19 +81,19 @@ static void on_event(void *ctx, const fr_event *e) {
     }
 }
 
-static fr_status begin(void *state, const fri_session *r) {
+static fr_status begin(void *state, const fr_run *r) {
     track *t = state;
-    t->device = r->config->opts.device;
-    return fri_view_open("track", r->config->opts.track, &t->output);
+    t->device = r->opts->device;
+    return fr_flag_output_open("track", r->opts->track, &t->output);
 }
 
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
+static fr_status event(void *state, const fr_run *r, fr_run_event e) {
     track *t = state;
     (void)r;
     t->file = t->output.output.stream;
-    if (e != FRI_RUN_STEPS_END) return FR_OK;
+    if (e != FR_RUN_STEPS_END) return FR_OK;
     if (t->no_memory || t->tracker.no_memory) return fr_fail(FR_ENOMEM, "--track %s: no host memory", t->output.path);
-    return fri_view_commit(&t->output);
+    return fr_flag_output_commit(&t->output);
 }
 
 static void end(void *state) {
@@ -103,4 +103,8 @@ static void end(void *state) {
     fr_tracker_free(&t->tracker);
 }
 
-const fri_view fri_track_view = {sizeof(track), begin, event, end, on_event};
+const fr_view fri_track_view = {.bytes = sizeof(track),
+                                .begin = begin,
+                                .event = event,
+                                .end = end,
+                                .on_memory = on_event};

@@ -1,8 +1,9 @@
 /* test_track.c - the tracker's published lines, and the trace's form. */
 #include "data/files.h"
-#include "program.h"
-#include "report.h"
+#include "train/program.h"
+#include "train/report.h"
 
+#include <dirent.h>
 #include <frugal/base.h>
 #include <math.h>
 #include <unistd.h>
@@ -199,4 +200,19 @@ Test(track, a_run_that_failed_leaves_what_was_seen) {
         remove("t.json");
         remove("k.txt");
     }
+}
+
+Test(track, tensorboard_gets_a_file_of_events) {
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 3 --quiet --tensorboard %s",
+             files_path("tb"));
+    outcome o = program_run("train_densenet", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    DIR *d = opendir(files_path("tb"));
+    cr_assert_not_null(d);
+    int events = 0;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) events += strstr(e->d_name, "tfevents") != NULL;
+    closedir(d);
+    cr_expect_eq(events, 1);
 }

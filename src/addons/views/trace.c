@@ -2,12 +2,20 @@
  *
  * Ops are slices ("B", "E") in the order of the event log, bytes per category are counters ("C"), steps are slices
  * around their ops. Times are microseconds since the first event. */
-#include "session/views.h"
+#include "addons/views/files.h"
+
+#include <time.h>
 
 enum { STEPS = 3 };
 
+static double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 typedef struct trace {
-    fri_view_file output;
+    fr_flag_output output;
     FILE *file; /* its stream */
     fr_device device;
     double began;
@@ -17,7 +25,7 @@ typedef struct trace {
 } trace;
 
 static void begin_event(trace *t, const char *kind) {
-    double now = fri_seconds_now();
+    double now = seconds_now();
     if (!t->comma) t->began = now;
     fprintf(t->file, "%s\n{\"ph\":\"%s\",\"pid\":1,\"tid\":1,\"ts\":%.3f", t->comma ? "," : "", kind,
             1e6 * (now - t->began));
@@ -79,20 +87,20 @@ static void on_event(void *ctx, const fr_event *e) {
     }
 }
 
-static fr_status begin(void *state, const fri_session *r) {
+static fr_status begin(void *state, const fr_run *r) {
     trace *t = state;
-    t->device = r->config->opts.device;
-    return fri_view_open("trace", r->config->opts.trace, &t->output);
+    t->device = r->opts->device;
+    return fr_flag_output_open("trace", r->opts->trace, &t->output);
 }
 
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
+static fr_status event(void *state, const fr_run *r, fr_run_event e) {
     trace *t = state;
     (void)r;
     t->file = t->output.output.stream;
-    if (e == FRI_RUN_SETUP) fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
-    if (e != FRI_RUN_STEPS_END) return FR_OK;
+    if (e == FR_RUN_SETUP) fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", t->file);
+    if (e != FR_RUN_STEPS_END) return FR_OK;
     fputs("\n]}\n", t->file);
-    return fri_view_commit(&t->output);
+    return fr_flag_output_commit(&t->output);
 }
 
 static void end(void *state) {
@@ -100,4 +108,8 @@ static void end(void *state) {
     fr_atomic_abandon(&t->output.output);
 }
 
-const fri_view fri_trace_view = {sizeof(trace), begin, event, end, on_event};
+const fr_view fri_trace_view = {.bytes = sizeof(trace),
+                                .begin = begin,
+                                .event = event,
+                                .end = end,
+                                .on_memory = on_event};

@@ -70,20 +70,20 @@ static fr_status begin(void *state, const fri_session *r) {
     if (path != NULL && !r->config->accuracy)
         return fr_fail(FR_EINVAL, "--confusion %s: %s has no classes that answers are compared with", path,
                        r->config->model_name);
-    return fri_view_open("confusion", path, state);
+    return fr_flag_output_open("confusion", path, state);
 }
 
 /* A run that ends before its evaluation leaves no picture. */
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
-    fri_view_file *f = state;
-    if (e != FRI_RUN_END || r->confusion == NULL || !isfinite(r->test_accuracy)) return FR_OK;
+static fr_status event(void *state, const fri_session *r, fr_run_event e) {
+    fr_flag_output *f = state;
+    if (e != FR_RUN_END || r->confusion == NULL || !isfinite(r->test_accuracy)) return FR_OK;
     draw(f->output.stream, r);
-    return fri_view_commit(f);
+    return fr_flag_output_commit(f);
 }
 
 static void end(void *state) {
-    fri_view_file *f = state;
+    fr_flag_output *f = state;
     fr_atomic_abandon(&f->output);
 }
 
-const fri_view fri_confusion_view = {sizeof(fri_view_file), begin, event, end};
+const fri_view fri_confusion_view = {sizeof(fr_flag_output), begin, event, end};

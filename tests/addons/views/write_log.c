@@ -1,14 +1,14 @@
 /* write_log.c - a run of 6 steps that is killed and resumed at step 3, in event files, for test_tensorboard.py.
  *
  *   write_log FOLDER */
-#include <frugal/io.h>
+#include <frugal/views.h>
 
 #include <stdio.h>
 
 static fr_status steps(const char *folder, int64_t resume, int64_t from, int64_t to, double shift) {
-    fr_log *log = NULL;
+    fr_tensorboard log = {.fd = -1};
     fr_status s = FR_OK;
-    FR_TRY(s, fr_log_open(FR_LOG_OPTS(.tensorboard = folder, .resume = resume), &log));
+    FR_TRY(s, fr_tensorboard_open(folder, resume, &log));
     for (int64_t i = from; i <= to; i++) {
         fr_log_step p = {.step = i,
                          .loss = 2.0 / (double)i + shift,
@@ -18,11 +18,11 @@ static fr_status steps(const char *folder, int64_t resume, int64_t from, int64_t
                          .images_per_second = 250,
                          .allocated = 1u << 20,
                          .peak = 1u << 21};
-        FR_TRY(s, fr_log_write(log, &p));
+        FR_TRY(s, fr_tensorboard_step(&log, &p));
     }
-    FR_TRY(s, fr_log_scalar(log, "test/accuracy", to, 0.5 + shift));
+    FR_TRY(s, fr_tensorboard_scalar(&log, "test/accuracy", to, 0.5 + shift));
 done:
-    fr_log_close(&log);
+    fr_tensorboard_close(&log);
     return s;
 }
 

@@ -3,11 +3,8 @@
  * A subscriber of the event log: what nobody tracks costs nothing. At each event the stack is walked outwards twice:
  * to the innermost line of the program, and to the innermost line of the library above the floors of memory. Each is a
  * list of its own, and in both the bytes add up to the allocator's. */
-#include "memory/event.h"
-#include "memory/segment.h"
-#include "memory/source.h"
-
-#include "base/array.h"
+#include "addons/views/files.h"
+#include "addons/views/source.h"
 
 #include <execinfo.h>
 #include <stdlib.h>
@@ -49,6 +46,14 @@ typedef struct lines {
     size_t live[FR_DEVICE_COUNT], peak[FR_DEVICE_COUNT];
     bool seen[FR_DEVICE_COUNT], no_memory;
 } lines;
+
+/* Makes room for one more element of this size behind n. False: out of host memory. */
+static bool room(void **array, size_t n, size_t bytes) {
+    if (n > 0 && (n < 16 || (n & (n - 1)) != 0)) return true;
+    void *more = realloc(*array, (n < 16 ? 16 : 2 * n) * bytes);
+    if (more != NULL) *array = more;
+    return more != NULL;
+}
 
 /* ---- where --------------------------------------------------------------------------------------------------- */
 
@@ -95,7 +100,7 @@ static size_t place_of(lines *t, enum list l, fr_device d, const void *address) 
     size_t i = 0;
     while (i < t->n[l] && !same_place(&t->place[l][i], d, address, &s)) i++;
     if (i < t->n[l]) return i;
-    if (FRI_ROOM(t->place[l], t->n[l], "lines") < 0) {
+    if (!room((void **)&t->place[l], t->n[l], sizeof *t->place[l])) {
         t->no_memory = true;
         return SIZE_MAX;
     }
@@ -139,7 +144,7 @@ static void note_peak(lines *t, fr_device d) {
 static void add_block(lines *t, fr_device d, uint64_t block, size_t bytes, const void *const address[LISTS]) {
     live_block b = {.device = d, .block = block, .bytes = bytes};
     for (int l = 0; l < LISTS; l++) b.place[l] = place_of(t, (enum list)l, d, address[l]);
-    if (t->no_memory || FRI_ROOM(t->block, t->n_blocks, "lines") < 0) {
+    if (t->no_memory || !room((void **)&t->block, t->n_blocks, sizeof *t->block)) {
         t->no_memory = true;
         return;
     }
@@ -169,8 +174,8 @@ static void drop_block(lines *t, const fr_event *e, const void *const address[LI
 }
 
 /* What lives when the tracker begins is a line of its own. */
-static void take_earlier(void *ctx, const fri_block *b) {
-    add_block(ctx, fri_allocator_device(b->owner), b->serial, b->size, (const void *[LISTS]){NULL, NULL});
+static void take_earlier(void *ctx, fr_device device, uint64_t block, size_t allocated) {
+    add_block(ctx, device, block, allocated, (const void *[LISTS]){NULL, NULL});
 }
 
 static void on_lines_event(void *ctx, const fr_event *e) {
@@ -256,22 +261,19 @@ static void lines_free(lines *t) {
 
 fr_status fr_track_lines_begin(FILE *out) {
     FRI_NOT_NULL(out);
-    if (fri_event_context(on_lines_event) != NULL) return fr_fail(FR_EUSAGE, "lines: they are tracked already");
+    if (fr_event_context(on_lines_event) != NULL) return fr_fail(FR_EUSAGE, "lines: they are tracked already");
     lines *t = calloc(1, sizeof *t);
     if (t == NULL) return fr_fail(FR_ENOMEM, "lines: out of host memory");
     t->out = out;
     fr_status s = fri_sources_open(&t->sources);
-    for (int d = 0; s == FR_OK && d < FR_DEVICE_COUNT; d++) {
-        const fri_allocator *a = fri_allocator_there((fr_device)d);
-        if (a != NULL) fri_allocator_each(a, take_earlier, t);
-    }
+    if (s == FR_OK) fr_event_blocks(take_earlier, t);
     if (s == FR_OK) s = fr_event_subscribe(on_lines_event, t);
     if (s < 0) lines_free(t);
     return s;
 }
 
 fr_status fr_track_lines_end(void) {
-    lines *t = fri_event_context(on_lines_event);
+    lines *t = fr_event_context(on_lines_event);
     if (t == NULL) return fr_fail(FR_EUSAGE, "lines: end without a begin");
     fr_event_unsubscribe(on_lines_event, t);
     fr_status s = t->no_memory ? fr_fail(FR_ENOMEM, "lines: out of host memory") : FR_OK;

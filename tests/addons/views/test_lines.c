@@ -8,6 +8,7 @@ int tutorial(void);
 #undef main
 
 #include <criterion/criterion.h>
+#include <frugal/views.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,14 @@ static char *text;
 static size_t text_bytes;
 static FILE *stream;
 
+static void need_debug_information(void) {
+#ifndef FRI_LIBDW
+    cr_skip("built without libdw");
+#endif
+}
+
 static void begin(void) {
+    need_debug_information();
     stream = open_memstream(&text, &text_bytes);
     cr_assert_eq(fr_track_lines_begin(stream), FR_OK, "%s", fr_last_error());
 }
@@ -83,12 +91,6 @@ static const row *find(const char *what) {
     return &none;
 }
 
-static void need_debug_information(void) {
-#ifndef FRI_LIBDW
-    cr_skip("built without libdw");
-#endif
-}
-
 /* "03_train_loop.c:36 train_step: FR_TRY(s, fr_module_forward(m, images, &y));" */
 static const row *tutorial_line(const char *code) {
     char path[512], line[200], want[300];
@@ -114,7 +116,6 @@ Test(lines, of_the_training_loop, .timeout = 120) {
     cr_assert_eq(fr_memory_stats_get(FR_CPU, &t), FR_OK);
     cr_expect_eq(got.peak, t.peak_allocated, "peak %zu, the report's %zu", got.peak, t.peak_allocated);
     cr_expect_eq(t.allocated, 0u);
-    need_debug_information();
     const row *backward = tutorial_line("fr_backward(loss"), *step = tutorial_line("fr_optimizer_step(o)");
     cr_expect_gt(tutorial_line("fr_module_forward(m")->at_peak, 0u);
     cr_expect_gt(backward->freed, backward->allocated, "backward frees what forward saved");
@@ -149,7 +150,6 @@ Test(lines, of_ten_files) {
     end("meta");
     cr_expect_eq(fr_track_lines_end(), FR_EUSAGE, "end without begin");
     cr_expect_eq(got.peak, 1024u + 4096 * 55 + 8192 * 10, "peak %zu", got.peak);
-    need_debug_information();
     cr_expect_eq(find("(before)")->live, 1024u);
     for (size_t i = 0; i < PARTS; i++) {
         char at[64];

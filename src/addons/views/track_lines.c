@@ -1,27 +1,27 @@
 /* track_lines.c - --track-lines: what each source line allocates, frees and holds, from the model to the last step. */
-#include "session/views.h"
+#include "addons/views/files.h"
 
 typedef struct track_lines {
-    fri_view_file output;
+    fr_flag_output output;
     bool tracks;
 } track_lines;
 
-static fr_status begin(void *state, const fri_session *r) {
+static fr_status begin(void *state, const fr_run *r) {
     track_lines *t = state;
-    return fri_view_open("track-lines", r->config->opts.track_lines, &t->output);
+    return fr_flag_output_open("track-lines", r->opts->track_lines, &t->output);
 }
 
 static fr_status write(track_lines *t) {
     t->tracks = false;
     fr_status s = fr_track_lines_end();
-    return s < 0 ? fr_fail_prefix(s, "--track-lines %s: ", t->output.path) : fri_view_commit(&t->output);
+    return s < 0 ? fr_fail_prefix(s, "--track-lines %s: ", t->output.path) : fr_flag_output_commit(&t->output);
 }
 
-static fr_status event(void *state, const fri_session *r, fri_run_event e) {
+static fr_status event(void *state, const fr_run *r, fr_run_event e) {
     track_lines *t = state;
     (void)r;
-    if (e == FRI_RUN_STEPS_END && t->tracks) return write(t);
-    if (e != FRI_RUN_SETUP) return FR_OK;
+    if (e == FR_RUN_STEPS_END && t->tracks) return write(t);
+    if (e != FR_RUN_SETUP) return FR_OK;
     fr_status s = fr_track_lines_begin(t->output.output.stream);
     t->tracks = s == FR_OK;
     return s;
@@ -34,4 +34,4 @@ static void end(void *state) {
     fr_atomic_abandon(&t->output.output);
 }
 
-const fri_view fri_track_lines_view = {sizeof(track_lines), begin, event, end, NULL};
+const fr_view fri_track_lines_view = {.bytes = sizeof(track_lines), .begin = begin, .event = event, .end = end};

@@ -1,13 +1,14 @@
-/* append.c - see append.h. */
-#include "io/append.h"
-
+/* append.c - files that grow by whole records (unstable/atomic_file.h). */
 #include "base/status.h"
+
+#include <frugal/unstable/atomic_file.h>
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-fr_status fri_append(int fd, const char *path, int64_t *at, const void *data, size_t bytes) {
+fr_status fr_append(int fd, const char *path, int64_t *at, const void *data, size_t bytes) {
+    FRI_NOT_NULL(path, at, data);
     size_t done = 0;
     while (done < bytes) {
         ssize_t n = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(*at + (int64_t)done));

@@ -1,0 +1,59 @@
+/* try.h - macros that pass failures on and clean up: for the library, the trainers and add-ons, in the same words.
+ *
+ * Unstable: see frugal/unstable.h. */
+#ifndef FRUGAL_UNSTABLE_TRY_H
+#define FRUGAL_UNSTABLE_TRY_H
+
+#include <frugal/base.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FR_TRY for a function that has nothing to clean up: a failure is returned. */
+#define FRI_TRY(...)                             \
+    do {                                         \
+        const fr_status fri_tried = __VA_ARGS__; \
+        if (fri_tried < 0) return fri_tried;     \
+    } while (0)
+
+/* A variable that is released wherever the function returns, the last declared one first; `release` takes its address.
+ * It has a value from the beginning: NULL or {0}. */
+#define FRI_OWNED(release) __attribute__((cleanup(release)))
+
+/* Hands a pointer over: *to = from, and from is NULL. */
+#define FRI_MOVE(to, from) (*(to) = (from), (from) = NULL)
+
+/* For memory of malloc: p is the address of a pointer. */
+static inline void fri_free(void *p) {
+    void *memory;
+    memcpy(&memory, p, sizeof memory);
+    free(memory);
+}
+
+/* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
+ * "<function>: <argument> is NULL" for the first of these arguments that is. */
+#define FRI_NOT_NULL(...)                                      \
+    do {                                                       \
+        if (FRI_CHECK_NULL(__VA_ARGS__) < 0) return FR_EINVAL; \
+    } while (0)
+
+/* The same as a value, for a function that has something to clean up. */
+#define FRI_CHECK_NULL(...)                                                    \
+    fri_check_null(__func__, #__VA_ARGS__, (const void *const[]){__VA_ARGS__}, \
+                   sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *))
+
+FR_API fr_status fr_fail_null(const char *function, const char *names, size_t i);
+
+static inline fr_status fri_check_null(const char *function, const char *names, const void *const *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i] == NULL) return fr_fail_null(function, names, i);
+    return FR_OK;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,12 @@
+/* files.h - the views of this add-on: a file each. */
+#ifndef FRI_VIEWS_FILES_H
+#define FRI_VIEWS_FILES_H
+
+#include <frugal/train.h>
+#include <frugal/unstable.h>
+#include <frugal/views.h>
+
+/* Rows of the table in views.c, by the order in which an event reaches them. */
+extern const fr_view fri_track_view, fri_track_lines_view, fri_trace_view, fri_memory_plot_view, fri_tensorboard_view;
+
+#endif

@@ -1,0 +1,35 @@
+/* memory_plot.c - --memory-plot: the step that needs most memory, of a run or of a plan, as a picture. */
+#include "addons/views/files.h"
+
+#include <inttypes.h>
+
+static fr_status begin(void *state, const fr_run *r) {
+    (void)state;
+    return r->opts->memory_plot != NULL ? FR_OK : FR_END;
+}
+
+static fr_status draw(fr_timeline_recorder *recorder, const fr_run *r) {
+    const fr_train_opts *o = r->opts;
+    const fr_timeline_panel panel = {&recorder->most, ""};
+    char heading[256];
+    snprintf(heading, sizeof heading,
+             "%s on %s, %" PRId64 " images of %" PRId64 " pixels: one training step, requested bytes by category",
+             r->model, fr_device_name(o->device), o->batch_size, o->image_size);
+    fr_status s = fr_timeline_end(recorder);
+    if (s == FR_OK) s = fr_timeline_draw(o->memory_plot, heading, &panel, 1);
+    return s < 0 ? fr_fail_prefix(s, "--memory-plot ") : FR_OK;
+}
+
+static fr_status event(void *state, const fr_run *r, fr_run_event e) {
+    if (e == FR_RUN_SETUP) return fr_timeline_begin(state, r->planned ? FR_META : r->opts->device);
+    return e == FR_RUN_STEPS_END ? draw(state, r) : FR_OK;
+}
+
+static void end(void *state) {
+    fr_timeline_free(state);
+}
+
+const fr_view fri_memory_plot_view = {.bytes = sizeof(fr_timeline_recorder),
+                                      .begin = begin,
+                                      .event = event,
+                                      .end = end};
