@@ -74,7 +74,6 @@ typedef struct fr_train_opts {
     int64_t image_size; /* AUTO: 224 for an image folder, else 32 */
     int64_t classes;    /* of synthetic data; AUTO: 10 */
     bool augment;
-    bool native_crops;
     bool keep_last;
     int64_t workers, prefetch;
     bool pin_memory, device_prefetch; /* without effect on the CPU */

@@ -190,11 +190,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
 static void vary(const fri_config *c, int split, fr_loader_opts *l) {
     int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
     bool on = split == FR_SPLIT_TRAIN && c->opts.augment;
-    l->random_crop = split == FR_SPLIT_TRAIN && c->opts.native_crops;
     bool files = fri_dataset_in_folders(c->opts.dataset);
-    if (c->opts.native_crops)
-        l->resize_height = l->resize_width = FR_LOADER_NATIVE;
-    else if (files && size >= SMALL_IMAGE)
+    if (files && size >= SMALL_IMAGE)
         l->resize_height = l->resize_width = size * 256 / 224;
     else if (files || c->opts.dataset == FR_TRAIN_OWN)
         shift = size / 8;

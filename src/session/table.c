@@ -119,10 +119,6 @@ const fr_flag fri_flags[] = {
      "Vary training images: digits and MNIST are shifted by up to 2 pixels, digits turned, scaled and sheared by up to "
      "10 degrees and 10 %; Fashion-MNIST and CIFAR by up to 4 and mirrored; a folder's are cropped (shifted below 64 "
      "pixels) and mirrored."},
-    {"native-crops", ROW(SET, DATA, native_crops), NULL,
-     "Do not resize images: train on crops of --image-size pixels at random places, evaluate on the middle. Smaller "
-     "images are padded.",
-     .course = true, .lacking = "off"},
     {"keep-last", ROW(SET, DATA, keep_last), NULL,
      "Train on the last, smaller batch of an epoch too, instead of dropping it."},
     {"shuffle-window", ROW(INT, DATA, shuffle_window), "N",

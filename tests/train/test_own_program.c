@@ -1,5 +1,5 @@
 /* test_own_program.c - data of a user's own through the trainers: a folder of images and masks of any size, planned,
- * trained on native crops, resumed; and flags that a program adds to the table. */
+ * trained, resumed; and flags that a program adds to the table. */
 #include "../data/files.h"
 #include "program.h"
 #include "report.h"
@@ -47,9 +47,9 @@ Test(own_program, a_folder_of_masks_is_planned_trained_and_resumed) {
     files_make_folder("d");
     write_masks("d/train", 6);
     write_masks("d/test", 3);
-    outcome o = on_masks("--native-crops plan");
+    outcome o = on_masks("--keep-last plan");
     cr_expect_eq(o.status, 2, "a command comes first");
-    snprintf(flags, sizeof flags, "--native-crops --steps 4 --workers 2 --save %s --report %s", files_path("s"),
+    snprintf(flags, sizeof flags, "--momentum 0.8 --steps 4 --workers 2 --save %s --report %s", files_path("s"),
              files_path("r.json"));
     o = on_masks(flags);
     cr_assert_eq(o.status, 0, "%s", o.err);
@@ -64,30 +64,9 @@ Test(own_program, a_folder_of_masks_is_planned_trained_and_resumed) {
     snprintf(flags, sizeof flags, "--steps 6 --save %s --resume latest", files_path("s"));
     o = on_masks(flags);
     cr_assert_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "native-crops off was on");
+    EXPECT_MATCH(o.out, "momentum 0.9 was 0.8");
     o = unet("--classes 2 --device meta --steps 2");
     cr_expect_eq(o.status, 0, "%s", o.err);
-}
-
-/* How far the losses of two epochs are apart in which nothing is learned. */
-static double change(const char *flags) {
-    char all[1024];
-    snprintf(all, sizeof all, "--batch-size 6 --lr 0 --no-augment --epochs 2 --eval-every 0 --report %s %s",
-             files_path("r.json"), flags);
-    outcome o = on_masks(all);
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    cJSON *r = report_read(files_path("r.json")), *steps = report_at(r, "loss", "steps");
-    double d = cJSON_GetArrayItem(steps, 0)->valuedouble - cJSON_GetArrayItem(steps, 1)->valuedouble;
-    cJSON_Delete(r);
-    return d < 0 ? -d : d;
-}
-
-Test(own_program, native_crops_are_at_random_places_also_without_augmentation) {
-    files_make_folder("d");
-    write_masks("d/train", 6);
-    write_masks("d/test", 1);
-    cr_expect_lt(change(""), 1e-5);
-    cr_expect_gt(change("--native-crops"), 1e-4);
 }
 
 Test(own_program, masks_need_classes_and_a_network_of_pixels) {
