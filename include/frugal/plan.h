@@ -162,22 +162,6 @@ FR_API int fr_summary_layers(const fr_summary *s);
 /* In the order in which they ended: a network comes after its parts. */
 FR_API fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out);
 FR_API void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out);
-/* Rows in descending order of a column, equal ones as they were; FR_SUMMARY_ORDER: as they ended. FR_EINVAL. */
-typedef enum fr_summary_column {
-    FR_SUMMARY_ORDER,
-    FR_SUMMARY_PARAMETERS,
-    FR_SUMMARY_BYTES, /* of parameters and buffers */
-    FR_SUMMARY_SAVED,
-    FR_SUMMARY_FLOPS,
-    FR_SUMMARY_MULTIPLY_ADDS,
-    FR_SUMMARY_READ,
-    FR_SUMMARY_WRITTEN,
-    FR_SUMMARY_SECONDS,
-    FR_SUMMARY_COLUMNS
-} fr_summary_column;
-FR_API fr_status fr_summary_sort(fr_summary *s, fr_summary_column by);
-/* One line per layer, the table's columns in bytes, operations and seconds; the first line names them. FR_EIO. */
-FR_API fr_status fr_summary_csv(const fr_summary *s, FILE *out);
 /* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute
  * nothing. */
 FR_API fr_status fr_summary_print(const fr_summary *s, FILE *out);

@@ -135,7 +135,6 @@ typedef struct fr_train_opts {
     int64_t n_predict;
 
     bool summary;            /* a table of layers instead of a run */
-    int sort;                /* its rows: an fr_summary_column of plan.h */
     const char *memory_plot; /* a picture of the step that needs most; NULL: none. Borrowed */
 
     bool detect_anomaly; /* every step is searched for the first op that made inf or NaN */

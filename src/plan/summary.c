@@ -249,34 +249,6 @@ void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out) {
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 
-static double value(const fr_summary_layer *l, fr_summary_column c) {
-    const double of[FR_SUMMARY_COLUMNS] = {
-        [FR_SUMMARY_PARAMETERS] = (double)l->parameters,
-        [FR_SUMMARY_BYTES] = (double)(l->parameter_bytes + l->buffer_bytes),
-        [FR_SUMMARY_SAVED] = (double)l->saved,
-        [FR_SUMMARY_FLOPS] = l->flops,
-        [FR_SUMMARY_MULTIPLY_ADDS] = l->multiply_adds,
-        [FR_SUMMARY_READ] = l->moved - l->written,
-        [FR_SUMMARY_WRITTEN] = l->written,
-        [FR_SUMMARY_SECONDS] = l->seconds,
-    };
-    return of[c];
-}
-
-/* Insertion: stable, and a network has some hundred layers. */
-fr_status fr_summary_sort(fr_summary *s, fr_summary_column by) {
-    FRI_NOT_NULL(s);
-    if ((int)by < 0 || by >= FR_SUMMARY_COLUMNS) return fr_fail(FR_EINVAL, "summary: %d is not a column", (int)by);
-    if (s->n_rows > 0) qsort(s->rows, (size_t)s->n_rows, sizeof *s->rows, in_order);
-    for (int i = 1; i < s->n_rows && by != FR_SUMMARY_ORDER; i++) {
-        row r = s->rows[i];
-        int at = i;
-        for (; at > 0 && value(&s->rows[at - 1].layer, by) < value(&r.layer, by); at--) s->rows[at] = s->rows[at - 1];
-        s->rows[at] = r;
-    }
-    return FR_OK;
-}
-
 static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEXT]) {
     fr_shape shape = fri_shape_of(l->rank, l->shape);
     if (l->rank == 0) return "";
@@ -289,22 +261,23 @@ static bool idle(const fr_summary_layer *l) {
 }
 
 static const struct {
-    fr_summary_column column;
-    const char *heading, *csv;
+    const char *heading;
     int width;
-} columns[] = {{FR_SUMMARY_PARAMETERS, "parameters", "parameters", 12},
-               {FR_SUMMARY_BYTES, "bytes", "bytes", 12},
-               {FR_SUMMARY_SAVED, "saved, bytes", "saved", 14},
-               {FR_SUMMARY_FLOPS, "FLOPs forward", "flops", 16},
-               {FR_SUMMARY_MULTIPLY_ADDS, "MAdd", "madd", 16},
-               {FR_SUMMARY_READ, "read, bytes", "read", 14},
-               {FR_SUMMARY_WRITTEN, "written, bytes", "written", 14}};
+} columns[] = {{"parameters", 12}, {"bytes", 12},       {"saved, bytes", 14},  {"FLOPs forward", 16},
+               {"MAdd", 16},       {"read, bytes", 14}, {"written, bytes", 14}};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static void print_row(const fr_summary_layer *l, const char *path, double seconds, FILE *out) {
+    const double value[COLUMNS] = {(double)l->parameters,
+                                   (double)(l->parameter_bytes + l->buffer_bytes),
+                                   (double)l->saved,
+                                   l->flops,
+                                   l->multiply_adds,
+                                   l->moved - l->written,
+                                   l->written};
     char text[FRI_SHAPE_TEXT];
     fprintf(out, "%-36s %-18s %-22s", path, l->kind, shape_text(l, text));
-    for (int c = 0; c < COLUMNS; c++) fprintf(out, " %*.0f", columns[c].width, value(l, columns[c].column));
+    for (int c = 0; c < COLUMNS; c++) fprintf(out, " %*.0f", columns[c].width, value[c]);
     fprintf(out, " %10.3f %6.1f%%\n", 1e3 * l->seconds, seconds > 0 ? 100 * l->seconds / seconds : 0);
 }
 
@@ -348,21 +321,5 @@ fr_status fr_summary_print(const fr_summary *s, FILE *out) {
                               .seconds = t->seconds};
     print_row(&total, "total", t->seconds, out);
     print_sums(t, out);
-    return ferror(out) ? fr_fail(FR_EIO, "summary: the stream reports a write error") : FR_OK;
-}
-
-fr_status fr_summary_csv(const fr_summary *s, FILE *out) {
-    FRI_NOT_NULL(s, out);
-    char text[FRI_SHAPE_TEXT];
-    fputs("layer,kind,output", out);
-    for (int c = 0; c < COLUMNS; c++) fprintf(out, ",%s", columns[c].csv);
-    fputs(",seconds,share\n", out);
-    for (int i = 0; i < s->n_rows; i++) {
-        const fr_summary_layer *l = &s->rows[i].layer;
-        if (idle(l)) continue;
-        fprintf(out, "%s,%s,\"%s\"", l->path, l->kind, shape_text(l, text));
-        for (int c = 0; c < COLUMNS; c++) fprintf(out, ",%.0f", value(l, columns[c].column));
-        fprintf(out, ",%.9g,%.6f\n", l->seconds, s->totals.seconds > 0 ? l->seconds / s->totals.seconds : 0);
-    }
     return ferror(out) ? fr_fail(FR_EIO, "summary: the stream reports a write error") : FR_OK;
 }

@@ -206,7 +206,6 @@ static fr_status check_views(const fri_config *c) {
         {o->summary && o->track != NULL, "--track {track} with --summary: no run that could be written there"},
         {o->summary && o->track_lines != NULL,
          "--track-lines {track-lines} with --summary: no run that could be written there"},
-        {!o->summary && o->sort != 0, "--sort {sort} goes with --summary"},
         {o->summary && o->trace != NULL, "--trace {trace} with --summary: no run that could be written there"},
         {o->confusion != NULL && !o->per_class, "--confusion {confusion} needs --per-class, which counts it"},
         {o->confusion != NULL && (o->plan || o->summary),

@@ -34,11 +34,6 @@ static const fr_flag_choice schedules[] = {{"constant", FR_SCHEDULE_CONSTANT},
                                            {"step", FR_SCHEDULE_STEP},
                                            {"cosine", FR_SCHEDULE_COSINE},
                                            {0}};
-static const fr_flag_choice summary_columns[] = {{"order", FR_SUMMARY_ORDER},  {"parameters", FR_SUMMARY_PARAMETERS},
-                                                 {"bytes", FR_SUMMARY_BYTES},  {"saved", FR_SUMMARY_SAVED},
-                                                 {"flops", FR_SUMMARY_FLOPS},  {"madd", FR_SUMMARY_MULTIPLY_ADDS},
-                                                 {"read", FR_SUMMARY_READ},    {"written", FR_SUMMARY_WRITTEN},
-                                                 {"time", FR_SUMMARY_SECONDS}, {0}};
 static const fr_flag_choice pool_indices[] = {{"i64", FR_I64}, {"i32", FR_I32}, {"u8", FR_U8}, {0}};
 
 static const fr_flag_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
@@ -397,10 +392,7 @@ const fr_flag fri_flags[] = {
     /* ---- output ---- */
     {"summary", ROW(SET, OUTPUT, summary), NULL,
      "Do not train: print a line per layer, from a dry run of one step: shape, parameters, bytes that it keeps for "
-     "backward under these flags, operations, bytes read and written, predicted time; and end. --csv FILE: the same "
-     "as a file."},
-    {"sort", ROW(CHOICE, OUTPUT, sort), "COLUMN", "Order of the layers that --summary prints, most first.",
-     .choices = summary_columns},
+     "backward under these flags, operations, bytes read and written, predicted time; and end."},
     {"detect-anomaly", ROW(SET, OUTPUT, detect_anomaly), NULL,
      "Look at what each op makes, and name the first with inf or NaN when a step is skipped or the loss is no number. "
      "Without this flag, the step after one whose loss overflowed is looked at."},

@@ -69,23 +69,6 @@ Test(views, summary_of_vgg16) {
     }
 }
 
-/* Sorted on request, and written as a file with the table's numbers. */
-Test(views, summary_sorted_and_as_csv) {
-    char arguments[512], line[512] = "";
-    snprintf(arguments, sizeof arguments, "--depth 11 --batch-size 2 --summary --sort parameters --csv %s",
-             files_path("s.csv"));
-    outcome o = program_run("train_vgg", arguments);
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "ms forward +share.features.[0-9]+ +Conv2d +.2, 512, [0-9], [0-9]. +2359808 ");
-    FILE *f = fopen(files_path("s.csv"), "r");
-    cr_assert_not_null(f);
-    cr_expect(fgets(line, sizeof line, f) != NULL && strncmp(line, "layer,kind,output,parameters,", 29) == 0);
-    cr_expect(fgets(line, sizeof line, f) != NULL && strstr(line, ",Conv2d,\"[2, 512, ") != NULL &&
-                  strstr(line, "]\",2359808,") != NULL,
-              "%s", line);
-    fclose(f);
-}
-
 Test(views, textbook_is_a_program_of_its_own) {
     outcome o = program_run("train_vgg", "--summary --textbook");
     cr_expect_eq(o.status, 2);
@@ -101,7 +84,6 @@ Test(views, nothing_runs_nothing_to_write) {
                  {"--summary --plan --track t.txt", "--track t.txt with --summary: no run"},
                  {"--per-class --confusion c.svg --plan", "--confusion c.svg with --plan or --summary: no run"},
                  {"--confusion c.svg", "--confusion c.svg needs --per-class"},
-                 {"--sort time", "--sort time goes with --summary"},
                  {"--plan --trace t.json", "--trace t.json with --plan: no run"}};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         if (program_lacks(cells[i].arguments)) continue;
