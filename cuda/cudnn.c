@@ -82,10 +82,10 @@ enum { DESCRIPTION_BYTES = 1 << 16 };
 static fr_status read_description(const char *path, char *text, size_t *length) {
     uint64_t bytes = 0;
     int fd = -1;
-    fr_status s = fri_input_open(path, &fd, &bytes);
+    fr_status s = fr_file_open(path, &fd, &bytes);
     if (s == FR_OK && (bytes == 0 || bytes >= DESCRIPTION_BYTES))
         s = fr_fail(FR_EFORMAT, "not a device description of less than %d bytes", DESCRIPTION_BYTES);
-    if (s == FR_OK) s = fri_input_read(fd, text, (size_t)bytes, 0);
+    if (s == FR_OK) s = fr_file_read(fd, text, (size_t)bytes, 0);
     if (fd >= 0) close(fd);
     *length = (size_t)bytes;
     return s < 0 ? fr_fail_prefix(s, "FRUGAL_CUDA_DEVICE=%s: ", path) : s;

@@ -7,7 +7,7 @@
 #endif
 #include "plan_file.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/atomic_file.h"
 #include "base/cache.h"
 #include "base/env.h"
@@ -98,11 +98,11 @@ static void read_file(void) {
     uint64_t bytes = 0;
     int fd = -1;
     was_read = true;
-    if (!find_environment() || fri_input_open(path, &fd, &bytes) < 0) return;
+    if (!find_environment() || fr_file_open(path, &fd, &bytes) < 0) return;
     damaged = true; /* until all of it was understood */
     size_t n = 0, header = strlen(format) + strlen(environment);
     if (bytes <= FILE_MOST && (contents = malloc((size_t)bytes + 1)) != NULL) {
-        if (fri_input_read(fd, contents, (size_t)bytes, 0) == FR_OK) n = (size_t)bytes;
+        if (fr_file_read(fd, contents, (size_t)bytes, 0) == FR_OK) n = (size_t)bytes;
         contents[n] = '\0';
     }
     close(fd);

@@ -8,9 +8,11 @@
 #include <frugal/unstable/capture.h>
 #include <frugal/unstable/event.h>
 #include <frugal/unstable/input.h>
+#include <frugal/unstable/layers.h>
 #include <frugal/unstable/readback.h>
 #include <frugal/unstable/timeline.h>
 #include <frugal/unstable/tracker.h>
 #include <frugal/unstable/try.h>
+#include <frugal/unstable/weights.h>
 
 #endif

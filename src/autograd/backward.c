@@ -6,7 +6,7 @@
 
 #include "autograd/anomaly.h"
 #include "autograd/state.h"
-#include "base/array.h"
+#include "base/status.h"
 #include "memory/event.h"
 
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include "autograd/anomaly.h"
 #include "base/env.h"
 #include "base/rng.h"
-#include "base/array.h"
+#include "base/status.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,12 +1,13 @@
-/* array.c - see array.h. Lengths of 0 and of powers of two from FIRST on are those at which an array is full. */
-#include "base/array.h"
+/* array.c - arrays that grow (unstable/try.h). Lengths of 0 and of powers of two from FIRST on are those at which an
+ * array is full. */
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { FIRST = 32 };
 
-fr_status fri_array_room(void *items, size_t size, size_t n, const char *what) {
+fr_status fr_array_room(void *items, size_t size, size_t n, const char *what) {
     void *p = NULL;
     size_t bytes = 0;
     if (n != 0 && (n < FIRST || (n & (n - 1)) != 0)) return FR_OK;

@@ -200,7 +200,7 @@ void fr_atomic_abandon(fr_atomic_file *f) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------- */
 
-fr_status fri_input_open(const char *path, int *out, uint64_t *bytes) {
+fr_status fr_file_open(const char *path, int *out, uint64_t *bytes) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 && errno == ENXIO) return fr_fail(FR_EIO, "is not a regular file"); /* a socket */
@@ -216,7 +216,7 @@ fr_status fri_input_open(const char *path, int *out, uint64_t *bytes) {
     return FR_OK;
 }
 
-fr_status fri_input_read(int fd, void *to, size_t bytes, uint64_t at) {
+fr_status fr_file_read(int fd, void *to, size_t bytes, uint64_t at) {
     size_t done = 0;
     while (done < bytes) {
         size_t some = bytes - done < MOVE_AT_ONCE ? bytes - done : MOVE_AT_ONCE;
@@ -233,7 +233,7 @@ fr_status fri_input_read(int fd, void *to, size_t bytes, uint64_t at) {
 
 fr_status fri_input_stream(const char *path, FILE **out, uint64_t *bytes) {
     int fd = -1;
-    FRI_TRY(fri_input_open(path, &fd, bytes));
+    FRI_TRY(fr_file_open(path, &fd, bytes));
     *out = fdopen(fd, "rb");
     if (*out != NULL) return FR_OK;
     fr_status s = cannot("opened");

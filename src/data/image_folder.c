@@ -5,7 +5,7 @@
 #include "data/dataset.h"
 
 #include "base/atomic_file.h"
-#include "base/array.h"
+#include "base/status.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -89,17 +89,17 @@ fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes) {
     uint64_t size = 0;
     int fd = -1;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_input_open(path, &fd, &size));
+    FR_TRY(s, fr_file_open(path, &fd, &size));
     if (size < 1 || size > FRI_IMAGE_FILE_MAX) {
         s = fr_fail(FR_EFORMAT, "has %llu bytes, an image file has 1..%d", (unsigned long long)size,
                     FRI_IMAGE_FILE_MAX);
         goto done;
     }
     size_t n = size < sizeof first ? (size_t)size : sizeof first;
-    FR_TRY(s, fri_input_read(fd, first, n, 0));
+    FR_TRY(s, fr_file_read(fd, first, n, 0));
     FR_TRY(s, fri_image_check_signature(first, n)); /* before memory is taken for all of it */
     FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, "its bytes"));
-    FR_TRY(s, fri_input_read(fd, image->file.data, (size_t)size, 0));
+    FR_TRY(s, fr_file_read(fd, image->file.data, (size_t)size, 0));
     *bytes = (size_t)size;
 done:
     if (fd >= 0) close(fd);

@@ -37,7 +37,7 @@ fr_status fri_source_open_file(fri_source *s, const char *path) {
     memset(s, 0, sizeof *s);
     s->fd = -1;
     s->name = path;
-    fr_status status = fri_input_open(path, &s->fd, &s->stored);
+    fr_status status = fr_file_open(path, &s->fd, &s->stored);
     if (status < 0) return fr_fail_prefix(status, "%s: ", path);
     status = start(s);
     if (status != FR_OK) fri_source_close(s);

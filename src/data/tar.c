@@ -4,7 +4,7 @@
  * folder's numbers; `place` has the order in which they lie. A shard stays open from its first image on. */
 #include "data/dataset.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/atomic_file.h"
 #include "data/tar_index.h"
 
@@ -75,7 +75,7 @@ static fr_status open_shard(tar *t, int64_t shard, int *fd, bool *keeps) {
     *keeps = true;
     *fd = atomic_load(&t->descriptor[shard]) - 1;
     if (*fd >= 0) return FR_OK;
-    FRI_TRY(fri_input_open(t->shards.name[shard], fd, &bytes));
+    FRI_TRY(fr_file_open(t->shards.name[shard], fd, &bytes));
     *keeps = atomic_fetch_add(&t->open, 1) < OPEN_SHARDS &&
              atomic_compare_exchange_strong(&t->descriptor[shard], &none, *fd + 1);
     if (!*keeps) atomic_fetch_sub(&t->open, 1);
@@ -101,14 +101,14 @@ static fr_status read_bytes(int fd, const fri_tar_image *m, fr_image *image) {
     const size_t look = m->bytes < FRI_IMAGE_SIGNATURE ? (size_t)m->bytes : FRI_IMAGE_SIGNATURE;
     if (m->bytes < 1 || m->bytes > FRI_IMAGE_FILE_MAX)
         return fr_fail(FR_EFORMAT, "has %lld bytes, an image has 1..%d", (long long)m->bytes, FRI_IMAGE_FILE_MAX);
-    FRI_TRY(fri_input_read(fd, first, FRI_TAR_BLOCK + look, (uint64_t)m->offset - FRI_TAR_BLOCK));
+    FRI_TRY(fr_file_read(fd, first, FRI_TAR_BLOCK + look, (uint64_t)m->offset - FRI_TAR_BLOCK));
     if (!header_agrees(first, m->bytes))
         return fr_fail(FR_EFORMAT,
                        "no file of %lld bytes begins at byte %lld, as the shard's index says; remove the index",
                        (long long)m->bytes, (long long)m->offset);
     FRI_TRY(fri_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before memory is taken for all of it */
     FRI_TRY(fri_buffer_reserve(&image->file, (size_t)m->bytes, "its bytes"));
-    return fri_input_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
+    return fr_file_read(fd, image->file.data, (size_t)m->bytes, (uint64_t)m->offset);
 }
 
 static fr_status tar_read(const fr_dataset *d, int64_t index, fr_image *image) {

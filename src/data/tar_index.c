@@ -5,7 +5,7 @@
  * is kept, so that an image is one read at an offset. */
 #include "data/tar_index.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/atomic_file.h"
 #include "data/dataset.h"
 
@@ -201,7 +201,7 @@ static fr_status read_index(const char *path, uint64_t shard_bytes, fri_tar_inde
     int fd = -1;
     fr_status s = FR_OK;
     if (access(path, F_OK) != 0) return FR_END;
-    FR_TRY(s, fri_input_open(path, &fd, &bytes));
+    FR_TRY(s, fr_file_open(path, &fd, &bytes));
     if (bytes > INDEX_BYTES_MAX) {
         s = fr_fail(FR_EFORMAT, "has %llu bytes, a tar index has at most %d", (unsigned long long)bytes,
                     INDEX_BYTES_MAX);
@@ -212,7 +212,7 @@ static fr_status read_index(const char *path, uint64_t shard_bytes, fri_tar_inde
         s = fr_fail(FR_ENOMEM, "no memory for its %llu bytes", (unsigned long long)bytes);
         goto done;
     }
-    FR_TRY(s, fri_input_read(fd, text, (size_t)bytes, 0));
+    FR_TRY(s, fr_file_read(fd, text, (size_t)bytes, 0));
     close(fd);
     s = fri_tar_index_parse(path, text, (size_t)bytes, shard_bytes, out, &other);
     free(text);
@@ -260,7 +260,7 @@ fr_status fri_tar_index_open(const char *path, fri_tar_index *out) {
     if (n < 0 || n >= FRI_PATH_BYTES)
         return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", path, FRI_PATH_BYTES);
     uint64_t bytes = 0;
-    s = fri_input_open(path, &fd, &bytes);
+    s = fr_file_open(path, &fd, &bytes);
     if (s < 0) return fr_fail_prefix(s, "%s: ", path);
     s = read_index(beside, bytes, out);
     if (s == FR_END) {

@@ -1,5 +1,5 @@
 /* bucket.c - see share.h. */
-#include "base/array.h"
+#include "base/status.h"
 #include "dist/share.h"
 
 #include <stdlib.h>

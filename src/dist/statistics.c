@@ -1,7 +1,7 @@
 /* statistics.c - the running values of batch norms, moved by the samples of all micro-batches in order. */
 #include "dist/share.h"
 
-#include "base/array.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 
@@ -28,12 +28,12 @@ static bool is_norm(const fr_module *m) {
 
 static fr_status find(fr_share *p, fr_module *m) {
     if (is_norm(m) && fri_norm_trains(m) && !known(p, m)) {
-        const fri_norm_state *n = m->state;
+        const fr_norm_state *n = m->state;
         FRI_TRY(FRI_ROOM(p->norm, p->norms, "ranks"));
         p->norm[p->norms++] = m;
-        p->statistics.dtype = m->tensors[FRI_NORM_MEAN].tensor->dtype;
-        FRI_TRY(add(&p->statistics, m->tensors[FRI_NORM_MEAN].tensor, n->momentum));
-        FRI_TRY(add(&p->statistics, m->tensors[FRI_NORM_VAR].tensor, n->momentum));
+        p->statistics.dtype = m->tensors[FR_NORM_MEAN].tensor->dtype;
+        FRI_TRY(add(&p->statistics, m->tensors[FR_NORM_MEAN].tensor, n->momentum));
+        FRI_TRY(add(&p->statistics, m->tensors[FR_NORM_VAR].tensor, n->momentum));
     }
     for (int i = 0; i < m->n_children; i++) FRI_TRY(find(p, m->children[i]));
     return FR_OK;
@@ -53,7 +53,7 @@ fr_status fri_statistics_find(fr_share *p) {
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
 static fr_tensor *batches_of(const fr_module *m) {
-    return m->tensors[FRI_NORM_BATCHES].tensor;
+    return m->tensors[FR_NORM_BATCHES].tensor;
 }
 
 static fr_status set_batches(const fr_module *m, int64_t n) {

@@ -1,7 +1,8 @@
-/* convert.c - see convert.h. */
-#include "io/convert.h"
+/* convert.c - element types and layouts on the host (unstable/weights.h). */
 
 #include "base/half.h"
+
+#include <frugal/unstable/weights.h>
 
 static double load(const char *at, fr_dtype t) {
     float f;
@@ -27,7 +28,7 @@ static void store(double value, char *at, fr_dtype t) {
     memcpy(at, &h, sizeof h);
 }
 
-void fri_convert(const void *from, fr_dtype from_type, void *to, fr_dtype to_type, int64_t n) {
+void fr_host_convert(const void *from, fr_dtype from_type, void *to, fr_dtype to_type, int64_t n) {
     size_t p = fr_dtype_size(from_type), q = fr_dtype_size(to_type);
     if (n == 0) return;
     if (from_type == to_type) {
@@ -38,7 +39,7 @@ void fri_convert(const void *from, fr_dtype from_type, void *to, fr_dtype to_typ
         store(load((const char *)from + i * p, from_type), (char *)to + i * q, to_type);
 }
 
-void fri_transpose(const void *from, void *to, size_t size, int64_t outer, int64_t a, int64_t b) {
+void fr_host_transpose(const void *from, void *to, size_t size, int64_t outer, int64_t a, int64_t b) {
     const char *source = from;
     char *target = to;
     size_t rows = (size_t)a, columns = (size_t)b;

@@ -1,7 +1,10 @@
-/* entries.c - see entries.h. */
-#include "io/entries.h"
+/* entries.c - tensors and their names, in PyTorch's layout (unstable/weights.h). */
+#include "io/scratch.h"
 
-#include "base/array.h"
+#include "base/status.h"
+#include "tensor/tensor.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <frugal/net.h>
 
@@ -9,37 +12,37 @@
 #include <string.h>
 
 static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
-    fri_entries *e = ctx;
+    fr_entries *e = ctx;
     FRI_TRY(FRI_ROOM(e->entry, e->n, "names of tensors"));
     char *name = strdup(path);
     if (name == NULL) return fr_fail(FR_ENOMEM, "no host memory for a name");
-    e->entry[e->n++] = (fri_entry){name, t, is_parameter, fri_numel(t), 1, 1};
+    e->entry[e->n++] = (fr_entry){name, t, is_parameter, fri_numel(t), 1, 1};
     return FR_OK;
 }
 
-fr_status fri_entries_collect(fr_module *m, fri_entries *out) {
-    *out = (fri_entries){0};
+fr_status fr_entries_collect(fr_module *m, fr_entries *out) {
+    *out = (fr_entries){0};
     fr_status s = fr_module_each_tensor(m, collect, out);
-    if (s < 0) fri_entries_free(out);
+    if (s < 0) fr_entries_free(out);
     return s;
 }
 
-void fri_entries_free(fri_entries *e) {
+void fr_entries_free(fr_entries *e) {
     for (size_t i = 0; i < e->n; i++) free(e->entry[i].name);
     free(e->entry);
-    *e = (fri_entries){0};
+    *e = (fr_entries){0};
 }
 
 /* ---- what lies behind a Flatten ---------------------------------------------------------------------------- */
 
-static fri_entry *entry_of(const fri_entries *e, const fr_tensor *t) {
+static fr_entry *entry_of(const fr_entries *e, const fr_tensor *t) {
     for (size_t i = 0; i < e->n; i++)
         if (e->entry[i].tensor == t) return &e->entry[i];
     return NULL;
 }
 
 /* The columns of the weight are rows of spatial x channels; `given` by the caller, or as the network has it. */
-static fr_status set_columns(fri_entry *e, const fr_weights_opts *given, int64_t spatial) {
+static fr_status set_columns(fr_entry *e, const fr_weights_opts *given, int64_t spatial) {
     const int64_t columns = e->tensor->shape.dim[1];
     if (given->flatten_height > 0 && given->flatten_width > 0 &&
         !fri_mul_i64(given->flatten_height, given->flatten_width, &spatial))
@@ -64,8 +67,8 @@ static bool has(const fr_module *m, unsigned trait) {
 }
 
 /* Inside a module that is no network nobody knows the images' size: a Linear behind a Flatten must be given it. */
-static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fri_entries *e, bool *flattened) {
-    fri_entry *weight = entry_of(e, fr_module_tensor(m, "weight"));
+static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fr_entries *e, bool *flattened) {
+    fr_entry *weight = entry_of(e, fr_module_tensor(m, "weight"));
     for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(visit_box(fr_module_child(m, i), opts, e, flattened));
     if (has(m, FR_LAYER_COLUMNS)) {
         if (*flattened && weight != NULL && weight->tensor->shape.rank == 2) FRI_TRY(set_columns(weight, opts, 0));
@@ -75,8 +78,8 @@ static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fri_entrie
     return FR_OK;
 }
 
-static fr_status visit_layer(const fr_layer *l, const fr_weights_opts *opts, fri_entries *e) {
-    fri_entry *weight = entry_of(e, fr_module_tensor(l->module, "weight"));
+static fr_status visit_layer(const fr_layer *l, const fr_weights_opts *opts, fr_entries *e) {
+    fr_entry *weight = entry_of(e, fr_module_tensor(l->module, "weight"));
     bool flattened = false;
     if (!has(l->module, FR_LAYER_COLUMNS)) return visit_box(l->module, opts, e, &flattened);
     if (l->pieces == 0 || weight == NULL || weight->tensor->shape.rank != 2) return FR_OK;
@@ -90,7 +93,7 @@ static fr_status visit_layer(const fr_layer *l, const fr_weights_opts *opts, fri
 
 /* ---- layouts ----------------------------------------------------------------------------------------------- */
 
-fr_status fri_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fri_entries *e) {
+fr_status fr_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fr_entries *e) {
     for (size_t i = 0; i < e->n; i++) {
         const fr_shape *shape = &e->entry[i].tensor->shape;
         if (shape->rank != 4) continue;
@@ -107,12 +110,12 @@ fr_status fri_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fr
     return s;
 }
 
-fr_shape fri_entry_torch_shape(const fri_entry *e) {
+fr_shape fr_entry_torch_shape(const fr_entry *e) {
     const fr_shape *s = &e->tensor->shape;
     return s->rank == 4 ? FRI_SHAPE(s->dim[0], s->dim[3], s->dim[1], s->dim[2]) : *s;
 }
 
-fr_status fri_upload(const void *bytes, fr_tensor *t) {
+fr_status fr_tensor_upload(const void *bytes, fr_tensor *t) {
     if (fri_device_of(t) == FR_META || fri_nbytes(t) == 0) return FR_OK;
     fri_bump_version(t);
     return fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, bytes, fri_data(t), fri_nbytes(t));

@@ -63,7 +63,7 @@ static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int
     for (bool more = true; more && *cut < bytes;) {
         size_t n = (size_t)(bytes - *cut < longest ? bytes - *cut : longest), at = 0;
         const char *end = NULL;
-        FR_TRY(s, fri_input_read(f->fd, text, n, (uint64_t)*cut));
+        FR_TRY(s, fr_file_read(f->fd, text, n, (uint64_t)*cut));
         while (more && (end = memchr(text + at, '\n', n - at)) != NULL) {
             more = step_of(text + at) <= resume;
             if (more) at = (size_t)(end - text) + 1;

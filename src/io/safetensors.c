@@ -285,7 +285,7 @@ static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size
 
 /* Where the first bytes of a file are: in memory, or (content NULL) in fd. */
 static fr_status first_bytes(const unsigned char *content, int fd, void *to, size_t n, size_t at) {
-    if (content == NULL) return fri_input_read(fd, to, n, at);
+    if (content == NULL) return fr_file_read(fd, to, n, at);
     memcpy(to, content + at, n);
     return FR_OK;
 }
@@ -354,11 +354,11 @@ static fr_status check_file_sum(int fd, uint64_t bytes) {
     const uint64_t end = bytes - sizeof last;
     for (uint64_t at = 0; at < end;) {
         size_t n = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
-        FRI_TRY(fri_input_read(fd, chunk, n, at));
+        FRI_TRY(fr_file_read(fd, chunk, n, at));
         crc = (uint32_t)crc32_z(crc, chunk, n);
         at += n;
     }
-    FRI_TRY(fri_input_read(fd, last, sizeof last, end));
+    FRI_TRY(fr_file_read(fd, last, sizeof last, end));
     return compare_sum(crc, last);
 }
 
@@ -368,7 +368,7 @@ fr_status fri_safetensors_read(fri_safetensors *f) {
     if (p->fd < 0) return FR_OK;
     p->copy = malloc(p->data_bytes + 1);
     if (p->copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for its %zu bytes", p->data_bytes);
-    FR_TRY(s, fri_input_read(p->fd, p->copy, p->data_bytes, p->data_at));
+    FR_TRY(s, fr_file_read(p->fd, p->copy, p->data_bytes, p->data_at));
     if (p->checked) { /* once more: what is used now was read now; open has made sure that the sum has its place */
         size_t n = p->data_bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
         FR_TRY(s, compare_sum((uint32_t)crc32_z(p->header_crc, p->copy, n), p->copy + n));
@@ -415,7 +415,7 @@ fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri
         return fr_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", path == NULL ? "path" : "slot");
     f = new_file();
     if (f == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%s': no host memory to open it", path);
-    FR_TRY(s, fri_input_open(path, &fd, &bytes));
+    FR_TRY(s, fr_file_open(path, &fd, &bytes));
     if (how == FRI_SAFETENSORS_MAPPED) {
         FR_TRY(s, map_file(fd, bytes, f));
     } else {

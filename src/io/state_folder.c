@@ -2,7 +2,7 @@
 #include "io/state_folder.h"
 #include "io/state.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/cache.h"
 
 #include <dirent.h>

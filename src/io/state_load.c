@@ -2,12 +2,14 @@
  *
  * Everything is read, checked and allocated before the first part of the run changes; what is left then cannot fail but
  * for a device that stops working. */
-#include "io/convert.h"
-#include "io/entries.h"
+#include "io/scratch.h"
 #include "io/state_folder.h"
 #include "io/state.h"
 
 #include "base/status.h"
+#include "tensor/tensor.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +22,7 @@ typedef struct restoring {
     fri_safetensors *file;
     fr_state *state;
     fri_state_record record;
-    fri_entries entries;
+    fr_entries entries;
     const fri_safetensors_entry **from; /* per entry */
     void *converted;                    /* one tensor in the run's type */
     size_t converted_capacity;
@@ -88,11 +90,11 @@ static fr_status find(const restoring *v, const char *prefix, const char *name, 
 
 static fr_status compare_model(restoring *v) {
     size_t in_file = 0, largest = 0;
-    FRI_TRY(fri_entries_collect(v->state->model, &v->entries));
+    FRI_TRY(fr_entries_collect(v->state->model, &v->entries));
     v->from = calloc(v->entries.n + 1, sizeof *v->from);
     if (v->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v->entries.n);
     for (size_t i = 0; i < v->entries.n; i++) {
-        const fri_entry *e = &v->entries.entry[i];
+        const fr_entry *e = &v->entries.entry[i];
         FRI_TRY(find(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
         if (v->from[i] == NULL)
             return fr_fail(FR_EINVAL, "it was saved with another model: it has no '%.200s', this run's has", e->name);
@@ -126,10 +128,10 @@ static fr_status fill(restoring *v, const fri_safetensors_entry *e, fr_tensor *t
     const void *data = e->data;
     if (e->dtype != t->dtype) {
         FRI_TRY(fri_scratch(&v->converted, &v->converted_capacity, fri_nbytes(t)));
-        fri_convert(data, e->dtype, v->converted, t->dtype, fri_numel(t));
+        fr_host_convert(data, e->dtype, v->converted, t->dtype, fri_numel(t));
         data = v->converted;
     }
-    return fri_upload(data, t);
+    return fr_tensor_upload(data, t);
 }
 
 static fr_status fill_optimizer(void *ctx, const char *name, fr_tensor *t) {
@@ -191,7 +193,7 @@ fr_status fri_state_restore(fri_safetensors *file, fr_state *state) {
     FR_TRY(s, change_rest(&v));
 done:
     fri_state_record_free(&v.record);
-    fri_entries_free(&v.entries);
+    fr_entries_free(&v.entries);
     free(v.from);
     free(v.converted);
     return s;

@@ -1,9 +1,12 @@
 /* state_save.c - writes a training state: one safetensors file with a checksum, the record in its metadata. */
-#include "io/entries.h"
+#include "io/scratch.h"
 #include "io/state_folder.h"
 #include "io/state.h"
 
-#include "base/array.h"
+#include "base/status.h"
+#include "tensor/tensor.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <inttypes.h>
 #include <math.h>

@@ -6,6 +6,7 @@
 #include "io/timm.h"
 
 #include "base/status.h"
+#include "tensor/tensor.h"
 
 #include <frugal/nn.h>
 
@@ -120,7 +121,7 @@ static fr_status check_eps(fr_module *m) {
     return s;
 }
 
-static bool has_timms_names(const fri_safetensors *f, const fri_entries *e) {
+static bool has_timms_names(const fri_safetensors *f, const fr_entries *e) {
     static const char *const stem[] = {"conv_stem.weight", "stem.0.weight"};
     for (size_t i = 0; i < 2; i++) {
         bool here = false;
@@ -130,8 +131,8 @@ static bool has_timms_names(const fri_safetensors *f, const fri_entries *e) {
     return false;
 }
 
-fr_status fri_timm_pair(fr_module *m, const fri_safetensors *f, const fri_entries *e,
-                        const fri_safetensors_entry **from, bool *paired) {
+fr_status fri_timm_pair(fr_module *m, const fri_safetensors *f, const fr_entries *e, const fri_safetensors_entry **from,
+                        bool *paired) {
     *paired = false;
     if (!has_timms_names(f, e)) return FR_OK;
     if (f->n_entries != e->n)

@@ -1,14 +1,16 @@
 /* weights.c - a module's tensors to a safetensors file and back.
  *
  * Loading has two phases: everything is read, checked and allocated, and only then does the module change. */
-#include "io/convert.h"
-#include "io/entries.h"
+#include "io/scratch.h"
 #include "io/safetensors.h"
 #include "io/timm.h"
 #include "io/weights_info.h"
 
 #include "base/status.h"
 #include "base/text.h"
+#include "tensor/tensor.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,20 +33,20 @@ static fr_status check_options(const fr_weights_opts *o) {
 /* ---- saving ------------------------------------------------------------------------------------------------ */
 
 typedef struct saving {
-    fri_entries entries;
+    fr_entries entries;
     void *bytes, *turned; /* one tensor as it is, and in the file's layout */
     size_t bytes_capacity, turned_capacity;
 } saving;
 
 static fr_status hand_out_weight(void *context, size_t index, const void **data) {
     saving *v = context;
-    const fri_entry *e = &v->entries.entry[index];
+    const fr_entry *e = &v->entries.entry[index];
     FRI_TRY(fri_scratch(&v->bytes, &v->bytes_capacity, fri_nbytes(e->tensor)));
     FRI_TRY(fr_tensor_to_host(e->tensor, v->bytes));
     *data = v->bytes;
     if (e->spatial > 1 && e->channels > 1) {
         FRI_TRY(fri_scratch(&v->turned, &v->turned_capacity, fri_nbytes(e->tensor)));
-        fri_transpose(v->bytes, v->turned, fr_dtype_size(e->tensor->dtype), e->outer, e->spatial, e->channels);
+        fr_host_transpose(v->bytes, v->turned, fr_dtype_size(e->tensor->dtype), e->outer, e->spatial, e->channels);
         *data = v->turned;
     }
     return FR_OK;
@@ -64,22 +66,22 @@ fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts 
     char *info = NULL;
     if (o.info != NULL) FR_TRY(s, fri_weights_info_text(o.info, &info));
     metadata[2] = (fri_safetensors_text){FRI_WEIGHTS_INFO_KEY, info};
-    FR_TRY(s, fri_entries_collect(m, &v.entries));
-    if (torch) FR_TRY(s, fri_entries_torch_layout(m, &o, &v.entries));
+    FR_TRY(s, fr_entries_collect(m, &v.entries));
+    if (torch) FR_TRY(s, fr_entries_torch_layout(m, &o, &v.entries));
     list = calloc(v.entries.n + 1, sizeof *list);
     if (list == NULL) {
         s = fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v.entries.n);
         goto done;
     }
     for (size_t i = 0; i < v.entries.n; i++) {
-        const fri_entry *e = &v.entries.entry[i];
+        const fr_entry *e = &v.entries.entry[i];
         if (fri_device_of(e->tensor) == FR_META) {
             s = fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", e->name);
             goto done;
         }
         list[i] = (fri_safetensors_entry){.name = e->name,
                                           .dtype = e->tensor->dtype,
-                                          .shape = torch ? fri_entry_torch_shape(e) : e->tensor->shape};
+                                          .shape = torch ? fr_entry_torch_shape(e) : e->tensor->shape};
     }
     FR_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, info != NULL ? 3 : 2, hand_out_weight, &v));
 done:
@@ -87,7 +89,7 @@ done:
     free(list);
     free(v.bytes);
     free(v.turned);
-    fri_entries_free(&v.entries);
+    fr_entries_free(&v.entries);
     return s < 0 ? fr_fail_prefix(s, "saving weights: ") : s;
 }
 
@@ -131,7 +133,7 @@ static bool may_be_missing(const char *name) {
 /* ---- loading: phases --------------------------------------------------------------------------------------- */
 
 typedef struct loading {
-    fri_entries entries;
+    fr_entries entries;
     fri_safetensors *file;
     const fri_safetensors_entry **from; /* per entry; NULL: stays as it is */
     bool torch, timm;
@@ -139,8 +141,8 @@ typedef struct loading {
     void *turned, *converted; /* one tensor in the module's layout, and in its type: the largest */
 } loading;
 
-static fr_shape shape_in_file(const loading *l, const fri_entry *e) {
-    return l->torch ? fri_entry_torch_shape(e) : e->tensor->shape;
+static fr_shape shape_in_file(const loading *l, const fr_entry *e) {
+    return l->torch ? fr_entry_torch_shape(e) : e->tensor->shape;
 }
 
 static bool skips(const loading *l, const char *name) {
@@ -149,7 +151,7 @@ static bool skips(const loading *l, const char *name) {
 
 static void find_missing(loading *l, bool strict, complaint *c) {
     for (size_t i = 0; i < l->entries.n; i++) {
-        const fri_entry *e = &l->entries.entry[i];
+        const fr_entry *e = &l->entries.entry[i];
         if (!l->timm) l->from[i] = fri_safetensors_find(l->file, e->name);
         if (skips(l, e->name)) {
             l->from[i] = NULL;
@@ -195,7 +197,7 @@ static bool same_but_ones(const fr_shape *a, const fr_shape *b) {
 static void find_unfit(const loading *l, complaint *c) {
     char have[FRI_SHAPE_TEXT], want[FRI_SHAPE_TEXT];
     for (size_t i = 0; i < l->entries.n; i++) {
-        const fri_entry *e = &l->entries.entry[i];
+        const fr_entry *e = &l->entries.entry[i];
         const fri_safetensors_entry *f = l->from[i];
         if (f == NULL) continue;
         fr_shape shape = shape_in_file(l, e);
@@ -206,7 +208,7 @@ static void find_unfit(const loading *l, complaint *c) {
     }
     end_kind(c);
     for (size_t i = 0; i < l->entries.n; i++) {
-        const fri_entry *e = &l->entries.entry[i];
+        const fr_entry *e = &l->entries.entry[i];
         if (l->from[i] == NULL || l->from[i]->dtype == e->tensor->dtype) continue;
         if (fr_dtype_is_float(l->from[i]->dtype) && fr_dtype_is_float(e->tensor->dtype)) continue;
         if (begin_item(c, "", FR_EDTYPE))
@@ -236,8 +238,8 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     size_t largest = 1;
     l->skip = o->skip;
     FRI_TRY(check_layout(o, l));
-    FRI_TRY(fri_entries_collect(m, &l->entries));
-    if (l->torch) FRI_TRY(fri_entries_torch_layout(m, o, &l->entries));
+    FRI_TRY(fr_entries_collect(m, &l->entries));
+    if (l->torch) FRI_TRY(fr_entries_torch_layout(m, o, &l->entries));
     l->from = calloc(l->entries.n + 1, sizeof *l->from);
     if (l->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", l->entries.n);
     FRI_TRY(fri_timm_pair(m, l->file, &l->entries, l->from, &l->timm));
@@ -257,17 +259,17 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     return FR_OK;
 }
 
-static fr_status fill_tensor(const loading *l, const fri_entry *e, const fri_safetensors_entry *f) {
+static fr_status fill_tensor(const loading *l, const fr_entry *e, const fri_safetensors_entry *f) {
     const void *data = f->data;
     if (l->torch && e->spatial > 1 && e->channels > 1) {
-        fri_transpose(data, l->turned, fr_dtype_size(f->dtype), e->outer, e->channels, e->spatial);
+        fr_host_transpose(data, l->turned, fr_dtype_size(f->dtype), e->outer, e->channels, e->spatial);
         data = l->turned;
     }
     if (f->dtype != e->tensor->dtype) {
-        fri_convert(data, f->dtype, l->converted, e->tensor->dtype, fri_numel(e->tensor));
+        fr_host_convert(data, f->dtype, l->converted, e->tensor->dtype, fri_numel(e->tensor));
         data = l->converted;
     }
-    return fri_upload(data, e->tensor);
+    return fr_tensor_upload(data, e->tensor);
 }
 
 fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts *opts) {
@@ -283,7 +285,7 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
         if (l.from[i] != NULL) FR_TRY(s, fill_tensor(&l, &l.entries.entry[i], l.from[i]));
 done:
     fri_safetensors_close(&l.file);
-    fri_entries_free(&l.entries);
+    fr_entries_free(&l.entries);
     free(l.from);
     free(l.turned);
     free(l.converted);

@@ -1,7 +1,7 @@
 /* arena.c - following a placement, and learning another one where it does not hold. */
 #include "memory/arena.h"
 
-#include "base/array.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>

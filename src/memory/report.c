@@ -2,7 +2,7 @@
 #include "memory/report.h"
 
 #include "backend/backend.h"
-#include "base/array.h"
+#include "base/status.h"
 #include "base/env.h"
 #include "memory/flows.h"
 

@@ -1,7 +1,7 @@
 /* tracker.c - see tracker.h. */
 #include "memory/tracker.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "memory/segment.h"
 
 #include <inttypes.h>

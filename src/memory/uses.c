@@ -1,7 +1,7 @@
 /* uses.c - see uses.h. The list is short: copies of the offload stream that have not arrived. */
 #include "memory/uses.h"
 
-#include "base/array.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* define.c - defining a network (net.h): names, values, and the run that finds a layer's shapes. */
 #include "net/define.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/rng.h"
 #include "meta/calls.h"
 #include "meta/meta.h"

@@ -82,18 +82,18 @@ static fr_status read(const fr_tensor *t, size_t n, float **out) {
 
 /* w = w s and b = (b - mean) s + beta by output channel, s = gamma / sqrt(var + eps), in f64, rounded once. */
 static fr_status scale(const fr_module *norm, int64_t channels, size_t per_channel, float *w, float *b) {
-    const double eps = ((const fri_norm_state *)norm->state)->eps;
-    float *v[FRI_NORM_VAR + 1] = {NULL};
+    const double eps = ((const fr_norm_state *)norm->state)->eps;
+    float *v[FR_NORM_VAR + 1] = {NULL};
     fr_status s = FR_OK;
-    for (int i = FRI_NORM_WEIGHT; i <= FRI_NORM_VAR; i++)
+    for (int i = FR_NORM_WEIGHT; i <= FR_NORM_VAR; i++)
         FR_TRY(s, read(norm->tensors[i].tensor, (size_t)channels, &v[i]));
     for (int64_t k = 0; k < channels; k++) {
-        const double by = v[FRI_NORM_WEIGHT][k] / sqrt(v[FRI_NORM_VAR][k] + eps);
+        const double by = v[FR_NORM_WEIGHT][k] / sqrt(v[FR_NORM_VAR][k] + eps);
         for (size_t i = 0; i < per_channel; i++) w[(size_t)k * per_channel + i] *= by;
-        b[k] = (float)(((double)b[k] - v[FRI_NORM_MEAN][k]) * by + v[FRI_NORM_BIAS][k]);
+        b[k] = (float)(((double)b[k] - v[FR_NORM_MEAN][k]) * by + v[FR_NORM_BIAS][k]);
     }
 done:
-    for (int i = 0; i <= FRI_NORM_VAR; i++) free(v[i]);
+    for (int i = 0; i <= FR_NORM_VAR; i++) free(v[i]);
     return s;
 }
 

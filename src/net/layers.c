@@ -144,17 +144,17 @@ fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module
 
 static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opts *o) {
     const fri_named_tensor *t = m->tensors;
-    return (fri_norm){.gamma = t[FRI_NORM_WEIGHT].tensor,
-                      .beta = t[FRI_NORM_BIAS].tensor,
-                      .running_mean = t[FRI_NORM_MEAN].tensor,
-                      .running_var = t[FRI_NORM_VAR].tensor,
-                      .batches = t[FRI_NORM_BATCHES].tensor,
+    return (fri_norm){.gamma = t[FR_NORM_WEIGHT].tensor,
+                      .beta = t[FR_NORM_BIAS].tensor,
+                      .running_mean = t[FR_NORM_MEAN].tensor,
+                      .running_var = t[FR_NORM_VAR].tensor,
+                      .batches = t[FR_NORM_BATCHES].tensor,
                       .opts = o,
                       .sums = sums};
 }
 
 static fr_status batchnorm2d_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
-    const fri_norm_state *n = m->state;
+    const fr_norm_state *n = m->state;
     const fri_norm norm =
         norm_of(m, args->sums,
                 FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
@@ -166,7 +166,7 @@ static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
 }
 
 static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x) {
-    const fri_norm_state *n = m->state;
+    const fr_norm_state *n = m->state;
     const fri_norm norm =
         norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return fri_inplace_abn(*x, &norm, n->slope, x);
@@ -193,7 +193,7 @@ static const fr_module_class inplace_abn_class = {.name = "InPlaceABN",
                                                   .fri_call = &inplace_abn_fused};
 
 /* What both are made of, in PyTorch's order. */
-static fr_status norm_create(const fr_module_class *class_, int64_t channels, fri_norm_state state, fr_device device,
+static fr_status norm_create(const fr_module_class *class_, int64_t channels, fr_norm_state state, fr_device device,
                              fr_module **m) {
     static const struct {
         const char *name;
@@ -203,12 +203,12 @@ static fr_status norm_create(const fr_module_class *class_, int64_t channels, fr
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (channels < 1) return fr_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
     FRI_TRY(fr_module_create(class_, sizeof state, &b));
-    *(fri_norm_state *)b->state = state;
+    *(fr_norm_state *)b->state = state;
     for (int i = 0; i < 5; i++) {
-        FRI_TRY(fri_parameter_new(i == FRI_NORM_BATCHES ? 0 : 1, &channels, i == FRI_NORM_BATCHES ? FR_I64 : FR_F32,
+        FRI_TRY(fri_parameter_new(i == FR_NORM_BATCHES ? 0 : 1, &channels, i == FR_NORM_BATCHES ? FR_I64 : FR_F32,
                                   device, &t));
         FRI_TRY(fr_tensor_fill(t, part[i].value));
-        if (i <= FRI_NORM_BIAS)
+        if (i <= FR_NORM_BIAS)
             FRI_TRY(fr_module_add_parameter(b, part[i].name, &t));
         else
             FRI_TRY(fr_module_add_buffer(b, part[i].name, &t));
@@ -220,7 +220,7 @@ static fr_status norm_create(const fr_module_class *class_, int64_t channels, fr
 
 fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m) {
     const fr_batchnorm2d_opts *o = opts != NULL ? opts : FR_BATCHNORM2D_OPTS();
-    return norm_create(&batchnorm2d_class, channels, (fri_norm_state){o->eps, o->momentum, 0}, device, m);
+    return norm_create(&batchnorm2d_class, channels, (fr_norm_state){o->eps, o->momentum, 0}, device, m);
 }
 
 fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
@@ -233,18 +233,18 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
     if (!(slope > 0) && slope != FR_ABN_ELU)
         return fr_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
     const fr_batchnorm2d_opts *o = FR_BATCHNORM2D_OPTS();
-    return norm_create(&inplace_abn_class, channels, (fri_norm_state){o->eps, o->momentum, slope}, device, m);
+    return norm_create(&inplace_abn_class, channels, (fr_norm_state){o->eps, o->momentum, slope}, device, m);
 }
 
 double fr_module_eps(const fr_module *m) {
     const bool norm = m != NULL && (m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class);
-    return norm ? ((const fri_norm_state *)m->state)->eps : 0;
+    return norm ? ((const fr_norm_state *)m->state)->eps : 0;
 }
 
 /* ---- GroupNorm, LayerNorm ---------------------------------------------------------------------------------- */
 
 static fr_status group_norm_forward(fr_module *m, fr_tensor **x) {
-    const fri_group_norm_state *o = m->state;
+    const fr_group_norm_state *o = m->state;
     fr_tensor *gamma = m->tensors[0].tensor, *beta = m->tensors[1].tensor;
     return o->groups > 0 ? fr_group_norm(*x, o->groups, gamma, beta, o->eps, x)
                          : fr_layer_norm(*x, gamma, beta, o->eps, x);
@@ -257,13 +257,13 @@ static const fr_module_class layer_norm_class = {.name = "LayerNorm",
                                                  .forward = group_norm_forward,
                                                  .traits = NORM_TRAITS};
 
-static fr_status group_norm_create(const fr_module_class *class_, int64_t channels, fri_group_norm_state state,
+static fr_status group_norm_create(const fr_module_class *class_, int64_t channels, fr_group_norm_state state,
                                    fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *g = NULL;
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (channels < 1) return fr_fail(FR_EINVAL, "%s: %lld channels; at least 1", class_->name, (long long)channels);
     FRI_TRY(fr_module_create(class_, sizeof state, &g));
-    *(fri_group_norm_state *)g->state = state;
+    *(fr_group_norm_state *)g->state = state;
     for (int i = 0; i < 2; i++) {
         FRI_TRY(fri_parameter_new(1, &channels, FR_F32, device, &t));
         FRI_TRY(fr_tensor_fill(t, i == 0));
@@ -279,12 +279,12 @@ fr_status fr_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_devi
     if (groups < 1 || channels % groups != 0)
         return fr_fail(FR_EINVAL, "GroupNorm: %lld groups of %lld channels; they must divide", (long long)groups,
                        (long long)channels);
-    return group_norm_create(&group_norm_class, channels, (fri_group_norm_state){groups, eps}, device, m);
+    return group_norm_create(&group_norm_class, channels, (fr_group_norm_state){groups, eps}, device, m);
 }
 
 fr_status fr_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_module **m) {
     FRI_NOT_NULL(m);
-    return group_norm_create(&layer_norm_class, channels, (fri_group_norm_state){0, eps}, device, m);
+    return group_norm_create(&layer_norm_class, channels, (fr_group_norm_state){0, eps}, device, m);
 }
 
 /* ---- LayerScale -------------------------------------------------------------------------------------------- */

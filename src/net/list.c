@@ -1,7 +1,7 @@
 /* list.c - see list.h: what a network keeps, and finding, replacing and tapping its layers. */
 #include "net/list.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/text.h"
 
 #include <stdlib.h>
@@ -187,6 +187,24 @@ fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out) {
                       .n_out = a->n_out,
                       .piece = x != NULL ? x->piece : NULL,
                       .pieces = x != NULL ? x->pieces : 0};
+    return FR_OK;
+}
+
+fr_status fr_net_info_get(fr_module *m, fr_net_info *out) {
+    FRI_NOT_NULL(m, out);
+    if (!fri_is_net(m)) return fr_fail(FR_EINVAL, "%s is no network (net.h)", m->class_->name);
+    const fri_list *l = m->state;
+    *out = (fr_net_info){l->layers, l->values, l->inputs, l->results, l->result};
+    return FR_OK;
+}
+
+fr_status fr_net_value_get(fr_module *m, int i, fr_net_value *out) {
+    fr_net_info net;
+    FRI_NOT_NULL(out);
+    FRI_TRY(fr_net_info_get(m, &net));
+    if (i < 0 || i >= net.values) return fr_fail(FR_EINVAL, "value %d: the network has %d values", i, net.values);
+    const fri_net_value *v = &((const fri_list *)m->state)->value[i];
+    *out = (fr_net_value){v->dtype, v->shape, v->made_by, v->readers, v->last_layer};
     return FR_OK;
 }
 

@@ -1,7 +1,7 @@
 /* module.c - the tree: ownership, names, visiting, running. */
 #include "net/module.h"
 
-#include "base/array.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

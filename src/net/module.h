@@ -6,6 +6,7 @@
 #include "ops/batchnorm2d.h"
 
 #include <frugal/nn.h>
+#include <frugal/unstable/layers.h>
 
 typedef struct fri_named_tensor {
     char *name;
@@ -28,30 +29,6 @@ struct fr_module {
     fri_named_tensor *tensors;
     int n_tensors;
 };
-
-/* The state of BatchNorm2d and InPlaceABN, and their tensors. */
-typedef struct fri_norm_state {
-    double eps, momentum;
-    double slope; /* of InPlaceABN */
-} fri_norm_state;
-enum { FRI_NORM_WEIGHT, FRI_NORM_BIAS, FRI_NORM_MEAN, FRI_NORM_VAR, FRI_NORM_BATCHES };
-
-/* Of GroupNorm and LayerNorm. */
-typedef struct fri_group_norm_state {
-    int64_t groups; /* 0: over the last dimension */
-    double eps;
-} fri_group_norm_state;
-
-/* The states of MaxPool2d and AvgPool2d, and of Upsample by a factor. Those of the other layers are one number or the
- * options of their op. */
-typedef struct fri_pool_state {
-    int64_t kernel;
-    fr_pool2d_opts opts;
-} fri_pool_state;
-typedef struct fri_upsample_state {
-    int64_t factor;
-    fr_upsample_mode mode;
-} fri_upsample_state;
 
 /* Does a batch norm use the statistics of its batch? */
 static inline bool fri_norm_trains(const fr_module *m) {

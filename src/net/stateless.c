@@ -81,7 +81,7 @@ fr_status fr_nn_clamp(double low, double high, fr_module **m) {
 /* ---- pooling ----------------------------------------------------------------------------------------------- */
 
 static fr_status maxpool2d_forward(fr_module *m, fr_tensor **x) {
-    const fri_pool_state *p = m->state;
+    const fr_pool2d_state *p = m->state;
     return fr_maxpool2d(*x, p->kernel, &p->opts, x);
 }
 static const fr_module_class maxpool2d_class = {.name = "MaxPool2d",
@@ -90,12 +90,12 @@ static const fr_module_class maxpool2d_class = {.name = "MaxPool2d",
 
 fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     FRI_NOT_NULL(m);
-    fri_pool_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
+    fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make(&maxpool2d_class, &p, sizeof p, m);
 }
 
 static fr_status avgpool2d_forward(fr_module *m, fr_tensor **x) {
-    const fri_pool_state *p = m->state;
+    const fr_pool2d_state *p = m->state;
     return fr_avgpool2d(*x, p->kernel, &p->opts, x);
 }
 static const fr_module_class avgpool2d_class = {.name = "AvgPool2d",
@@ -104,7 +104,7 @@ static const fr_module_class avgpool2d_class = {.name = "AvgPool2d",
 
 fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     FRI_NOT_NULL(m);
-    fri_pool_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
+    fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make(&avgpool2d_class, &p, sizeof p, m);
 }
 
@@ -176,7 +176,7 @@ fr_status fr_nn_flatten(int start_dim, fr_module **m) {
 }
 
 static fr_status upsample_forward(fr_module *m, fr_tensor **x) {
-    const fri_upsample_state *u = m->state;
+    const fr_upsample_state *u = m->state;
     return fr_upsample(*x, fr_tensor_dim(*x, 1) * u->factor, fr_tensor_dim(*x, 2) * u->factor, u->mode, false, x);
 }
 static const fr_module_class upsample_class = {.name = "Upsample",
@@ -185,7 +185,7 @@ static const fr_module_class upsample_class = {.name = "Upsample",
 
 fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
     FRI_NOT_NULL(m);
-    fri_upsample_state u = {factor, mode};
+    fr_upsample_state u = {factor, mode};
     if (factor < 1 || factor > INT32_MAX)
         return fr_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1 and below 2^31", (long long)factor);
     return make(&upsample_class, &u, sizeof u, m);

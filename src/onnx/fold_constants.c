@@ -5,7 +5,8 @@
 #include "onnx/onnx.h"
 
 #include "base/shape.h"
-#include "io/convert.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <math.h>
 #include <string.h>
@@ -281,7 +282,7 @@ static fr_status transpose(fri_onnx_reader *r, const node *n) {
     if (fri_onnx_attribute(n, "perm") != NULL) FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 2, &count));
     if (a->rank != 2 || perm[0] != 1 || perm[1] != 0) return fr_fail(FR_EUNSUPPORTED, "a constant of rank %d", a->rank);
     FRI_TRY(fri_onnx_constant_like(r, a->dtype, a, &c));
-    fri_transpose(a->data, c->own, fr_dtype_size(a->dtype), 1, a->dim[0], a->dim[1]);
+    fr_host_transpose(a->data, c->own, fr_dtype_size(a->dtype), 1, a->dim[0], a->dim[1]);
     c->dim[0] = a->dim[1];
     c->dim[1] = a->dim[0];
     c->name = a->name;

@@ -70,7 +70,7 @@ fr_status fri_onnx_message_read(const char *path, Onnx__ModelProto **model) {
     uint64_t size = 0;
     int fd = -1;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_input_open(path, &fd, &size));
+    FR_TRY(s, fr_file_open(path, &fd, &size));
     if (size == 0) FR_TRY(s, fr_fail(FR_EFORMAT, "it is empty"));
     data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) FR_TRY(s, fr_fail(FR_EIO, "cannot be mapped: %s", strerror(errno)));

@@ -1,7 +1,7 @@
 /* read.c - the graph of an ONNX file, node by node. */
 #include "onnx/onnx.h"
 
-#include "base/array.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

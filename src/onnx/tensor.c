@@ -1,10 +1,11 @@
 /* tensor.c - constants of an ONNX file: TensorProto in its three ways to hold values. */
 #include "onnx/onnx.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/atomic_file.h"
 #include "base/shape.h"
-#include "io/convert.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_o
 /* Types that are read, the type they become, and the bytes of one in raw_data. */
 static const struct element {
     int type;
-    fr_dtype file, becomes; /* file: as fri_convert reads it, or i64 for all integers */
+    fr_dtype file, becomes; /* file: as fr_host_convert reads it, or i64 for all integers */
     size_t bytes;
 } elements[] = {
     {ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, FR_F32, FR_F32, 4},
@@ -93,7 +94,7 @@ static fr_status from_raw(fri_onnx_constant *c, const struct element *e, const v
     if (c->own == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)c->n);
     c->data = c->own;
     if (e->becomes == FR_F32) {
-        fri_convert(raw, e->file, c->own, FR_F32, c->n);
+        fr_host_convert(raw, e->file, c->own, FR_F32, c->n);
         return FR_OK;
     }
     for (int64_t i = 0; i < c->n; i++) {
@@ -122,7 +123,7 @@ static fr_status from_fields(fri_onnx_constant *c, const struct element *e, cons
             ((int64_t *)c->own)[i] = wide ? t->int64_data[i] : t->int32_data[i];
         } else if (half) {
             const uint16_t bits = (uint16_t)t->int32_data[i];
-            fri_convert(&bits, e->file, (float *)c->own + i, FR_F32, 1);
+            fr_host_convert(&bits, e->file, (float *)c->own + i, FR_F32, 1);
         } else {
             ((float *)c->own)[i] = e->file == FR_F32 ? t->float_data[i] : (float)t->double_data[i];
         }
@@ -167,13 +168,13 @@ static fr_status read_beside(const fri_onnx_reader *r, const tensor *t, size_t b
                        t->name ? t->name : "", length, offset, bytes);
     uint64_t size = 0;
     int fd = -1;
-    s = fri_input_open(path, &fd, &size);
+    s = fr_file_open(path, &fd, &size);
     if (s == FR_OK && (at > size || bytes > size - at))
         s = fr_fail(FR_EFORMAT, "end at %llu; constant '%.200s' needs %zu at %llu", (unsigned long long)size,
                     t->name ? t->name : "", bytes, at);
     if (s == FR_OK && (*out = malloc(bytes + 1)) == NULL)
         s = fr_fail(FR_ENOMEM, "no host memory for a constant of %zu bytes", bytes);
-    if (s == FR_OK) s = fri_input_read(fd, *out, bytes, at);
+    if (s == FR_OK) s = fr_file_read(fd, *out, bytes, at);
     if (fd >= 0) (void)close(fd);
     return s < 0 ? fr_fail_prefix(s, "its data '%.300s': ", path) : FR_OK;
 }

@@ -4,10 +4,11 @@
  * the columns of a Linear behind a Flatten are made of. */
 #include "onnx/onnx.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/shape.h"
-#include "io/convert.h"
-#include "io/entries.h"
+#include "io/scratch.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,7 +155,7 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
 static fr_status turned(fri_onnx_reader *r, const constant *w, const constant **out) {
     fri_onnx_constant *t = NULL;
     FRI_TRY(fri_onnx_constant_new(r, FR_F32, w->n, &t));
-    fri_transpose(w->data, t->own, sizeof(float), 1, w->dim[0], w->dim[1]);
+    fr_host_transpose(w->data, t->own, sizeof(float), 1, w->dim[0], w->dim[1]);
     t->rank = 2;
     t->dim[0] = w->dim[1];
     t->dim[1] = w->dim[0];
@@ -243,8 +244,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const fri_onnx_fill *)a)->name, ((const fri_onnx_fill *)b)->name);
 }
 
-static fr_status fill_one(const fri_entry *e, const constant *from, void **turned, size_t *room) {
-    const fr_shape want = fri_entry_torch_shape(e), have = fri_shape_of(from->rank, from->dim);
+static fr_status fill_one(const fr_entry *e, const constant *from, void **turned, size_t *room) {
+    const fr_shape want = fr_entry_torch_shape(e), have = fri_shape_of(from->rank, from->dim);
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     const void *data = from->data;
     if (!fri_shape_equal(&want, &have))
@@ -252,18 +253,18 @@ static fr_status fill_one(const fri_entry *e, const constant *from, void **turne
                        fri_shape_text(&have, a), fri_shape_text(&want, b));
     FRI_TRY(fri_scratch(turned, room, (size_t)from->n * sizeof(float)));
     if (e->spatial > 1 && e->channels > 1) {
-        fri_transpose(data, *turned, sizeof(float), e->outer, e->channels, e->spatial);
+        fr_host_transpose(data, *turned, sizeof(float), e->outer, e->channels, e->spatial);
         data = *turned;
     }
-    return fri_upload(data, e->tensor);
+    return fr_tensor_upload(data, e->tensor);
 }
 
 fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m) {
-    FRI_OWNED(fri_entries_free) fri_entries e = {0};
+    FRI_OWNED(fr_entries_free) fr_entries e = {0};
     FRI_OWNED(fri_free) void *turned = NULL;
     size_t room = 0;
-    FRI_TRY(fri_entries_collect(m, &e));
-    FRI_TRY(fri_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &e));
+    FRI_TRY(fr_entries_collect(m, &e));
+    FRI_TRY(fr_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &e));
     if (r->fills > 0) qsort(r->fill, r->fills, sizeof *r->fill, by_name);
     for (size_t i = 0; i < e.n && r->fills > 0; i++) {
         fri_onnx_fill key;

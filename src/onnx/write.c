@@ -54,8 +54,8 @@ fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *
     fr_status s = FR_OK;
     FR_TRY(s, check(m, &o));
     w.list = fri_list_edit(m);
-    FR_TRY(s, fri_entries_collect(m, &w.entries));
-    FR_TRY(s, fri_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &w.entries));
+    FR_TRY(s, fr_entries_collect(m, &w.entries));
+    FR_TRY(s, fr_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &w.entries));
     name_values(&w);
     FR_TRY(s, w.status);
     FR_TRY(s, write_layers(&w));

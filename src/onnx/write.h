@@ -4,8 +4,9 @@
 #define FRI_ONNX_WRITE_H
 
 #include "base/status.h"
-#include "io/entries.h"
 #include "net/list.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <frugal/onnx.h>
 #include <onnx.pb-c.h>
@@ -13,7 +14,7 @@
 /* After a failure the calls do nothing; it stays in `status`. */
 typedef struct fri_onnx_writer {
     const fri_list *list;
-    fri_entries entries; /* of the module: names and layouts */
+    fr_entries entries; /* of the module: names and layouts */
     int64_t opset;
     bool dry; /* no value is read */
     Onnx__NodeProto **node;

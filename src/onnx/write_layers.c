@@ -107,7 +107,7 @@ static fr_status linear(const writing *l) {
 /* Before opset 17 in its parts. */
 static fr_status layer_norm(const writing *l) {
     static const char *const part[] = {"mean", "centred", "square", "variance", "sum", "root", "quotient", "product"};
-    const double eps = ((const fri_group_norm_state *)l->layer->module->state)->eps;
+    const double eps = ((const fr_group_norm_state *)l->layer->module->state)->eps;
     const char *x = turned_in(l), *w = parameter(l, "weight"), *b = parameter(l, "bias"), *y = before_turn(l), *v[8];
     if (l->w->opset >= 17) {
         node *n = NODE(l, "LayerNormalization", y, x, w, b);
@@ -155,7 +155,7 @@ static fr_status conv_transpose(const writing *l) {
 }
 
 static void norm_node(const writing *l, const char *weight, const char *out) {
-    const fri_norm_state *state = l->layer->module->state;
+    const fr_norm_state *state = l->layer->module->state;
     node *n = NODE(l, "BatchNormalization", out, l->in[0], weight, parameter(l, "bias"), parameter(l, "running_mean"),
                    parameter(l, "running_var"));
     fri_onnx_set_float(l->w, n, "epsilon", state->eps);
@@ -169,7 +169,7 @@ static fr_status norm(const writing *l) {
 
 /* Its weight is |gamma| + eps (ops.h). */
 static fr_status inplace_norm(const writing *l) {
-    const fri_norm_state *state = l->layer->module->state;
+    const fr_norm_state *state = l->layer->module->state;
     fr_tensor *gamma = fr_module_tensor(l->layer->module, "weight");
     const int64_t channels = gamma->shape.dim[0];
     float *v = calloc((size_t)channels, sizeof *v);
@@ -251,7 +251,7 @@ static fr_status gelu(const writing *l) {
 /* ---- windows --------------------------------------------------------------------------------------------- */
 
 static fr_status pool(const writing *l) {
-    const fri_pool_state *p = l->layer->module->state;
+    const fr_pool2d_state *p = l->layer->module->state;
     const fr_pool2d_opts *o = &p->opts;
     const bool average = strcmp(l->layer->module->class_->name, "AvgPool2d") == 0;
     const int64_t kernel[2] = {p->kernel, or_same(o->kernel_w, p->kernel)};
@@ -295,7 +295,7 @@ static void resize_mode(const writing *l, node *n, fr_upsample_mode mode) {
 
 /* By a factor, or to the size of a second value. */
 static fr_status upsample(const writing *l) {
-    const fri_upsample_state *state = l->layer->module->state;
+    const fr_upsample_state *state = l->layer->module->state;
     if (l->layer->n_in == 1) {
         const float factor = (float)state->factor, scales[4] = {1, 1, factor, factor};
         node *n = NODE(l, "Resize", l->out, l->in[0], "", fri_onnx_floats(l, "scales", 1, (int64_t[]){4}, scales));

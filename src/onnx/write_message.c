@@ -1,8 +1,9 @@
 /* write_message.c - the parts of an ONNX file that is written. */
 #include "onnx/write.h"
 
-#include "base/array.h"
-#include "io/convert.h"
+#include "base/status.h"
+
+#include <frugal/unstable/weights.h>
 
 #include <frugal/unstable/atomic_file.h>
 
@@ -154,18 +155,18 @@ const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, in
 }
 
 /* The tensor's values as f32, in PyTorch's layout. */
-static fr_status values(const fri_entry *e, float *out) {
+static fr_status values(const fr_entry *e, float *out) {
     const size_t n = (size_t)fri_numel(e->tensor), size = fr_dtype_size(e->tensor->dtype);
     void *host = malloc(n * size + 1), *turned = malloc(n * size + 1);
     fr_status s = host != NULL && turned != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %zu values", n);
     if (s == FR_OK) s = fr_tensor_to_host(e->tensor, host);
     if (s == FR_OK && e->spatial > 1 && e->channels > 1) {
-        fri_transpose(host, turned, size, e->outer, e->spatial, e->channels);
+        fr_host_transpose(host, turned, size, e->outer, e->spatial, e->channels);
         void *was = host;
         host = turned;
         turned = was;
     }
-    if (s == FR_OK) fri_convert(host, e->tensor->dtype, out, FR_F32, (int64_t)n);
+    if (s == FR_OK) fr_host_convert(host, e->tensor->dtype, out, FR_F32, (int64_t)n);
     free(host);
     free(turned);
     return s;
@@ -174,11 +175,11 @@ static fr_status values(const fri_entry *e, float *out) {
 const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t) {
     fri_onnx_writer *w = l->w;
     const fr_shape *shape = &t->shape;
-    fri_entry e = {NULL, t, true, 1, 1, 1};
-    if (shape->rank == 4) e = (fri_entry){NULL, t, true, shape->dim[0], shape->dim[1] * shape->dim[2], shape->dim[3]};
+    fr_entry e = {NULL, t, true, 1, 1, 1};
+    if (shape->rank == 4) e = (fr_entry){NULL, t, true, shape->dim[0], shape->dim[1] * shape->dim[2], shape->dim[3]};
     for (size_t i = 0; i < w->entries.n; i++)
         if (w->entries.entry[i].tensor == t) e = w->entries.entry[i];
-    const fr_shape as = fri_entry_torch_shape(&e);
+    const fr_shape as = fr_entry_torch_shape(&e);
     const char *full =
         e.name != NULL ? fri_onnx_text(w, "%s", e.name) : fri_onnx_text(w, "%s.%s", l->layer->name, name);
     bool fresh = false;
@@ -277,6 +278,6 @@ void fri_onnx_writer_free(fri_onnx_writer *w) {
     free(w->block);
     free(w->node);
     free(w->constant);
-    fri_entries_free(&w->entries);
+    fr_entries_free(&w->entries);
     *w = (fri_onnx_writer){0};
 }

@@ -1,6 +1,6 @@
 /* clip.c - clipping gradients by their global norm (torch.nn.utils.clip_grad_norm_). */
 #include "optim/optimizer.h"
-#include "base/array.h"
+#include "base/status.h"
 
 #include "backend/arith.h"
 #include "tensor/readback.h"

@@ -1,6 +1,6 @@
 /* optimizer.c - SGD, RMSprop, Adam, AdamW: making, steps, the fused step. A step's work is in update.c. */
 #include "optim/optimizer.h"
-#include "base/array.h"
+#include "base/status.h"
 
 #include "autograd/state.h"
 #include "tensor/capture.h"

@@ -3,7 +3,7 @@
 
 #include <frugal/fit.h>
 
-#include "base/array.h"
+#include "base/status.h"
 #include "base/clock.h"
 #include "memory/event.h"
 

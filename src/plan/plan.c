@@ -1,7 +1,7 @@
 /* plan.c - running a program's step on addresses, and what it would need. */
 #include "plan/plan.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "meta/meta.h"
 
 #include <stdlib.h>

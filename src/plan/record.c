@@ -1,7 +1,7 @@
 /* record.c - see record.h. */
 #include "plan/record.h"
 
-#include "base/array.h"
+#include "base/status.h"
 #include "plan/largest_op.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * meta's kernel calls tell operations. A row is a module path; what runs under the empty path after the outermost
  * module has ended is the loss. The picture is taken before the first event of backward. */
 #include "memory/event.h"
-#include "base/array.h"
+#include "base/status.h"
 #include "memory/report.h"
 #include "meta/calls.h"
 #include "meta/meta.h"

@@ -3,7 +3,7 @@
 
 #include "base/env.h"
 #include "base/rng.h"
-#include "base/array.h"
+#include "base/status.h"
 #include "memory/event.h"
 
 #include <stdio.h>

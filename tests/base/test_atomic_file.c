@@ -200,20 +200,20 @@ Test(atomic_file, only_regular_files_are_read) {
     char to[8] = "";
     int fd = -1;
     write_bytes(in_folder("a"), "12345", 5);
-    OK(fri_input_open(in_folder("a"), &fd, &bytes));
+    OK(fr_file_open(in_folder("a"), &fd, &bytes));
     cr_expect_eq(bytes, 5);
-    OK(fri_input_read(fd, to, 3, 2));
+    OK(fr_file_read(fd, to, 3, 2));
     cr_expect_str_eq(to, "345");
-    cr_expect_eq(fri_input_read(fd, to, 4, 2), FR_EIO);
+    cr_expect_eq(fr_file_read(fd, to, 4, 2), FR_EIO);
     EXPECT_SENTENCE("shrank from at least 6 to 5 bytes");
     close(fd);
     cr_assert_eq(mkfifo(in_folder("fifo"), 0666), 0);
     const char *const others[] = {in_folder("fifo"), folder, "/dev/zero"};
     for (size_t i = 0; i < COUNT(others); i++) {
-        cr_expect_eq(fri_input_open(others[i], &fd, &bytes), FR_EIO, "%s", others[i]);
+        cr_expect_eq(fr_file_open(others[i], &fd, &bytes), FR_EIO, "%s", others[i]);
         EXPECT_SENTENCE("is not a regular file");
     }
-    cr_expect_eq(fri_input_open(in_folder("none"), &fd, &bytes), FR_EIO);
+    cr_expect_eq(fr_file_open(in_folder("none"), &fd, &bytes), FR_EIO);
     EXPECT_SENTENCE("cannot be opened: No such file");
 }
 

@@ -48,6 +48,13 @@ typedef struct fr_flag_output {
 FR_API fr_status fr_flag_output_open(const char *flag, const char *path, fr_flag_output *f);
 FR_API fr_status fr_flag_output_commit(fr_flag_output *f);
 
+/* Regular files only, opened without waiting; their size is known before the first byte is read. Sentences do not name
+ * the file: callers put flag and path before them (fr_fail_prefix). */
+/* Opens a regular file for reading. FR_EIO: "cannot be opened: ...", "is not a regular file". */
+FR_API fr_status fr_file_open(const char *path, int *fd, uint64_t *bytes);
+/* Reads exactly `bytes` at the place `at`. FR_EIO, also if the file ends before. */
+FR_API fr_status fr_file_read(int fd, void *to, size_t bytes, uint64_t at);
+
 /* Writes `bytes` at the end of a file of *at bytes, a log. On failure the file is cut back to *at, so that it ends with
  * a complete record. `path` stands in the sentence. FR_EIO. */
 FR_API fr_status fr_append(int fd, const char *path, int64_t *at, const void *data, size_t bytes);

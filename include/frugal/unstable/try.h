@@ -33,6 +33,11 @@ static inline void fri_free(void *p) {
     free(memory);
 }
 
+/* Makes room for element n of an array that has n; items (T *) is NULL at the start and freed with free(). FR_ENOMEM
+ * says what had no room, and the n elements are still there. The last elements may be dropped between calls. */
+#define FRI_ROOM(items, n, what) fr_array_room(&(items), sizeof *(items), (size_t)(n), (what))
+FR_API fr_status fr_array_room(void *items, size_t size, size_t n, const char *what);
+
 /* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
  * "<function>: <argument> is NULL" for the first of these arguments that is. */
 #define FRI_NOT_NULL(...)                                      \

@@ -47,14 +47,6 @@ typedef struct lines {
     bool seen[FR_DEVICE_COUNT], no_memory;
 } lines;
 
-/* Makes room for one more element of this size behind n. False: out of host memory. */
-static bool room(void **array, size_t n, size_t bytes) {
-    if (n > 0 && (n < 16 || (n & (n - 1)) != 0)) return true;
-    void *more = realloc(*array, (n < 16 ? 16 : 2 * n) * bytes);
-    if (more != NULL) *array = more;
-    return more != NULL;
-}
-
 /* ---- where --------------------------------------------------------------------------------------------------- */
 
 static known_address *slot_of(known_address *table, size_t capacity, const void *address) {
@@ -100,7 +92,7 @@ static size_t place_of(lines *t, enum list l, fr_device d, const void *address) 
     size_t i = 0;
     while (i < t->n[l] && !same_place(&t->place[l][i], d, address, &s)) i++;
     if (i < t->n[l]) return i;
-    if (!room((void **)&t->place[l], t->n[l], sizeof *t->place[l])) {
+    if (FRI_ROOM(t->place[l], t->n[l], "lines") < 0) {
         t->no_memory = true;
         return SIZE_MAX;
     }
@@ -144,7 +136,7 @@ static void note_peak(lines *t, fr_device d) {
 static void add_block(lines *t, fr_device d, uint64_t block, size_t bytes, const void *const address[LISTS]) {
     live_block b = {.device = d, .block = block, .bytes = bytes};
     for (int l = 0; l < LISTS; l++) b.place[l] = place_of(t, (enum list)l, d, address[l]);
-    if (t->no_memory || !room((void **)&t->block, t->n_blocks, sizeof *t->block)) {
+    if (t->no_memory || FRI_ROOM(t->block, t->n_blocks, "lines") < 0) {
         t->no_memory = true;
         return;
     }

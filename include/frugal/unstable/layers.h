@@ -1,0 +1,60 @@
+/* layers.h - a network as a list, for programs that read it: values, results, and what layers keep.
+ *
+ * Unstable: see frugal/unstable.h. fr_module_layer_get (net.h) tells the layers. */
+#ifndef FRUGAL_UNSTABLE_LAYERS_H
+#define FRUGAL_UNSTABLE_LAYERS_H
+
+#include <frugal/net.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How many there are of each. The first `inputs` values are those of the network. */
+typedef struct fr_net_info {
+    int layers, values, inputs, results;
+    const int *result; /* values; borrowed */
+} fr_net_info;
+/* FR_EINVAL: m is no network. */
+FR_API fr_status fr_net_info_get(fr_module *m, fr_net_info *out);
+
+/* A value that layers hand on. */
+typedef struct fr_net_value {
+    fr_dtype dtype; /* of the example, as the shape */
+    fr_shape shape;
+    int made_by;    /* layer; -1: an input of the network */
+    int readers;    /* inputs of layers, and results */
+    int last_layer; /* that reads it; -1: none */
+} fr_net_value;
+FR_API fr_status fr_net_value_get(fr_module *m, int i, fr_net_value *out);
+
+/* ---- the states of layers (fr_module_state) ---- */
+
+/* The state of BatchNorm2d and InPlaceABN, and their tensors. */
+typedef struct fr_norm_state {
+    double eps, momentum;
+    double slope; /* of InPlaceABN */
+} fr_norm_state;
+enum { FR_NORM_WEIGHT, FR_NORM_BIAS, FR_NORM_MEAN, FR_NORM_VAR, FR_NORM_BATCHES };
+
+/* Of GroupNorm and LayerNorm. */
+typedef struct fr_group_norm_state {
+    int64_t groups; /* 0: over the last dimension */
+    double eps;
+} fr_group_norm_state;
+
+/* The states of MaxPool2d and AvgPool2d, and of Upsample by a factor. Those of the other layers are one number or the
+ * options of their op. */
+typedef struct fr_pool2d_state {
+    int64_t kernel;
+    fr_pool2d_opts opts;
+} fr_pool2d_state;
+typedef struct fr_upsample_state {
+    int64_t factor;
+    fr_upsample_mode mode;
+} fr_upsample_state;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
