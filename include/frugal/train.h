@@ -170,7 +170,6 @@ typedef struct fr_train_opts {
     double rmsprop_alpha, rmsprop_eps; /* fr_rmsprop_opts has them, as the next */
     bool rmsprop_centered;
     double brightness, contrast, saturation, hue; /* fr_loader_opts has them */
-    const char *confusion;    /* with per_class: a picture of the last evaluation's; NULL: none. Borrowed */
     const char *rand_augment; /* "2,9": ops and magnitude (fr_loader_opts.rand_ops); NULL: none. Borrowed */
 } fr_train_opts;
 

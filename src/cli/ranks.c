@@ -15,7 +15,6 @@ static fr_status fall_silent(fri_config *c) {
     c->out = c->err = nowhere;
     c->opts.quiet = true;
     c->opts.report = c->opts.track = c->opts.trace = c->opts.track_lines = c->opts.memory_plot = NULL;
-    c->opts.confusion = NULL;
     c->opts.log = c->opts.csv = c->opts.tensorboard = c->opts.export_weights = NULL;
     return FR_OK;
 }

@@ -399,8 +399,6 @@ const fr_flag fri_flags[] = {
     {"quiet", ROW(SET, OUTPUT, quiet), NULL, "Print the last line only."},
     {"report", ROW(TEXT, OUTPUT, report), "FILE", "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.",
      WRITTEN, .brief = "Write memory, time, loss and accuracy as JSON"},
-    {"confusion", ROW(TEXT, OUTPUT, confusion), "FILE",
-     "With --per-class: draw the confusion matrix of the last evaluation, as SVG.", WRITTEN},
     {"log", ROW(TEXT, OUTPUT, log), "FILE", "Write one JSON object per step and line.", WRITTEN},
     {"csv", ROW(TEXT, OUTPUT, csv), "FILE", "The same as comma-separated values.", WRITTEN},
 };

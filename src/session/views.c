@@ -8,7 +8,7 @@
 
 /* In the order in which an event reaches them, after those of add-ons: what measured the steps ends before the last
  * lines are printed. NULL is the place of the terminal's view. */
-static const fri_view *const table[] = {&fri_watch_view, NULL, &fri_report_view, &fri_log_view, &fri_confusion_view};
+static const fri_view *const table[] = {&fri_watch_view, NULL, &fri_report_view, &fri_log_view};
 enum { OWN = sizeof table / sizeof *table };
 
 /* A view of this run, of an add-on or else of the session. */

@@ -16,7 +16,7 @@ typedef struct fri_view {
     void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
 } fri_view;
 
-extern const fri_view fri_watch_view, fri_report_view, fri_log_view, fri_confusion_view;
+extern const fri_view fri_watch_view, fri_report_view, fri_log_view;
 
 typedef struct fri_views fri_views;
 /* Begins the views that the flags ask for. What *out holds is to be ended, also after a failure. */

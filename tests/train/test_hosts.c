@@ -99,8 +99,7 @@ static void image_folder(const char *class_name) {
 /* ---- what is no regular file --------------------------------------------------------------------------------- */
 
 Test(hosts, a_device_named_as_output_stays_a_device) {
-    static const char *const flags[] =
-        {"export", "report", "trace", "track", "track-lines", "memory-plot", "per-class --confusion"};
+    static const char *const flags[] = {"export", "report", "trace", "track", "track-lines", "memory-plot"};
     struct stat st;
     if (mknod(files_path("null"), S_IFCHR | 0666, makedev(1, 3)) != 0) cr_skip("this user cannot make device nodes");
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

@@ -180,11 +180,6 @@ Test(own_data, a_network_that_does_not_fit_its_targets_is_refused) {
     cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
     cr_expect_not_null(strstr(fr_last_error(), "mse"), "%s", fr_last_error());
     map = false;
-    o.train.per_class = true;
-    o.train.confusion = "c.svg";
-    cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
-    cr_expect_not_null(strstr(fr_last_error(), "--confusion"), "%s", fr_last_error());
-    cr_expect_not_null(strstr(fr_last_error(), "has no classes"), "%s", fr_last_error());
     o = options();
     map = true;
     kind = FR_TARGET_PIXELS;

@@ -82,8 +82,6 @@ Test(views, nothing_runs_nothing_to_write) {
     } cells[] = {{"--summary --report r.json", "--report r.json with --summary: no run .*; add --plan"},
                  {"--summary --memory-plot m.svg", "--memory-plot m.svg with --summary: no run .*; add --plan"},
                  {"--summary --plan --track t.txt", "--track t.txt with --summary: no run"},
-                 {"--per-class --confusion c.svg --plan", "--confusion c.svg with --plan or --summary: no run"},
-                 {"--confusion c.svg", "--confusion c.svg needs --per-class"},
                  {"--plan --trace t.json", "--trace t.json with --plan: no run"}};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         if (program_lacks(cells[i].arguments)) continue;
@@ -264,83 +262,4 @@ Test(views, memory_plot_of_a_run) {
     double bytes = number_after(strstr(text, ">peak "), "(");
     cr_expect_eq(bytes, report_number(root, "memory", "peak_requested"), "%.0f bytes", bytes);
     cJSON_Delete(root);
-}
-
-/* ---- --confusion ------------------------------------------------------------------------------------------- */
-
-/* A set of two classes, one of whose names XML would take for its own. */
-static const char *odd_names(void) {
-    static const char *const folders[] = {"set",         "set/train",     "set/test",  "set/train/a<&>",
-                                          "set/train/b", "set/test/a<&>", "set/test/b"};
-    static char flags[1024];
-    uint8_t rgb[8 * 8 * 3], *bytes = NULL;
-    for (int i = 0; i < 7; i++) files_make_folder(folders[i]);
-    for (int i = 0; i < 20; i++) {
-        char name[64];
-        picture_fill(rgb, 8, 8);
-        size_t n = jpeg_bytes(JPEG_RGB, rgb, 8, 8, &bytes);
-        snprintf(name, sizeof name, "%s/%d.jpg", folders[3 + i % 4], i);
-        files_write(name, bytes, n);
-        free(bytes);
-    }
-    snprintf(flags, sizeof flags, "--dataset folder --data %s", files_path("set"));
-    return flags;
-}
-
-/* Each field that is not 0 once, with its row's sum; those of a folder by the names of its classes. */
-Test(views, confusion_is_the_report_s) {
-    for (int folder = 0; folder < 2; folder++) {
-        char arguments[2048], title[128];
-        snprintf(arguments, sizeof arguments,
-                 "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 3 --quiet --per-class --confusion %s "
-                 "--report %s %s",
-                 files_path("c.svg"), files_path("r.json"), folder ? odd_names() : "");
-        outcome o = program_run("train_densenet", arguments);
-        cr_assert_eq(o.status, 0, "%s", o.err);
-        const char *text = picture(files_path("c.svg"));
-        cJSON *root = report_read(files_path("r.json")), *rows = report_at(root, "classes", "confusion"), *row = NULL;
-        int i = 0, fields = 0, drawn = 0;
-        expect_xml(text);
-        cJSON_ArrayForEach(row, rows) {
-            int k = 0, all = 0;
-            cJSON *field = NULL;
-            cJSON_ArrayForEach(field, row) all += field->valueint;
-            cJSON_ArrayForEach(field, row) {
-                static const char *const names[] = {"a&lt;&amp;&gt;", "b"};
-                if (folder)
-                    snprintf(title, sizeof title, "<title>%s taken for %s: %d of %d</title>", names[i], names[k],
-                             field->valueint, all);
-                else
-                    snprintf(title, sizeof title, "<title>%d taken for %d: %d of %d</title>", i, k, field->valueint,
-                             all);
-                cr_expect_eq(strstr(text, title) != NULL, field->valueint > 0, "%s", title);
-                fields += field->valueint > 0;
-                k++;
-            }
-            i++;
-        }
-        for (const char *at = text; (at = strstr(at, "fill-opacity")) != NULL; at++) drawn++;
-        cr_expect_eq(drawn, fields);
-        cr_expect_eq(i, folder ? 2 : 10);
-        cJSON_Delete(root);
-    }
-}
-
-/* Darkness is the share of the row. */
-Test(views, confusion_of_one_class_is_dark) {
-    char arguments[1024];
-    snprintf(arguments, sizeof arguments,
-             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 1 --quiet --dataset synthetic --classes 2 "
-             "--per-class --confusion %s",
-             files_path("c.svg"));
-    outcome o = program_run("train_densenet", arguments);
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    const char *at = picture(files_path("c.svg"));
-    double sum = 0;
-    for (; (at = strstr(at, "fill-opacity=\"")) != NULL; at++) {
-        const double share = number_after(at, "fill-opacity=\""), of = number_after(at, " of ");
-        cr_expect_float_eq(share, number_after(at, ": ") / of, 6e-4);
-        sum += share;
-    }
-    cr_expect_float_eq(sum, 2, 2e-3, "both rows are %g", sum);
 }
