@@ -59,8 +59,7 @@ FR_OPTS_DEFAULT(fr_weights_opts, FR_WEIGHTS_OPTS())
  * time. errors: FR_EIO (disk full, read-only folder: the older file stays), FR_EUNSUPPORTED on meta, FR_ENOMEM. */
 FR_API fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts);
 
-/* Fills the module. A file with timm's names fills MobileNetV2, MobileNetV3 (of timm's name, fr_model),
- * EfficientNet-B0 and ConvNeXt-Tiny, whose names are torchvision's. Float types are converted to the module's; other
+/* Fills the module. Float types are converted to the module's; other
  * types must be equal. A file without "num_batches_tracked" (older PyTorch) fits: the module's stays.
  * FR_EINVAL lists the missing and the unexpected names, FR_ESHAPE and FR_EDTYPE the tensors that do not fit. Everything
  * is read and checked before the first byte of the module changes; the file's content is on the host meanwhile. */

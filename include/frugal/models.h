@@ -30,8 +30,7 @@ typedef struct fr_model_opts {
     double abn_slope FR_DEFAULT(0);    /* > 0: batch norm and the relu behind it become one fr_nn_inplace_abn of this
                                           slope, parameters keep their names; 0: they stay two */
     fr_device device FR_DEFAULT(FR_CPU);
-    bool timm FR_DEFAULT(false); /* MobileNetV3: batch norms as timm's, eps 1e-5 and momentum 0.1 */
-    double width FR_DEFAULT(1);  /* 0.01..16: all channels but images' and classes' times this, to a multiple of 8
+    double width FR_DEFAULT(1); /* 0.01..16: all channels but images' and classes' times this, to a multiple of 8
                                     by torchvision's _make_divisible: MobileNetV2's width multiplier, whose
                                     last 1280 only grow. VGG: its hidden Linear, too; DenseNet: growth and stem */
 } fr_model_opts;

@@ -3,7 +3,6 @@
  * Loading has two phases: everything is read, checked and allocated, and only then does the module change. */
 #include "io/scratch.h"
 #include "io/safetensors.h"
-#include "io/timm.h"
 #include "io/weights_info.h"
 
 #include "base/status.h"
@@ -136,7 +135,7 @@ typedef struct loading {
     fr_entries entries;
     fri_safetensors *file;
     const fri_safetensors_entry **from; /* per entry; NULL: stays as it is */
-    bool torch, timm;
+    bool torch;
     const char *skip;         /* NULL: nothing */
     void *turned, *converted; /* one tensor in the module's layout, and in its type: the largest */
 } loading;
@@ -152,7 +151,7 @@ static bool skips(const loading *l, const char *name) {
 static void find_missing(loading *l, bool strict, complaint *c) {
     for (size_t i = 0; i < l->entries.n; i++) {
         const fr_entry *e = &l->entries.entry[i];
-        if (!l->timm) l->from[i] = fri_safetensors_find(l->file, e->name);
+        l->from[i] = fri_safetensors_find(l->file, e->name);
         if (skips(l, e->name)) {
             l->from[i] = NULL;
             continue;
@@ -183,17 +182,6 @@ static fr_status find_unexpected(const loading *l, complaint *c) {
     return FR_OK;
 }
 
-/* timm has convolutions of one pixel where there is a Linear here. */
-static bool same_but_ones(const fr_shape *a, const fr_shape *b) {
-    int i = 0, k = 0;
-    for (;; i++, k++) {
-        while (i < a->rank && a->dim[i] == 1) i++;
-        while (k < b->rank && b->dim[k] == 1) k++;
-        if (i == a->rank || k == b->rank) return i == a->rank && k == b->rank;
-        if (a->dim[i] != b->dim[k]) return false;
-    }
-}
-
 static void find_unfit(const loading *l, complaint *c) {
     char have[FRI_SHAPE_TEXT], want[FRI_SHAPE_TEXT];
     for (size_t i = 0; i < l->entries.n; i++) {
@@ -201,8 +189,7 @@ static void find_unfit(const loading *l, complaint *c) {
         const fri_safetensors_entry *f = l->from[i];
         if (f == NULL) continue;
         fr_shape shape = shape_in_file(l, e);
-        if (!(l->timm ? same_but_ones(&f->shape, &shape) : fri_shape_equal(&f->shape, &shape)) &&
-            begin_item(c, "", FR_ESHAPE))
+        if (!fri_shape_equal(&f->shape, &shape) && begin_item(c, "", FR_ESHAPE))
             say(c, "%.200s is %s in the file but %s in the module", e->name, fri_shape_text(&f->shape, have),
                 fri_shape_text(&shape, want));
     }
@@ -242,9 +229,8 @@ static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
     if (l->torch) FRI_TRY(fr_entries_torch_layout(m, o, &l->entries));
     l->from = calloc(l->entries.n + 1, sizeof *l->from);
     if (l->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", l->entries.n);
-    FRI_TRY(fri_timm_pair(m, l->file, &l->entries, l->from, &l->timm));
     find_missing(l, o->strict, &c);
-    if (o->strict && !l->timm) FRI_TRY(find_unexpected(l, &c));
+    if (o->strict) FRI_TRY(find_unexpected(l, &c));
     find_unfit(l, &c);
     if (c.status < 0) return fr_fail(c.status, "does not fit the module, which stays as it was: %s", c.text);
     for (size_t i = 0; i < l->entries.n; i++) {

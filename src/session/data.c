@@ -111,7 +111,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
 }
 
-/* What the network of --weights has learned to see: what the file says, else ImageNet's, which torchvision's and timm's
+/* What the network of --weights has learned to see: what the file says, else ImageNet's, which torchvision's
  * classifiers of photos take. false: the data say. */
 static bool normalization_of_weights(fri_config *c) {
     static const double imagenet[2][3] = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};

@@ -10,7 +10,7 @@ here is saved, loaded by torchvision (strict) and run. Prints the largest absolu
 largest absolute logit. The bound: 1e-5 of the largest logit, some 80 times the rounding of one f32 operation, for
 sums in another order through up to 121 layers; 2e-5 where 3 x 3 convolutions are made by Winograd's minimal
 filtering, which is the default. A permuted channel or column shows in the first digit. Needs PyTorch, torchvision and
-safetensors; exits with 77 (skipped) without. With timm, its files are read, too.
+safetensors; exits with 77 (skipped) without.
 """
 import os
 import subprocess
@@ -25,10 +25,6 @@ if not os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".
     MODELS = MODELS[:4]
 WIDTHS = {"mobilenet_v2": (0.35, 1.4), "mobilenet_v3_small": (0.75,), "mobilenet_v3_large": (0.35,),
           "efficientnet_b0": (0.5,)}
-# timm's name of a network, and ours
-TIMM = [("mobilenetv2_100", "mobilenet_v2"), ("mobilenetv3_small_100", "mobilenetv3_small_100"),
-        ("mobilenetv3_large_100", "mobilenetv3_large_100"), ("efficientnet_b0", "efficientnet_b0"),
-        ("convnext_tiny", "convnext_tiny")]
 # Height and width differ, so that a transposed picture shows.
 HEIGHT, WIDTH, IMAGES = 224, 192, 2
 
@@ -112,12 +108,6 @@ def main():
         for to_us in (True, False):
             compare(f"{name}_w{width}", of_width(name, width), to_us,
                     "torchvision to frugal" if to_us else "frugal to torchvision")
-    try:
-        import timm
-        for theirs, name in TIMM:
-            compare(name, timm.create_model(theirs, pretrained=False), True, "timm to frugal")
-    except ImportError as e:
-        print(f"[SKIP] timm's {len(TIMM)} networks: {e}")
     print(f"{len(results)} comparisons, {results.count(False)} failed")
     return 0 if all(results) else 1
 

@@ -5,7 +5,7 @@
  *            and excitation by a quarter of `inner`; 1x1 back and batch norm; + x where the shape stays
  *   head     1x1 to 6 times the channels, batch norm, hardswish; global average pooling; classifier.0 with hardswish,
  *            dropout 0.2, classifier.3
- * Batch norm: eps 0.001, momentum 0.01; timm's has PyTorch's 1e-5 and 0.1. */
+ * Batch norm: eps 0.001, momentum 0.01. */
 #include "addons/zoo/layers.h"
 
 typedef struct bottleneck {
@@ -57,7 +57,7 @@ fr_status fr_mobilenet_v3(bool large, const fr_model_opts *opts, fr_module **m) 
     const int blocks = (int)(large ? sizeof large_blocks : sizeof small_blocks) / (int)sizeof *b;
     fr_status s = fri_zoo_opts("MobileNetV3", opts, 32, &o);
     if (s < 0) return s;
-    const fr_batchnorm2d_opts *norm = o.timm ? NULL : FR_BATCHNORM2D_OPTS(.eps = 0.001, .momentum = 0.01);
+    const fr_batchnorm2d_opts *norm = FR_BATCHNORM2D_OPTS(.eps = 0.001, .momentum = 0.01);
     fr_net *n = fri_zoo_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     fr_net_scope_begin(n, "features");

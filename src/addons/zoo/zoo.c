@@ -15,28 +15,15 @@ static fr_status v3_large(int number, const fr_model_opts *opts, fr_module **m) 
     return fr_mobilenet_v3(true, opts, m);
 }
 
-static fr_status timm_small(int number, const fr_model_opts *opts, fr_module **m) {
-    fr_model_opts o = *opts;
-    o.timm = true;
-    return v3_small(number, &o, m);
-}
-
-static fr_status timm_large(int number, const fr_model_opts *opts, fr_module **m) {
-    fr_model_opts o = *opts;
-    o.timm = true;
-    return v3_large(number, &o, m);
-}
-
 static fr_status convnext_tiny(int number, const fr_model_opts *opts, fr_module **m) {
     (void)number;
     return fr_convnext_tiny(opts, m);
 }
 
 static const fr_model_family families[] = {
-    {"mobilenet_v3_small", true, v3_small},      {"mobilenet_v3_large", true, v3_large},
-    {"mobilenetv3_small_100", true, timm_small}, {"mobilenetv3_large_100", true, timm_large},
-    {"convnext_tiny", true, convnext_tiny},      {"efficientnet_b", false, fr_efficientnet},
-    {"squeezenet1_", false, fr_squeezenet},      {0},
+    {"mobilenet_v3_small", true, v3_small}, {"mobilenet_v3_large", true, v3_large},
+    {"convnext_tiny", true, convnext_tiny}, {"efficientnet_b", false, fr_efficientnet},
+    {"squeezenet1_", false, fr_squeezenet}, {0},
 };
 
 const fr_addon fr_addon_zoo = {.name = "zoo", .models = families};

@@ -192,11 +192,8 @@ Test(zoo, a_name_is_the_network_of_its_family) {
     } cases[] = {
         {"mobilenet_v3_small", mobilenet_v3, 0, {0}},
         {"mobilenet_v3_large", mobilenet_v3, 1, {0}},
-        {"mobilenetv3_small_100", mobilenet_v3, 0, {.timm = true}},
-        {"mobilenetv3_large_100", mobilenet_v3, 1, {.timm = true}},
         {"convnext_tiny", convnext, 0, {0}},
         {"mobilenet_v3_large_w0.75", mobilenet_v3, 1, {.width = 0.75}},
-        {"mobilenetv3_small_100_w1.25", mobilenet_v3, 0, {.timm = true, .width = 1.25}},
         {"convnext_tiny_w01.250", convnext, 0, {.width = 1.25}},
         {"efficientnet_b0_w0.5", fr_efficientnet, 0, {.width = 0.5}},
         {"squeezenet1_1", fr_squeezenet, 1, {0}},
@@ -204,7 +201,6 @@ Test(zoo, a_name_is_the_network_of_its_family) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fr_model_opts o = *FR_MODEL_OPTS(.classes = 7, .image_size = 32, .device = FR_META), given = o;
         fr_module *m[2] = {NULL};
-        o.timm = cases[i].o.timm;
         if (cases[i].o.width > 0) o.width = cases[i].o.width;
         must(cases[i].make(cases[i].depth, &o, &m[0]));
         must(fr_model(cases[i].name, &given, &m[1]));
@@ -213,20 +209,6 @@ Test(zoo, a_name_is_the_network_of_its_family) {
     }
 }
 
-/* timm's MobileNetV3 has PyTorch's eps, torchvision's another. */
-Test(zoo, timms_name_is_timms_network) {
-    static const struct {
-        const char *name;
-        double eps;
-    } rows[] = {{"mobilenet_v3_small", 1e-3}, {"mobilenetv3_small_100", 1e-5}, {"mobilenetv3_large_100", 1e-5}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        fr_module *m = NULL;
-        must(fr_model(rows[i].name, FR_MODEL_OPTS(.device = FR_META), &m));
-        cr_expect_eq(fr_module_eps(fr_module_find(m, "features.3.block.1.1")), rows[i].eps, "%s", rows[i].name);
-        cr_expect_eq(fr_module_eps(m), 0);
-        fr_module_release(&m);
-    }
-}
 /* ---- PyTorch's steps ------------------------------------------------------------------------------------------- */
 
 Test(zoo, convnext_tiny, .timeout = 120) {
