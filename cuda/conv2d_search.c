@@ -17,6 +17,7 @@ typedef struct search {
     cudnnBackendDescriptor_t best; /* a finalized plan */
     fri_cuda_conv2d_choice choice; /* of the best */
     int looked_at;
+    bool begun, usual; /* whether a configuration suited; whether the first one that suited is slow */
     fri_cuda_conv2d_plan *all; /* or NULL: only the best is wanted */
     int n_all;
 } search;
@@ -115,6 +116,11 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
     if (!suits(c, c->configuration[i], &found)) return FR_OK;
+    /* cuDNN's first choice for a depthwise convolution has no tensor cores and is fast: a slow engine counts as slow
+     * only where the first one that suits is not slow itself. */
+    if (!c->begun) c->usual = found.slow;
+    c->begun = true;
+    found.slow = found.slow && !c->usual;
     if (dnn->BackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS)
         return FR_OK;
     if (dnn->BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,

@@ -126,7 +126,7 @@ static double recorded(const fri_conv2d_desc *d, int pass, const fri_exec *e, co
 }
 
 /* Results stay in the output of both sides; the next pass begins with fresh numbers. */
-static void convolution(const fri_conv2d_desc *d, int pass) {
+static void convolution(const fri_conv2d_desc *d, int pass, bool exact) {
     const double gflop = 2e-9 * (double)(d->n * d->p * d->q * d->k) * (double)(d->r * d->s * d->c);
     char what[80];
     pair x = make(d->dtype, d->n * d->h * d->w * d->c, 1), w = make(d->dtype, d->k * d->r * d->s * d->c, 2);
@@ -140,9 +140,9 @@ static void convolution(const fri_conv2d_desc *d, int pass) {
         must(passes[pass](&gpu->kernels, &ge, d, x.device, w.device, y.device), "CUDA convolution");
     must(gpu->synchronize(&none), "CUDA convolution");
     double ms = (seconds() - began) * 1e3 / REPEAT;
-    snprintf(what, sizeof what, "%dx%d %d->%d /%d %s", (int)d->r, (int)d->s, (int)d->c, (int)d->k, (int)d->stride_h,
-             names[pass]);
-    const double tolerance = d->dtype == FR_F32 ? 2e-5 : d->dtype == FR_F16 ? 2e-3 : 1.6e-2;
+    snprintf(what, sizeof what, "%dx%d %d->%d /%d %s%s", (int)d->r, (int)d->s, (int)d->c, (int)d->k, (int)d->stride_h,
+             names[pass], exact ? ", exact" : "");
+    const double tolerance = exact ? 2e-5 : d->dtype == FR_BF16 ? 1.6e-2 : 2e-3;
     compare(what, d->dtype, out[pass], tolerance, ms, gflop);
     ms = recorded(d, pass, &ge, &x, &w, &y, out[pass]);
     compare("  the same from a graph", d->dtype, out[pass], tolerance, ms, gflop);
@@ -277,7 +277,12 @@ int main(int argc, char **argv) {
             d.dilation_h = d.dilation_w = d.groups = 1;
             d.p = (d.h + 2 * d.pad_h - d.r) / d.stride_h + 1;
             d.q = (d.w + 2 * d.pad_w - d.s) / d.stride_w + 1;
-            for (int pass = 0; pass < 3; pass++) convolution(&d, pass);
+            /* In f32 tensor cores round factors to TF32's 10 bits, unless exact convolutions are asked for. */
+            for (int exact = 0; exact < (d.dtype == FR_F32 ? 2 : 1); exact++) {
+                fr_exact_convolutions_set(exact);
+                for (int pass = 0; pass < 3; pass++) convolution(&d, pass, exact);
+            }
+            fr_exact_convolutions_set(false);
             statistics(&d);
         }
         relu(types[t]);
