@@ -1,7 +1,7 @@
 /* test_twins_images.c - CUDA kernels against their CPU twins: images, tables and optimizers. */
 #include "cuda/twin.h"
 
-TestSuite(twins, .init = twin_begin, .timeout = 300);
+TestSuite(twins_images, .init = twin_begin, .timeout = 300);
 
 /* ---- pooling --------------------------------------------------------------------------------------------------- */
 
@@ -74,15 +74,15 @@ static void maxpool(int64_t dilation) {
     })
 }
 
-Test(twins, maxpool2d) {
+Test(twins_images, maxpool2d) {
     maxpool(1);
 }
 
-Test(twins, maxpool2d_dilated) {
+Test(twins_images, maxpool2d_dilated) {
     maxpool(2);
 }
 
-Test(twins, avgpool2d) {
+Test(twins_images, avgpool2d) {
     EACH_POOL(1, {
         for (int pad = 0; pad < 2; pad++) {
             buf x = numbers(t, in, offset);
@@ -110,7 +110,7 @@ static const int64_t sizes[][4] = {{7, 5, 7, 5}, {8, 6, 4, 3}, {7, 5, 3, 2},  {3
                 __VA_ARGS__                                                                                 \
             }
 
-Test(twins, adaptive_avgpool2d){EACH_SIZE({
+Test(twins_images, adaptive_avgpool2d){EACH_SIZE({
     fri_pool2d_desc d = {.dtype = t, .n = 2, .h = h, .w = w, .c = c, .p = hh, .q = ww};
     buf x = numbers(t, in, 0);
     buf y = blank(t, out, 0);
@@ -121,7 +121,7 @@ Test(twins, adaptive_avgpool2d){EACH_SIZE({
     drop(&x), drop(&y);
 })}
 
-Test(twins, upsample){EACH_SIZE({
+Test(twins_images, upsample){EACH_SIZE({
     for (int mode = 0; mode < 3; mode++) {
         fri_upsample_desc d = {.dtype = t,
                                .n = 2,
@@ -146,7 +146,7 @@ Test(twins, upsample){EACH_SIZE({
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
 /* More bytes than a block moves, and a last pack that is not full. */
-Test(twins, normalize) {
+Test(twins_images, normalize) {
     static const int64_t channels[] = {1, 3, 4, 16}, pixels[] = {1, 7, 7000};
     for (int ti = 0; ti < 3; ti++)
         for (int ci = 0; ci < 4; ci++)
@@ -166,7 +166,7 @@ Test(twins, normalize) {
                 }
 }
 
-Test(twins, embedding) {
+Test(twins_images, embedding) {
     static const int64_t shapes[][3] = {{1, 1, 1}, {50, 7, 3}, {1000, 30, 16}, {40, 5, 300}};
     for (int ti = 0; ti < 3; ti++)
         for (int si = 0; si < 4; si++)
@@ -196,7 +196,7 @@ Test(twins, embedding) {
 }
 
 /* Three dimensions, along each of them; the index smaller than x, with repetitions; positions out of range. */
-Test(twins, gather_and_scatter) {
+Test(twins_images, gather_and_scatter) {
     static const int64_t x[] = {5, 40, 7}, size[] = {4, 33, 6};
     for (int ti = 0; ti < 3; ti++)
         for (int dim = 0; dim < 3; dim++)
@@ -310,7 +310,7 @@ static void forget(parameters *all) {
                 __VA_ARGS__                                   \
             }
 
-Test(twins, sgd){EACH_LIST({
+Test(twins_images, sgd){EACH_LIST({
     for (int mode = 0; mode < 5; mode++) {
         fri_sgd_desc d = {.dtype = t,
                           .grad_dtype = g,
@@ -334,7 +334,7 @@ Test(twins, sgd){EACH_LIST({
     }
 })}
 
-Test(twins, adam){EACH_LIST({
+Test(twins_images, adam){EACH_LIST({
     for (int mode = 0; mode < 3; mode++) {
         fri_adam_desc d = {.dtype = t,
                            .grad_dtype = g,
@@ -359,7 +359,7 @@ Test(twins, adam){EACH_LIST({
     }
 })}
 
-Test(twins, rmsprop) {
+Test(twins_images, rmsprop) {
     EACH_LIST({
         for (int mode = 0; mode < 4; mode++) {
             fri_rmsprop_desc d = {.dtype = t,
@@ -402,7 +402,7 @@ static buf make_maps(void) {
     return maps;
 }
 
-Test(twins, adam8) {
+Test(twins_images, adam8) {
     buf maps = make_maps();
     EACH_LIST({
         fri_adam_desc d = {.dtype = t, .grad_dtype = g, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};

@@ -6,6 +6,7 @@ Usage: plant.py PLACE [WORD...]
 """
 import filecmp
 import glob
+import json
 import os
 import re
 import shutil
@@ -47,6 +48,7 @@ def read(words, cuda):
 class Tree:
     def __init__(self, place):
         self.source, self.build = os.path.abspath(f"{place}/tree"), os.path.abspath(f"{place}/build")
+        self.tests = None  # name: command
         self.environment = dict(
             os.environ, FRUGAL_SOURCE_ROOT=self.source, FRUGAL_TRAINERS=f"{self.build}/examples",
             OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", CRITERION_JOBS="1")
@@ -55,14 +57,18 @@ class Tree:
         with open(f"{self.build}/build.ninja", encoding="utf-8") as f:
             return "FRI_HAVE_CUDA" in f.read()
 
-    def target(self, m):
-        return f"tests/train/{m.program}" if os.path.exists(f"{self.source}/tests/train/{m.program}.c") \
-            else f"tests/{m.program}"
+    def command(self, m):
+        """The test's command as meson knows it, with the mutant's own filter where it has one."""
+        if self.tests is None:
+            known = subprocess.run(["meson", "introspect", "--tests", self.build], check=True, capture_output=True)
+            self.tests = {t["name"]: t["cmd"] for t in json.loads(known.stdout)}
+        command = self.tests[m.program]
+        return [command[0], "--filter", m.filter[0]] if m.filter else command
 
     def builds(self, m):
         """The test program, and for tests of trainers what they run."""
-        targets = [self.target(m)]
-        if targets[0].startswith("tests/train/") and m.program != "test_flags":
+        targets = [os.path.relpath(self.command(m)[0], self.build)]
+        if targets[0] == "tests/test_train":
             targets += [f"examples/train_{n}" for n in ("vgg", "resnet", "densenet", "unet", "own")]
         done = subprocess.run(["ninja", "-C", self.build] + targets, capture_output=True, text=True)
         if done.returncode != 0:
@@ -70,9 +76,8 @@ class Tree:
         return done.returncode == 0
 
     def passes(self, m):
-        command = [f"{self.build}/{self.target(m)}"] + (["--filter", m.filter[0]] if m.filter else [])
         try:
-            done = subprocess.run(command, env=self.environment, cwd=self.build, capture_output=True,
+            done = subprocess.run(self.command(m), env=self.environment, cwd=self.build, capture_output=True,
                                   timeout=TEST_SECONDS)
         except subprocess.TimeoutExpired:
             return False
