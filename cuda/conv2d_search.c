@@ -101,10 +101,12 @@ static fr_status add(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_co
     return s;
 }
 
-/* The lists have the best first: one behind another takes its place only where that is slow, or above the limit. */
+/* The lists have the best first: a later engine takes the place of an earlier one only where that is slow or above the
+ * limit. Where the first engine that suits is slow itself, as cuDNN's first choice for a depthwise convolution in f16 is
+ * by its notes, slowness decides nothing. */
 static bool better(const search *c, const fri_cuda_conv2d_choice *found) {
     if (c->best == NULL) return true;
-    if (found->slow != c->choice.slow) return c->choice.slow;
+    if (found->slow != c->choice.slow && !c->usual) return c->choice.slow;
     return c->choice.workspace > limit_of(c->d) && found->workspace < c->choice.workspace;
 }
 
@@ -116,11 +118,8 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
     if (!suits(c, c->configuration[i], &found)) return FR_OK;
-    /* cuDNN's first choice for a depthwise convolution has no tensor cores and is fast: a slow engine counts as slow
-     * only where the first one that suits is not slow itself. */
     if (!c->begun) c->usual = found.slow;
     c->begun = true;
-    found.slow = found.slow && !c->usual;
     if (dnn->BackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS)
         return FR_OK;
     if (dnn->BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
@@ -146,20 +145,20 @@ done:
 
 /* The first within the limit that is not slow ends a search for the best. */
 static bool enough(const search *c) {
-    return c->all == NULL && c->best != NULL && !c->choice.slow && c->choice.workspace <= limit_of(c->d);
+    return c->all == NULL && c->best != NULL && (c->usual || !c->choice.slow) && c->choice.workspace <= limit_of(c->d);
 }
 
 /* Timing them would take as long as they do, and where all within the limit are slow, the best is above it. */
 static void drop_slow(search *c) {
     int kept = 0;
-    for (int i = 0; i < c->n_all && !c->choice.slow; i++)
+    for (int i = 0; i < c->n_all && !c->choice.slow && !c->usual; i++)
         if (c->all[i].choice.slow) {
             fri_cuda_conv2d_plan_drop(&c->all[i]);
         } else if (kept++ != i) {
             c->all[kept - 1] = c->all[i];
             c->all[i] = (fri_cuda_conv2d_plan){0};
         }
-    if (!c->choice.slow) c->n_all = kept;
+    if (!c->choice.slow && !c->usual) c->n_all = kept;
 }
 
 static fr_status search_list(search *c, cudnnBackendHeurMode_t mode, bool fallback) {

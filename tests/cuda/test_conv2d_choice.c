@@ -143,18 +143,27 @@ static fri_cuda_conv2d_choice choose_f32(int64_t height, size_t limit) {
 
 Test(conv2d_choice, an_engine_of_last_resort_comes_behind_all_others) {
     engines(1, 4,
-            (fake_engine[]){{.strict_nan = true},
-                            {.workspace = 9 * MIB},
+            (fake_engine[]){{.workspace = 9 * MIB},
+                            {.strict_nan = true},
                             {.workspace = 7 * MIB, .no_tensor_core = true},
                             {.workspace = 8 * MIB}});
     cr_expect_eq(choose(1, MIB).engine, 3, "half types: the smallest with tensor cores, above the limit");
     cr_expect(!choose(1, MIB).slow);
-    cr_expect_eq(choose(1, 9 * MIB).engine, 1, "the first of them within the limit");
+    cr_expect_eq(choose(1, 9 * MIB).engine, 0, "the first of them within the limit");
     cr_expect_eq(choose_f32(1, MIB).engine, 2, "f32 may do without tensor cores");
-    fake_dnn.n = 1;
+    engines(1, 1, (fake_engine[]){{.strict_nan = true}});
     cr_expect_eq(choose(2, MIB).engine, 0, "there is no other");
     cr_expect(choose(2, MIB).slow);
     cr_expect(choose_f32(2, MIB).slow);
+}
+
+/* Engines for depthwise convolutions have such notes: cuDNN's first choice is the fast one. */
+Test(conv2d_choice, a_first_engine_without_tensor_cores_is_cudnns_choice) {
+    engines(1, 3, (fake_engine[]){{.no_tensor_core = true}, {.workspace = MIB}, {.strict_nan = true}});
+    cr_expect_eq(choose(1, 2 * MIB).engine, 0);
+    engines(1, 3,
+            (fake_engine[]){{.workspace = 2 * MIB, .no_tensor_core = true}, {.workspace = 4 * MIB}, {.workspace = 1}});
+    cr_expect_eq(choose(2, MIB).engine, 2, "above the limit the smallest scratch wins");
 }
 
 Test(conv2d_choice, among_slow_engines_the_first_within_the_limit_wins) {
@@ -178,19 +187,19 @@ Test(conv2d_choice, a_slow_plan_is_kept_as_one) {
 
 Test(conv2d_choice, slow_engines_are_not_timed_where_there_are_others) {
     engines(4, 4,
-            (fake_engine[]){{.ms = 0.1, .strict_nan = true},
-                            {.ms = 3},
+            (fake_engine[]){{.ms = 3},
+                            {.ms = 0.1, .strict_nan = true},
                             {.ms = 0.2, .no_tensor_core = true},
                             {.ms = 2}});
     fr_cudnn_benchmark_set(true);
     fri_cuda_conv2d_choice c = choose(1, MIB);
     cr_expect_eq(c.engine, 3);
     cr_expect_eq(c.configurations, 2);
-    cr_expect_eq(fake_dnn.engine[0].executions + fake_dnn.engine[2].executions, 0);
-    fake_dnn.engine[1].workspace = fake_dnn.engine[3].workspace = 2 * MIB;
-    cr_expect_eq(choose(2, MIB).engine, 1, "all within the limit are slow");
+    cr_expect_eq(fake_dnn.engine[1].executions + fake_dnn.engine[2].executions, 0);
+    fake_dnn.engine[0].workspace = fake_dnn.engine[3].workspace = 2 * MIB;
+    cr_expect_eq(choose(2, MIB).engine, 0, "all within the limit are slow");
     for (int i = 0; i < 4; i++) fake_dnn.engine[i].no_tensor_core = true;
-    cr_expect_eq(choose(3, MIB).engine, 0, "all are slow, and this one is the fastest");
+    cr_expect_eq(choose(3, MIB).engine, 1, "all are slow, and this one is the fastest");
 }
 
 /* ---- determinism ----------------------------------------------------------------------------------------------- */
