@@ -154,6 +154,17 @@ FR_API uint64_t fr_state_run_of(const fr_state *state);
  * model undefined). */
 FR_API fr_status fr_state_load(const char *path, fr_state *state);
 
+/* ---- other formats ------------------------------------------------------------------------------------------ */
+
+/* A format of files that hold a network with its weights: a row of fr_addon.files, which ends with a NULL ending. */
+typedef struct fr_network_file {
+    const char *ending; /* ".onnx" */
+    /* path NULL: nothing is written, only looked whether it could be, of a network on meta, too. */
+    fr_status (*save)(fr_module *m, const char *path);
+} fr_network_file;
+/* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: it is of an add-on that was not built. */
+FR_API fr_status fr_network_file_of(const char *path, const fr_network_file **out);
+
 /* ---- logs --------------------------------------------------------------------------------------------------- */
 
 /* One step of training. */

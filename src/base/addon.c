@@ -1,10 +1,8 @@
-/* addon.c - add-ons by name, and libraries that are loaded when they are used. */
+/* addon.c - add-ons by name. */
 #include "base/status.h"
 
 #include <frugal/addon.h>
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <string.h>
 
 const fr_addon *fr_addon_find(const char *name) {
@@ -17,24 +15,4 @@ const fr_addon *fr_addon_find(const char *name) {
 fr_status fr_addon_missing(const char *what, const char *name) {
     FRI_NOT_NULL(what, name);
     return fr_fail(FR_EUNSUPPORTED, "%s needs the add-on %s: build with -D%s=enabled", what, name, name);
-}
-
-static fr_status load(const char *file, const char *package, const char *const *name, void **function, int n) {
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) return fr_fail(FR_EUNSUPPORTED, "%s: install the package %s (%s)", file, package, dlerror());
-    for (int i = n; i-- > 0;) { /* function[0] is the last: where it is there, all are */
-        function[i] = dlsym(library, name[i]);
-        if (function[i] == NULL)
-            return fr_fail(FR_EUNSUPPORTED, "%s of the package %s has no function %s", file, package, name[i]);
-    }
-    return FR_OK;
-}
-
-fr_status fr_library_load(const char *file, const char *package, const char *const *name, void **function, int n) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    FRI_NOT_NULL(file, package, name, function);
-    pthread_mutex_lock(&lock);
-    const fr_status s = n < 1 || function[0] != NULL ? FR_OK : load(file, package, name, function, n);
-    pthread_mutex_unlock(&lock);
-    return s;
 }

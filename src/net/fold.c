@@ -12,22 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the layer ------------------------------------------------------------------------------------------- */
-
-static fr_status folded_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
-    (void)n_out;
-    return fri_conv2d_constant(m->state, in[0], n_in > 1 ? &in[1] : NULL, &out[0]);
-}
-
-static void folded_free(void *state) {
-    fri_constant_conv2d_release(state);
-}
-
-static const fr_module_class folded_class = {.name = "FoldedConv2d",
-                                             .run = folded_run,
-                                             .traits = FR_LAYER_PER_IMAGE,
-                                             .free_state = folded_free};
-
 /* ---- what one call takes in ------------------------------------------------------------------------------ */
 
 /* Layers, -1: none. */
@@ -98,7 +82,7 @@ done:
 }
 
 /* The folded weights lie where those of conv lay. */
-static fr_status fold_values(const fr_module *conv, const fr_module *norm, fri_constant_conv2d *k) {
+static fr_status fold_values(const fr_module *conv, const fr_module *norm, fr_folded_conv2d *k) {
     const fr_tensor *bias = conv->n_tensors > 1 ? conv->tensors[1].tensor : NULL;
     const int64_t channels = conv->tensors[0].tensor->shape.dim[0];
     const fri_backend *be = fri_backend_of(conv->tensors[0].tensor);
@@ -119,11 +103,14 @@ static fr_status fold_values(const fr_module *conv, const fr_module *norm, fri_c
 
 static fr_status fold_layer(const fri_list *l, int conv, const chain *c, fr_module **out) {
     const fr_module *m = l->layer[conv].module;
-    FRI_TRY(fr_module_create(&folded_class, sizeof(fri_constant_conv2d), out));
-    fri_constant_conv2d *k = (*out)->state;
-    k->opts = *(const fr_conv2d_opts *)m->state;
-    k->relu = c->relu < 0 ? FRI_ACTIVATION_NONE : fri_layer_activation(l, c->relu);
-    return fold_values(m, c->norm >= 0 ? l->layer[c->norm].module : NULL, k);
+    fr_folded_conv2d k = {.opts = *(const fr_conv2d_opts *)m->state};
+    k.relu = c->relu >= 0 && fri_layer_kind_of(l, c->relu) == FRI_LAYER_RELU;
+    k.relu6 = c->relu >= 0 && fri_layer_kind_of(l, c->relu) == FRI_LAYER_RELU6;
+    fr_status s = fold_values(m, c->norm >= 0 ? l->layer[c->norm].module : NULL, &k);
+    if (s == FR_OK) s = fr_folded_conv2d_create(&k, out);
+    fr_tensor_release(&k.w);
+    fr_tensor_release(&k.b);
+    return s;
 }
 
 /* ---- the new list ---------------------------------------------------------------------------------------- */

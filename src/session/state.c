@@ -7,7 +7,6 @@
 #include "session/session.h"
 
 #include <errno.h>
-#include <frugal/onnx.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,21 +221,17 @@ static fr_status check_folder(const char *flag, const char *value, const char *p
     return fr_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
 }
 
-static bool is_onnx(const char *path) {
-    const size_t n = strlen(path);
-    return n >= 5 && strcmp(path + n - 5, ".onnx") == 0;
+static fr_status could_be_written(const fri_session *trial, void *ctx) {
+    const fr_network_file *const *file = ctx;
+    return (*file)->save(trial->model, NULL);
 }
 
-static fr_status could_be_onnx(const fri_session *trial, void *ctx) {
-    (void)ctx;
-    return fr_onnx_save(trial->model, NULL, NULL);
-}
-
-/* A build without ONNX and a layer that it has no node for are told before the training, not after it. */
-static fr_status check_onnx(const fri_config *c) {
-    const char *path = c->opts.export_weights;
-    fr_status s = is_onnx(path) ? fri_on_meta(c, could_be_onnx, NULL) : FR_OK;
-    return s < 0 ? fr_fail_prefix(s, "--export %s: ", path) : FR_OK;
+/* A format of an add-on that is not there, and a layer that it has no word for, are told before the training. */
+static fr_status check_format(const fri_config *c) {
+    const fr_network_file *file = NULL;
+    fr_status s = fr_network_file_of(c->opts.export_weights, &file);
+    if (s == FR_OK && file != NULL) s = fri_on_meta(c, could_be_written, &file);
+    return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.export_weights) : FR_OK;
 }
 
 /* Its folder takes a new file, or what is there can be written to. */
@@ -293,7 +288,7 @@ fr_status fri_saving_check(fri_session *r) {
         FR_TRY(s, check_states(r));
     }
     if (o->export_weights != NULL) FR_TRY(s, check_export(o->export_weights));
-    if (o->export_weights != NULL) FR_TRY(s, check_onnx(r->config));
+    if (o->export_weights != NULL) FR_TRY(s, check_format(r->config));
 done:
     return s;
 }
@@ -489,7 +484,9 @@ fr_status fri_weights_end(fri_session *r) {
 fr_status fri_weights_write(fri_session *r) {
     const char *path = r->config->opts.export_weights;
     if (path == NULL || r->signal != 0) return FR_OK;
-    if (is_onnx(path)) return fr_onnx_save(r->model, path, NULL);
+    const fr_network_file *file = NULL;
+    FRI_TRY(fr_network_file_of(path, &file));
+    if (file != NULL) return file->save(r->model, path);
     char *names[MOST_NAMES];
     fr_weights_info info;
     describe_network(r, names, &info);

@@ -38,6 +38,7 @@ VALUE = {
     "const fr_op *": "&given.op", "const fr_module_class *": "&given.class",
     "struct DLManagedTensorVersioned **": "&given.dlpack", "struct DLManagedTensor **": "&given.dlpack_legacy",
     "const char *": "NOWHERE", "char *": "given.text", "const char **": "&given.words", "FILE *": "given.file",
+    "const fr_network_file **": "&(const fr_network_file *){NULL}",
     "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes",
     "const int64_t *": "given.numbers", "int64_t *": "given.numbers", "double *": "given.reals",
     "const double *": "given.reals",

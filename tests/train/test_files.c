@@ -4,7 +4,7 @@
 #include "report.h"
 
 #include <frugal/models.h>
-#include <frugal/onnx.h>
+#include <frugal/addon.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -179,47 +179,12 @@ Test(files, a_width_goes_with_weights_and_state) {
     EXPECT_MATCH(o.err, "a.st");
 }
 
-/* A 3 x 3 map pooled to 7 x 7 has windows of two sizes. */
-Test(files, what_onnx_has_no_node_for_is_told_before_the_training) {
-    outcome o =
-        program_run("train_vgg", "--depth 11 --dataset synthetic --head torchvision --image-size 96 --batch-size 2 "
-                                 "--steps 1 --export w.onnx");
-    if (strstr(o.err, "has no ONNX") != NULL) cr_skip("built without ONNX");
-    cr_expect_eq(o.status, 1);
-    EXPECT_MATCH(o.err, "--export w.onnx: saving ONNX: layer '.*avgpool.*AdaptiveAvgPool2d.*no multiple of");
-    cr_expect_null(strstr(o.out, "epoch"), "said after the training: %s", o.out);
-}
-
-/* The network of an ONNX file makes what the file of weights does, class for class. */
-Test(files, an_export_to_onnx_is_the_network) {
-    const int64_t shape[] = {1, 8, 8, 3};
-    fr_module *m = NULL, *other = NULL;
-    fr_tensor *x = NULL, *y = NULL, *z = NULL;
-    float a[10], b[10];
+Test(files, a_format_of_an_add_on_that_is_not_there_is_named_before_the_training) {
+    if (fr_addon_find("onnx") != NULL) cr_skip("the add-on onnx is there");
     outcome o = run("--steps 2 --export %s/w.onnx");
-    if (o.status == 1 && strstr(o.err, "has no ONNX") != NULL) {
-        cr_expect_null(strstr(o.out, "step"), "said after the training: %s", o.out);
-        cr_skip("built without ONNX");
-    }
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    good("--steps 2 --export %s/w");
-    cr_assert_eq(fr_onnx_load(files_path("w.onnx"), NULL, &m), FR_OK, "%s", fr_last_error());
-    cr_assert_eq(fr_model("densenet_bc10_k4", FR_MODEL_OPTS(.classes = 10, .image_size = 8), &other), FR_OK);
-    cr_assert_eq(fr_weights_load(other, files_path("w"), NULL), FR_OK, "%s", fr_last_error());
-    fr_module_train(m, false);
-    fr_module_train(other, false);
-    cr_assert_eq(fr_tensor_uniform(4, shape, -1, 1, FR_F32, FR_CPU, &x), FR_OK);
-    cr_assert_eq(fr_module_forward(m, x, &y), FR_OK, "%s", fr_last_error());
-    cr_assert_eq(fr_module_forward(other, x, &z), FR_OK, "%s", fr_last_error());
-    cr_assert_eq(fr_tensor_to_host(y, a), FR_OK);
-    cr_assert_eq(fr_tensor_to_host(z, b), FR_OK);
-    for (int i = 0; i < 10; i++)
-        cr_expect(fabs((double)a[i] - (double)b[i]) < 1e-5, "%g, %g", (double)a[i], (double)b[i]);
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&z);
-    fr_module_release(&m);
-    fr_module_release(&other);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "--export .*: a file .onnx needs the add-on onnx: build with -Donnx=enabled");
+    cr_expect_null(strstr(o.out, "step"), "said after the training: %s", o.out);
 }
 
 Test(files, logs_have_a_line_per_step_also_after_resuming) {

@@ -54,6 +54,19 @@ typedef struct fr_upsample_state {
     fr_upsample_mode mode;
 } fr_upsample_state;
 
+/* ---- a convolution of a network that only infers ---- */
+
+/* relu(conv2d(x, w, b) + addend): the addend is the layer's second input, where it has one. f32 constants. */
+typedef struct fr_folded_conv2d {
+    fr_tensor *w, *b; /* [K, R, S, C], [K] */
+    fr_conv2d_opts opts;
+    bool relu, relu6;
+} fr_folded_conv2d;
+/* Retains w and b. The layer lays w out for its kernel at the first call. */
+FR_API fr_status fr_folded_conv2d_create(const fr_folded_conv2d *of, fr_module **out);
+/* Lays w out as [K, R, S, C] again; *out is borrowed. FR_EINVAL: m is of another class. */
+FR_API fr_status fr_folded_conv2d_get(fr_module *m, fr_folded_conv2d *out);
+
 #ifdef __cplusplus
 }
 #endif

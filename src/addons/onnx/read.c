@@ -1,7 +1,5 @@
 /* read.c - the graph of an ONNX file, node by node. */
-#include "onnx/onnx.h"
-
-#include "base/status.h"
+#include "addons/onnx/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>

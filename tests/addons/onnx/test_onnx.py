@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """ONNX files both ways, beside PyTorch and ONNX Runtime.
 
-Usage: test_onnx.py ONNX_RUN [NETWORK ...]     the helper program (tests/onnx/onnx_run.c); networks: of make_onnx.py
+Usage: test_onnx.py ONNX_RUN [NETWORK ...]     the helper program (onnx_run.c); networks: of make_onnx.py
 
 torchvision's networks and a U-Net with random weights and statistics are exported by PyTorch (make_onnx.py) in three
 ways: in training mode, folded, and by its newer exporter. Of each:

@@ -1,9 +1,5 @@
 /* tensor.c - constants of an ONNX file: TensorProto in its three ways to hold values. */
-#include "onnx/onnx.h"
-
-#include "base/status.h"
-#include "base/atomic_file.h"
-#include "base/shape.h"
+#include "addons/onnx/reader.h"
 
 #include <frugal/unstable/weights.h>
 
@@ -189,7 +185,7 @@ static fr_status set_shape(fri_onnx_constant *c, const tensor *t) {
     c->n = 1;
     for (int i = 0; i < c->rank; i++) {
         c->dim[i] = t->dims[i];
-        if (t->dims[i] < 0 || !fri_mul_i64(c->n, t->dims[i], &c->n) || c->n > INT64_MAX / 16)
+        if (t->dims[i] < 0 || __builtin_mul_overflow(c->n, t->dims[i], &c->n) || c->n > INT64_MAX / 16)
             return fr_fail(FR_EFORMAT, "constant '%.200s' has an impossible shape", name);
     }
     return FR_OK;

@@ -2,9 +2,7 @@
  *
  * The parser calls itself for a message within a message and knows no limit; what nests deeper than any network does is
  * refused before it. */
-#include "onnx/onnx.h"
-
-#include "base/atomic_file.h"
+#include "addons/onnx/reader.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the ONNX files of the tests with PyTorch.
 
-    python3 tests/onnx/make_onnx.py                  tests/onnx/tiny/*.onnx and tiny.safetensors, which are committed
-    python3 tests/onnx/make_onnx.py --large FOLDER   torchvision's networks, for tests/onnx/test_onnx.py
+    python3 make_onnx.py                  tiny/*.onnx and tiny.safetensors beside it, which are committed
+    python3 make_onnx.py --large FOLDER   torchvision's networks, for test_onnx.py
 
 tiny.safetensors has for each file NAME.x, images [N, H, W, C], and NAME.y, what PyTorch makes of them in evaluation,
 computed in f64, images as [N, H, W, C]; for what is exported in training mode also NAME.loss, of three steps of SGD

@@ -1,16 +1,16 @@
-/* onnx.h - an ONNX file on its way to a network.
+/* reader.h - an ONNX file on its way to a network.
  *
  * message.c reads the file, tensor.c its constants, names.c says what layers are called; read.c goes through the nodes:
  * what reads constants only is computed (fold_constants.c), all else becomes layers (layers.c, layers_*.c); the
  * finished network's parameters get their values in weights.c. Activations are [N, H, W, C] in the network and
  * [N, C, H, W] in all that is said of them here. */
-#ifndef FRI_ONNX_ONNX_H
-#define FRI_ONNX_ONNX_H
+#ifndef FRI_ONNX_READER_H
+#define FRI_ONNX_READER_H
 
-#include "base/status.h"
+#include "addons/onnx/protobuf.h"
 
 #include <frugal/onnx.h>
-#include <onnx.pb-c.h>
+#include <frugal/unstable.h>
 
 enum { FRI_ONNX_RANK = 8, FRI_ONNX_NAME = 200, FRI_ONNX_MOST_NODES = 10000, FRI_ONNX_MOST_FOLDED = 1 << 16 };
 

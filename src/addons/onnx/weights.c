@@ -2,17 +2,15 @@
  *
  * A layer begins as any new one; its values are entered when the network is whole, because only then it is known what
  * the columns of a Linear behind a Flatten are made of. */
-#include "onnx/onnx.h"
-
-#include "base/status.h"
-#include "base/shape.h"
-#include "io/scratch.h"
+#include "addons/onnx/reader.h"
 
 #include <frugal/unstable/weights.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SHAPE_TEXT = FRI_ONNX_RANK * 22 + 4 };
 
 typedef Onnx__NodeProto node;
 typedef fri_onnx_constant constant;
@@ -244,25 +242,30 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const fri_onnx_fill *)a)->name, ((const fri_onnx_fill *)b)->name);
 }
 
-static fr_status fill_one(const fr_entry *e, const constant *from, void **turned, size_t *room) {
-    const fr_shape want = fr_entry_torch_shape(e), have = fri_shape_of(from->rank, from->dim);
-    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    const void *data = from->data;
-    if (!fri_shape_equal(&want, &have))
+/* "[64, 3, 7, 7]" into buf; returns buf. */
+static const char *shape_text(int rank, const int64_t *dim, char buf[SHAPE_TEXT]) {
+    size_t at = (size_t)snprintf(buf, SHAPE_TEXT, "[");
+    for (int i = 0; i < rank && at < SHAPE_TEXT; i++)
+        at += (size_t)snprintf(buf + at, SHAPE_TEXT - at, "%s%lld", i > 0 ? ", " : "", (long long)dim[i]);
+    if (at < SHAPE_TEXT) snprintf(buf + at, SHAPE_TEXT - at, "]");
+    return buf;
+}
+
+static fr_status fill_one(const fr_entry *e, const constant *from) {
+    const fr_shape want = fr_entry_torch_shape(e);
+    char a[SHAPE_TEXT], b[SHAPE_TEXT];
+    if (from->rank != want.rank || memcmp(from->dim, want.dim, (size_t)want.rank * sizeof *want.dim) != 0)
         return fr_fail(FR_ESHAPE, "parameter '%.200s' is %s in the file but %s in the network", e->name,
-                       fri_shape_text(&have, a), fri_shape_text(&want, b));
-    FRI_TRY(fri_scratch(turned, room, (size_t)from->n * sizeof(float)));
-    if (e->spatial > 1 && e->channels > 1) {
-        fr_host_transpose(data, *turned, sizeof(float), e->outer, e->channels, e->spatial);
-        data = *turned;
-    }
-    return fr_tensor_upload(data, e->tensor);
+                       shape_text(from->rank, from->dim, a), shape_text(want.rank, want.dim, b));
+    if (e->spatial == 1 || e->channels == 1) return fr_tensor_upload(from->data, e->tensor);
+    FRI_OWNED(fri_free) void *turned = malloc((size_t)from->n * sizeof(float) + 1);
+    if (turned == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)from->n);
+    fr_host_transpose(from->data, turned, sizeof(float), e->outer, e->channels, e->spatial);
+    return fr_tensor_upload(turned, e->tensor);
 }
 
 fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m) {
     FRI_OWNED(fr_entries_free) fr_entries e = {0};
-    FRI_OWNED(fri_free) void *turned = NULL;
-    size_t room = 0;
     FRI_TRY(fr_entries_collect(m, &e));
     FRI_TRY(fr_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &e));
     if (r->fills > 0) qsort(r->fill, r->fills, sizeof *r->fill, by_name);
@@ -271,7 +274,7 @@ fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m) {
         if (strlen(e.entry[i].name) >= sizeof key.name) continue;
         strcpy(key.name, e.entry[i].name);
         const fri_onnx_fill *f = bsearch(&key, r->fill, r->fills, sizeof key, by_name);
-        if (f != NULL) FRI_TRY(fill_one(&e.entry[i], f->from, &turned, &room));
+        if (f != NULL) FRI_TRY(fill_one(&e.entry[i], f->from));
     }
     return FR_OK;
 }

@@ -1,7 +1,7 @@
 /* fuzz_onnx.c - any bytes as an ONNX file, whose network then runs on meta. */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
-#include "onnx/onnx.h"
+#include "addons/onnx/reader.h"
 
 #include <frugal/ops.h>
 #include <frugal/tensor.h>
@@ -9,7 +9,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fri_onnx_reader r = {.path = "fuzz", .opts = *FR_ONNX_OPTS(.device = FR_META, .height = 8, .width = 8)};
     fr_module *m = NULL;
-    fr_status s = fri_onnx_message_parse(data, n, &r.model);
+    fr_status s = fri_onnx_protobuf_load();
+    FUZZ_CHECK(s == FR_OK);
+    s = fri_onnx_message_parse(data, n, &r.model);
     if (s == FR_OK) s = fri_onnx_build(&r, &m);
     FUZZ_CHECK((s == FR_OK) == (m != NULL));
     if (s < 0) FUZZ_CHECK(fr_last_error()[0] != '\0');

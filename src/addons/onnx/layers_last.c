@@ -2,7 +2,7 @@
  *
  * Memory has the channels last anyway, so a Transpose of images makes no layer: its result is the same value, marked
  * (fri_onnx_value.last) because the file counts its dimensions otherwise. */
-#include "onnx/onnx.h"
+#include "addons/onnx/reader.h"
 
 #include <math.h>
 #include <string.h>

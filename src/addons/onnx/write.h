@@ -3,17 +3,17 @@
 #ifndef FRI_ONNX_WRITE_H
 #define FRI_ONNX_WRITE_H
 
-#include "base/status.h"
-#include "net/list.h"
-
 #include <frugal/unstable/weights.h>
 
+#include "addons/onnx/protobuf.h"
+
 #include <frugal/onnx.h>
-#include <onnx.pb-c.h>
+#include <frugal/unstable.h>
 
 /* After a failure the calls do nothing; it stays in `status`. */
 typedef struct fri_onnx_writer {
-    const fri_list *list;
+    fr_module *network;
+    fr_net_info net;
     fr_entries entries; /* of the module: names and layouts */
     int64_t opset;
     bool dry; /* no value is read */
@@ -30,9 +30,12 @@ typedef struct fri_onnx_writer {
 /* One layer: its nodes read and make these values. */
 typedef struct fri_onnx_writing {
     fri_onnx_writer *w;
-    const fri_net_layer *layer;
+    const fr_layer *layer;
     const char *in[2], *out;
 } fri_onnx_writing;
+
+/* A value of the network. */
+fr_net_value fri_onnx_written_value(const fri_onnx_writer *w, int i);
 
 /* ---- write_message.c ------------------------------------------------------------------------------------- */
 

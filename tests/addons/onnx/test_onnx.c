@@ -1,5 +1,5 @@
-/* test_onnx.c - ONNX files (onnx.h): PyTorch's networks in tests/onnx/tiny (make_onnx.py) compute what they compute
- * there, train as they train there, and damaged or unknown ones are one sentence. */
+/* test_onnx.c - ONNX files (onnx.h): PyTorch's networks in tiny/ (make_onnx.py) compute what they compute there, train
+ * as they train there, and damaged or unknown ones are one sentence. */
 #define _GNU_SOURCE
 #include <criterion/criterion.h>
 #include <frugal/models.h>
@@ -23,11 +23,9 @@ static const char *tiny(const char *name, const char *ending) {
     const char *root = getenv("FRUGAL_SOURCE_ROOT");
     cr_assert_not_null(root, "FRUGAL_SOURCE_ROOT is not set");
     at = 1 - at;
-    snprintf(path[at], sizeof path[at], "%s/tests/onnx/tiny/%s.%s", root, name, ending);
+    snprintf(path[at], sizeof path[at], "%s/tests/addons/onnx/tiny/%s.%s", root, name, ending);
     return path[at];
 }
-
-#ifdef FRI_ONNX
 
 static fr_tensor *expected(const char *name, const char *what) {
     fri_safetensors *file = NULL;
@@ -487,14 +485,3 @@ Test(onnx, damaged_files_are_one_sentence) {
     cr_expect_gt(fine, 0);
     expect_nothing_left();
 }
-
-#else
-
-Test(onnx, a_build_without_names_packages_and_option) {
-    fr_module *m = NULL;
-    cr_expect_eq(fr_onnx_load(tiny("residual", "onnx"), NULL, &m), FR_EUNSUPPORTED);
-    EXPECT_SENTENCE("libprotobuf-c-dev");
-    EXPECT_SENTENCE("-Donnx=enabled");
-}
-
-#endif

@@ -1,5 +1,5 @@
 /* layers_pool.c - ONNX nodes that have windows over images, without parameters: pooling, padding, resizing. */
-#include "onnx/onnx.h"
+#include "addons/onnx/reader.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* layers.c - which ONNX nodes are which layers: the table, and the nodes without windows or parameters. */
-#include "onnx/onnx.h"
+#include "addons/onnx/reader.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,5 @@
 /* write_message.c - the parts of an ONNX file that is written. */
-#include "onnx/write.h"
-
-#include "base/status.h"
+#include "addons/onnx/write.h"
 
 #include <frugal/unstable/weights.h>
 
@@ -156,7 +154,7 @@ const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, in
 
 /* The tensor's values as f32, in PyTorch's layout. */
 static fr_status values(const fr_entry *e, float *out) {
-    const size_t n = (size_t)fri_numel(e->tensor), size = fr_dtype_size(e->tensor->dtype);
+    const size_t n = (size_t)fr_tensor_numel(e->tensor), size = fr_dtype_size(fr_tensor_dtype(e->tensor));
     void *host = malloc(n * size + 1), *turned = malloc(n * size + 1);
     fr_status s = host != NULL && turned != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %zu values", n);
     if (s == FR_OK) s = fr_tensor_to_host(e->tensor, host);
@@ -166,7 +164,7 @@ static fr_status values(const fr_entry *e, float *out) {
         host = turned;
         turned = was;
     }
-    if (s == FR_OK) fr_host_convert(host, e->tensor->dtype, out, FR_F32, (int64_t)n);
+    if (s == FR_OK) fr_host_convert(host, fr_tensor_dtype(e->tensor), out, FR_F32, (int64_t)n);
     free(host);
     free(turned);
     return s;
@@ -174,9 +172,14 @@ static fr_status values(const fr_entry *e, float *out) {
 
 const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t) {
     fri_onnx_writer *w = l->w;
-    const fr_shape *shape = &t->shape;
     fr_entry e = {NULL, t, true, 1, 1, 1};
-    if (shape->rank == 4) e = (fr_entry){NULL, t, true, shape->dim[0], shape->dim[1] * shape->dim[2], shape->dim[3]};
+    if (fr_tensor_rank(t) == 4)
+        e = (fr_entry){NULL,
+                       t,
+                       true,
+                       fr_tensor_dim(t, 0),
+                       fr_tensor_dim(t, 1) * fr_tensor_dim(t, 2),
+                       fr_tensor_dim(t, 3)};
     for (size_t i = 0; i < w->entries.n; i++)
         if (w->entries.entry[i].tensor == t) e = w->entries.entry[i];
     const fr_shape as = fr_entry_torch_shape(&e);
@@ -184,7 +187,7 @@ const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tens
         e.name != NULL ? fri_onnx_text(w, "%s", e.name) : fri_onnx_text(w, "%s.%s", l->layer->name, name);
     bool fresh = false;
     tensor *to = constant(w, full, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, as.rank, as.dim,
-                          (size_t)fri_numel(t) * sizeof(float), &fresh);
+                          (size_t)fr_tensor_numel(t) * sizeof(float), &fresh);
     if (fresh && !w->dry) {
         const fr_status s = values(&e, (float *)(void *)to->raw_data.data);
         if (s < 0) fail(w, s);
@@ -207,8 +210,8 @@ static void append(ProtobufCBuffer *b, size_t n, const uint8_t *data) {
 }
 
 static Onnx__ValueInfoProto *info(fri_onnx_writer *w, int value) {
-    const fri_net_value *v = &w->list->value[value];
-    const int at[4] = {0, v->shape.rank == 4 ? 3 : 1, 1, 2}, rank = v->shape.rank;
+    const fr_net_value v = fri_onnx_written_value(w, value);
+    const int at[4] = {0, v.shape.rank == 4 ? 3 : 1, 1, 2}, rank = v.shape.rank;
     Onnx__ValueInfoProto *p = fri_onnx_block(w, sizeof *p);
     Onnx__TypeProto *type = fri_onnx_block(w, sizeof *type);
     Onnx__TypeProto__Tensor *t = fri_onnx_block(w, sizeof *t);
@@ -225,7 +228,7 @@ static Onnx__ValueInfoProto *info(fri_onnx_writer *w, int value) {
         d[i].value_case = i == 0 ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
                                  : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
         if (i == 0) d[i].dim_param = (char *)"batch";
-        if (i > 0) d[i].dim_value = v->shape.dim[at[i]];
+        if (i > 0) d[i].dim_value = v.shape.dim[at[i]];
         dims[i] = &d[i];
     }
     shape->dim = dims;
@@ -241,7 +244,7 @@ static Onnx__ValueInfoProto *info(fri_onnx_writer *w, int value) {
 }
 
 fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path) {
-    const fri_list *l = w->list;
+    const fr_net_info *l = &w->net;
     Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
     Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
     Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets = &opset;

@@ -2,9 +2,7 @@
  *
  * Results are small; weights pass through Identity and Transpose alone. Dimension 0 of an activation is the example's
  * batch. */
-#include "onnx/onnx.h"
-
-#include "base/shape.h"
+#include "addons/onnx/reader.h"
 
 #include <frugal/unstable/weights.h>
 
@@ -71,7 +69,7 @@ static fr_status of_shape(fri_onnx_reader *r, const node *n) {
     FRI_TRY(fri_onnx_constant_input(r, n, 0, &shape));
     if (shape->n > FRI_ONNX_RANK) return fr_fail(FR_EUNSUPPORTED, "rank %lld", (long long)shape->n);
     for (int64_t i = 0; i < shape->n; i++)
-        if (!fri_mul_i64(values, fri_onnx_int(shape, i), &values)) values = -1;
+        if (__builtin_mul_overflow(values, fri_onnx_int(shape, i), &values)) values = -1;
     if (a != NULL && a->t != NULL) FRI_TRY(fri_onnx_tensor_read(r, a->t, &v));
     FRI_TRY(result(r, n, v != NULL ? v->dtype : FR_F32, values, &c));
     c->rank = (int)shape->n;
@@ -261,7 +259,7 @@ static fr_status reshape(fri_onnx_reader *r, const node *n) {
     for (int i = 0; i < rank; i++) {
         if (to[i] == -1 && open < 0)
             open = i;
-        else if (to[i] < 1 || !fri_mul_i64(known, to[i], &known))
+        else if (to[i] < 1 || __builtin_mul_overflow(known, to[i], &known))
             known = 0;
     }
     if (open >= 0 && known > 0) to[open] = a->n / known;

@@ -1,11 +1,12 @@
 /* load.c - fr_onnx_load. */
-#include "onnx/onnx.h"
+#include "addons/onnx/reader.h"
 
 fr_status fr_onnx_load(const char *path, const fr_onnx_opts *opts, fr_module **m) {
     FRI_NOT_NULL(path, m);
     fri_onnx_reader r = {.path = path, .opts = opts != NULL ? *opts : *FR_ONNX_OPTS()};
     const fr_rng before = fr_rng_get();
     fr_status s = FR_OK;
+    FR_TRY(s, fri_onnx_protobuf_load());
     FR_TRY(s, fri_onnx_message_read(path, &r.model));
     FR_TRY(s, fri_onnx_build(&r, m));
 done:

@@ -1,6 +1,5 @@
 /* write_layers.c - which nodes of ONNX a layer is. */
-#include "onnx/write.h"
-#include "ops/conv2d.h"
+#include "addons/onnx/write.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,6 +25,10 @@ static const char *number(const writing *l, const char *name, double v) {
     return fri_onnx_floats(l, name, 0, NULL, &f);
 }
 
+static int rank_in(const writing *l) {
+    return fri_onnx_written_value(l->w, l->layer->in[0]).shape.rank;
+}
+
 static int64_t or_same(int64_t v, int64_t other) {
     return v >= 0 ? v : other;
 }
@@ -34,7 +37,7 @@ static int64_t or_same(int64_t v, int64_t other) {
 
 static void conv_node(const writing *l, const fr_conv2d_opts *o, const fr_tensor *weight, const char *w, const char *b,
                       const char *out) {
-    const int64_t kernel[2] = {weight->shape.dim[1], weight->shape.dim[2]};
+    const int64_t kernel[2] = {fr_tensor_dim(weight, 1), fr_tensor_dim(weight, 2)};
     const int64_t pad[2] = {o->padding, or_same(o->padding_w, o->padding)};
     fri_onnx_writer *to = l->w;
     node *n = NODE(l, "Conv", out, l->in[0], w, b);
@@ -46,8 +49,8 @@ static void conv_node(const writing *l, const fr_conv2d_opts *o, const fr_tensor
 }
 
 static fr_status conv(const writing *l) {
-    conv_node(l, l->layer->module->state, fr_module_tensor(l->layer->module, "weight"), parameter(l, "weight"),
-              parameter(l, "bias"), l->out);
+    conv_node(l, fr_module_state(l->layer->module), fr_module_tensor(l->layer->module, "weight"),
+              parameter(l, "weight"), parameter(l, "bias"), l->out);
     return FR_OK;
 }
 
@@ -56,24 +59,25 @@ static void clip(const writing *l, const char *in, const char *out) {
 }
 
 static fr_status folded(const writing *l) {
-    fri_constant_conv2d *k = l->layer->module->state;
+    fr_folded_conv2d k;
     const bool adds = l->layer->n_in > 1;
-    FRI_TRY(fri_constant_conv2d_plain(k));
-    const char *y = adds || k->relu != FRI_ACTIVATION_NONE ? between(l, "conv") : l->out;
-    conv_node(l, &k->opts, k->w, fri_onnx_tensor(l, "weight", k->w), fri_onnx_tensor(l, "bias", k->b), y);
+    FRI_TRY(fr_folded_conv2d_get(l->layer->module, &k));
+    const bool bends = k.relu || k.relu6;
+    const char *y = adds || bends ? between(l, "conv") : l->out;
+    conv_node(l, &k.opts, k.w, fri_onnx_tensor(l, "weight", k.w), fri_onnx_tensor(l, "bias", k.b), y);
     if (adds) {
-        const char *sum = k->relu != FRI_ACTIVATION_NONE ? between(l, "sum") : l->out;
+        const char *sum = bends ? between(l, "sum") : l->out;
         (void)NODE(l, "Add", sum, y, l->in[1]);
         y = sum;
     }
-    if (k->relu == FRI_ACTIVATION_RELU) (void)NODE(l, "Relu", l->out, y);
-    if (k->relu == FRI_ACTIVATION_RELU6) clip(l, y, l->out);
+    if (k.relu) (void)NODE(l, "Relu", l->out, y);
+    if (k.relu6) clip(l, y, l->out);
     return FR_OK;
 }
 
 /* x with its channels last: in[0] itself, if it has rank 2. */
 static const char *turned_in(const writing *l) {
-    if (l->w->list->value[l->layer->in[0]].shape.rank != 4) return l->in[0];
+    if (rank_in(l) != 4) return l->in[0];
     const char *x = between(l, "last");
     fri_onnx_set_ints(l->w, NODE(l, "Transpose", x, l->in[0]), "perm", (int64_t[]){0, 2, 3, 1}, 4);
     return x;
@@ -81,7 +85,7 @@ static const char *turned_in(const writing *l) {
 
 /* What the layer's last node makes, before turn_out takes the channels back to the front. */
 static const char *before_turn(const writing *l) {
-    return l->w->list->value[l->layer->in[0]].shape.rank == 4 ? between(l, "back") : l->out;
+    return rank_in(l) == 4 ? between(l, "back") : l->out;
 }
 
 static void turn_out(const writing *l, const char *y) {
@@ -90,7 +94,7 @@ static void turn_out(const writing *l, const char *y) {
 }
 
 static fr_status linear(const writing *l) {
-    if (l->w->list->value[l->layer->in[0]].shape.rank == 4) {
+    if (rank_in(l) == 4) {
         const char *b = parameter(l, "bias"), *y = before_turn(l), *w = between(l, "weight"), *x = turned_in(l);
         const char *product = b != NULL ? between(l, "product") : y;
         fri_onnx_set_ints(l->w, NODE(l, "Transpose", w, parameter(l, "weight")), "perm", (int64_t[]){1, 0}, 2);
@@ -107,7 +111,7 @@ static fr_status linear(const writing *l) {
 /* Before opset 17 in its parts. */
 static fr_status layer_norm(const writing *l) {
     static const char *const part[] = {"mean", "centred", "square", "variance", "sum", "root", "quotient", "product"};
-    const double eps = ((const fr_group_norm_state *)l->layer->module->state)->eps;
+    const double eps = ((const fr_group_norm_state *)fr_module_state(l->layer->module))->eps;
     const char *x = turned_in(l), *w = parameter(l, "weight"), *b = parameter(l, "bias"), *y = before_turn(l), *v[8];
     if (l->w->opset >= 17) {
         node *n = NODE(l, "LayerNormalization", y, x, w, b);
@@ -131,7 +135,7 @@ static fr_status layer_norm(const writing *l) {
 
 static fr_status layer_scale(const writing *l) {
     const char *scale = parameter(l, ""), *row = between(l, "row");
-    if (l->w->list->value[l->layer->in[0]].shape.rank != 4) {
+    if (rank_in(l) != 4) {
         (void)NODE(l, "Reshape", row, scale, fri_onnx_integers_of(l, "shape", 1, (int64_t[]){-1}));
         scale = row;
     }
@@ -140,14 +144,14 @@ static fr_status layer_scale(const writing *l) {
 }
 
 static fr_status conv_transpose(const writing *l) {
-    const fr_conv_transpose2d_opts *o = l->layer->module->state;
+    const fr_conv_transpose2d_opts *o = fr_module_state(l->layer->module);
     const fr_tensor *weight = fr_module_tensor(l->layer->module, "weight");
     const int64_t pad[2] = {o->padding, or_same(o->padding_w, o->padding)};
     const int64_t more[2] = {o->output_padding, or_same(o->output_padding_w, o->output_padding)};
     node *n = NODE(l, "ConvTranspose", l->out, l->in[0], parameter(l, "weight"), parameter(l, "bias"));
     fri_onnx_set_ints(l->w, n, "dilations", (int64_t[]){o->dilation, or_same(o->dilation_w, o->dilation)}, 2);
     fri_onnx_set_int(l->w, n, "group", o->groups);
-    fri_onnx_set_ints(l->w, n, "kernel_shape", (int64_t[]){weight->shape.dim[1], weight->shape.dim[2]}, 2);
+    fri_onnx_set_ints(l->w, n, "kernel_shape", (int64_t[]){fr_tensor_dim(weight, 1), fr_tensor_dim(weight, 2)}, 2);
     fri_onnx_set_ints(l->w, n, "output_padding", more, 2);
     fri_onnx_set_ints(l->w, n, "pads", (int64_t[]){pad[0], pad[1], pad[0], pad[1]}, 4);
     fri_onnx_set_ints(l->w, n, "strides", (int64_t[]){o->stride, or_same(o->stride_w, o->stride)}, 2);
@@ -155,7 +159,7 @@ static fr_status conv_transpose(const writing *l) {
 }
 
 static void norm_node(const writing *l, const char *weight, const char *out) {
-    const fr_norm_state *state = l->layer->module->state;
+    const fr_norm_state *state = fr_module_state(l->layer->module);
     node *n = NODE(l, "BatchNormalization", out, l->in[0], weight, parameter(l, "bias"), parameter(l, "running_mean"),
                    parameter(l, "running_var"));
     fri_onnx_set_float(l->w, n, "epsilon", state->eps);
@@ -169,9 +173,9 @@ static fr_status norm(const writing *l) {
 
 /* Its weight is |gamma| + eps (ops.h). */
 static fr_status inplace_norm(const writing *l) {
-    const fr_norm_state *state = l->layer->module->state;
+    const fr_norm_state *state = fr_module_state(l->layer->module);
     fr_tensor *gamma = fr_module_tensor(l->layer->module, "weight");
-    const int64_t channels = gamma->shape.dim[0];
+    const int64_t channels = fr_tensor_dim(gamma, 0);
     float *v = calloc((size_t)channels, sizeof *v);
     fr_status s = v == NULL   ? fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)channels)
                   : l->w->dry ? FR_OK
@@ -198,20 +202,21 @@ static fr_status relu6(const writing *l) {
 }
 
 static fr_status clamp(const writing *l) {
-    const double *bounds = l->layer->module->state;
+    const double *bounds = fr_module_state(l->layer->module);
     (void)NODE(l, "Clip", l->out, l->in[0], isinf(bounds[0]) ? "" : number(l, "low", bounds[0]),
                isinf(bounds[1]) ? "" : number(l, "high", bounds[1]));
     return FR_OK;
 }
 
 static fr_status softmax(const writing *l) {
-    const bool log_ = strcmp(l->layer->module->class_->name, "LogSoftmax") == 0;
+    const bool log_ = strcmp(fr_module_class_of(l->layer->module)->name, "LogSoftmax") == 0;
     fri_onnx_set_int(l->w, NODE(l, log_ ? "LogSoftmax" : "Softmax", l->out, l->in[0]), "axis", 1);
     return FR_OK;
 }
 
 static fr_status leaky_relu(const writing *l) {
-    fri_onnx_set_float(l->w, NODE(l, "LeakyRelu", l->out, l->in[0]), "alpha", *(double *)l->layer->module->state);
+    fri_onnx_set_float(l->w, NODE(l, "LeakyRelu", l->out, l->in[0]), "alpha",
+                       *(double *)fr_module_state(l->layer->module));
     return FR_OK;
 }
 
@@ -251,9 +256,9 @@ static fr_status gelu(const writing *l) {
 /* ---- windows --------------------------------------------------------------------------------------------- */
 
 static fr_status pool(const writing *l) {
-    const fr_pool2d_state *p = l->layer->module->state;
+    const fr_pool2d_state *p = fr_module_state(l->layer->module);
     const fr_pool2d_opts *o = &p->opts;
-    const bool average = strcmp(l->layer->module->class_->name, "AvgPool2d") == 0;
+    const bool average = strcmp(fr_module_class_of(l->layer->module)->name, "AvgPool2d") == 0;
     const int64_t kernel[2] = {p->kernel, or_same(o->kernel_w, p->kernel)};
     const int64_t pad[2] = {o->padding, or_same(o->padding_w, o->padding)};
     const int64_t stride = or_same(o->stride, kernel[0]);
@@ -270,8 +275,9 @@ static fr_status pool(const writing *l) {
 }
 
 static fr_status adaptive_pool(const writing *l) {
-    const int64_t *to = l->layer->module->state;
-    const fr_shape *x = &l->w->list->value[l->layer->in[0]].shape;
+    const int64_t *to = fr_module_state(l->layer->module);
+    const fr_net_value in = fri_onnx_written_value(l->w, l->layer->in[0]);
+    const fr_shape *x = &in.shape;
     const int64_t kernel[2] = {x->dim[1] / to[0], x->dim[2] / to[1]};
     if (to[0] == 1 && to[1] == 1) {
         (void)NODE(l, "GlobalAveragePool", l->out, l->in[0]);
@@ -295,7 +301,7 @@ static void resize_mode(const writing *l, node *n, fr_upsample_mode mode) {
 
 /* By a factor, or to the size of a second value. */
 static fr_status upsample(const writing *l) {
-    const fr_upsample_state *state = l->layer->module->state;
+    const fr_upsample_state *state = fr_module_state(l->layer->module);
     if (l->layer->n_in == 1) {
         const float factor = (float)state->factor, scales[4] = {1, 1, factor, factor};
         node *n = NODE(l, "Resize", l->out, l->in[0], "", fri_onnx_floats(l, "scales", 1, (int64_t[]){4}, scales));
@@ -313,28 +319,29 @@ static fr_status upsample(const writing *l) {
     (void)NODE(l, "Slice", v[3], v[1], two, four);
     fri_onnx_set_int(l->w, NODE(l, "Concat", v[4], v[2], v[3]), "axis", 0);
     resize_mode(l, NODE(l, "Resize", l->out, l->in[0], "", "", v[4]),
-                *(const fr_upsample_mode *)l->layer->module->state);
+                *(const fr_upsample_mode *)fr_module_state(l->layer->module));
     return FR_OK;
 }
 
 /* ---- shape and sums -------------------------------------------------------------------------------------- */
 
 static fr_status flatten(const writing *l) {
-    if (*(int *)l->layer->module->state != 1)
-        return fr_fail(FR_EUNSUPPORTED, "it begins at dimension %d; 1 is written", *(int *)l->layer->module->state);
+    if (*(int *)fr_module_state(l->layer->module) != 1)
+        return fr_fail(FR_EUNSUPPORTED, "it begins at dimension %d; 1 is written",
+                       *(int *)fr_module_state(l->layer->module));
     fri_onnx_set_int(l->w, NODE(l, "Flatten", l->out, l->in[0]), "axis", 1);
     return FR_OK;
 }
 
 static fr_status zero_pad(const writing *l) {
-    const int64_t *p = l->layer->module->state, pads[8] = {0, 0, p[2], p[0], 0, 0, p[3], p[1]};
+    const int64_t *p = fr_module_state(l->layer->module), pads[8] = {0, 0, p[2], p[0], 0, 0, p[3], p[1]};
     (void)NODE(l, "Pad", l->out, l->in[0], fri_onnx_integers_of(l, "pads", 8, pads));
     return FR_OK;
 }
 
 static fr_status pixel_shuffle(const writing *l) {
     node *n = NODE(l, "DepthToSpace", l->out, l->in[0]);
-    fri_onnx_set_int(l->w, n, "blocksize", *(int64_t *)l->layer->module->state);
+    fri_onnx_set_int(l->w, n, "blocksize", *(int64_t *)fr_module_state(l->layer->module));
     fri_onnx_set_text(l->w, n, "mode", "CRD");
     return FR_OK;
 }
@@ -396,7 +403,7 @@ static const struct kind {
 
 fr_status fri_onnx_write_layer(const writing *l) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(kinds[i].name, l->layer->module->class_->name) != 0) continue;
+        if (strcmp(kinds[i].name, fr_module_class_of(l->layer->module)->name) != 0) continue;
         if (kinds[i].write != NULL) return kinds[i].write(l);
         (void)NODE(l, kinds[i].type, l->out, l->in[0], l->in[1]);
         return FR_OK;

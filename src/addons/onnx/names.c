@@ -4,7 +4,7 @@
  * layer1.0.conv1); the node's path of modules, as PyTorch's exporter writes it ("/layer1/layer1.0/relu/Relu" makes
  * layer1.0.relu); the node's name or type. Layers with parameters choose first, since their names are those of a state
  * dict. No name is another's prefix: a module is either a layer or a scope. */
-#include "onnx/onnx.h"
+#include "addons/onnx/reader.h"
 
 #include <ctype.h>
 #include <stdio.h>

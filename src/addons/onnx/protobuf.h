@@ -1,0 +1,15 @@
+/* protobuf.h - ONNX's messages, and the library that reads and writes them: it is loaded when a file is.
+ *
+ * The code that protoc-c makes calls these names, which stand for the library's until it is there. */
+#ifndef FRI_ONNX_PROTOBUF_H
+#define FRI_ONNX_PROTOBUF_H
+
+#include "addons/onnx/protobuf_names.h"
+
+#include <frugal/base.h>
+#include <onnx.pb-c.h>
+
+/* FR_EUNSUPPORTED names the package. The calls of the library need a load before them. */
+fr_status fri_onnx_protobuf_load(void);
+
+#endif

@@ -1,0 +1,12 @@
+/* protobuf_names.h - the functions of libprotobuf-c by which protobuf.c stands for them; included before its header. */
+#ifndef FRI_ONNX_PROTOBUF_NAMES_H
+#define FRI_ONNX_PROTOBUF_NAMES_H
+
+#define protobuf_c_message_unpack               fri_onnx_message_unpack
+#define protobuf_c_message_free_unpacked        fri_onnx_message_free_unpacked
+#define protobuf_c_message_get_packed_size      fri_onnx_message_get_packed_size
+#define protobuf_c_message_pack                 fri_onnx_message_pack
+#define protobuf_c_message_pack_to_buffer       fri_onnx_message_pack_to_buffer
+#define protobuf_c_message_descriptor_get_field fri_onnx_message_descriptor_get_field
+
+#endif

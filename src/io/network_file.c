@@ -1,0 +1,32 @@
+/* network_file.c - formats of add-ons, by the ending of a path. */
+#include "base/status.h"
+
+#include <frugal/addon.h>
+#include <frugal/io.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static bool ends(const char *path, const char *ending) {
+    const size_t n = strlen(path), k = strlen(ending);
+    return n >= k && strcmp(path + n - k, ending) == 0;
+}
+
+fr_status fr_network_file_of(const char *path, const fr_network_file **out) {
+    static const struct { const char *ending, *addon; } elsewhere[] = {{".onnx", "onnx"}};
+    char what[32];
+    FRI_NOT_NULL(path, out);
+    *out = NULL;
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
+        for (const fr_network_file *f = (*a)->files; f != NULL && f->ending != NULL; f++)
+            if (ends(path, f->ending)) {
+                *out = f;
+                return FR_OK;
+            }
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (ends(path, elsewhere[i].ending)) {
+            snprintf(what, sizeof what, "a file %s", elsewhere[i].ending);
+            return fr_addon_missing(what, elsewhere[i].addon);
+        }
+    return FR_OK;
+}

@@ -1,0 +1,44 @@
+/* folded.c - the layer FoldedConv2d of a network that only infers: convolution, sum and rectifier in one call. */
+#include "net/module.h"
+#include "ops/conv2d.h"
+
+#include "base/status.h"
+
+static fr_status folded_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+    (void)n_out;
+    return fri_conv2d_constant(m->state, in[0], n_in > 1 ? &in[1] : NULL, &out[0]);
+}
+
+static void folded_free(void *state) {
+    fri_constant_conv2d_release(state);
+}
+
+static const fr_module_class folded_class = {.name = "FoldedConv2d",
+                                             .run = folded_run,
+                                             .traits = FR_LAYER_PER_IMAGE,
+                                             .free_state = folded_free};
+
+fr_status fr_folded_conv2d_create(const fr_folded_conv2d *of, fr_module **out) {
+    FRI_NOT_NULL(of, of->w, of->b, out);
+    FRI_TRY(fr_module_create(&folded_class, sizeof(fri_constant_conv2d), out));
+    *(fri_constant_conv2d *)(*out)->state = (fri_constant_conv2d){.w = fr_tensor_retain(of->w),
+                                                                  .b = fr_tensor_retain(of->b),
+                                                                  .opts = of->opts,
+                                                                  .relu = of->relu    ? FRI_ACTIVATION_RELU
+                                                                          : of->relu6 ? FRI_ACTIVATION_RELU6
+                                                                                      : FRI_ACTIVATION_NONE};
+    return FR_OK;
+}
+
+fr_status fr_folded_conv2d_get(fr_module *m, fr_folded_conv2d *out) {
+    FRI_NOT_NULL(m, out);
+    if (m->class_ != &folded_class) return fr_fail(FR_EINVAL, "%s is no FoldedConv2d", m->class_->name);
+    fri_constant_conv2d *k = m->state;
+    FRI_TRY(fri_constant_conv2d_plain(k));
+    *out = (fr_folded_conv2d){.w = k->w,
+                              .b = k->b,
+                              .opts = k->opts,
+                              .relu = k->relu == FRI_ACTIVATION_RELU,
+                              .relu6 = k->relu == FRI_ACTIVATION_RELU6};
+    return FR_OK;
+}
