@@ -47,6 +47,7 @@ const fri_backend fri_backend_cuda = {
     .memory_use = fri_cuda_memory_use,
     .copy = fri_cuda_copy,
     .describe = fri_cuda_describe,
+    .numerics = 1,
     .remark = remark,
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,

@@ -177,6 +177,9 @@ FR_API bool fr_device_is_asynchronous(fr_device d);
 /* What results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if nothing; returns
  * buf. */
 FR_API const char *fr_device_describe(fr_device d, char *buf, size_t bytes);
+/* The number of the device's arithmetic, which a version that changes the bits of a result raises; 0: no such device in
+ * this build. */
+FR_API int fr_device_numerics(fr_device d);
 /* Copies from the host to a device go through page-locked memory, so that they do not wait; of the process. On at the
  * start; no matter on the CPU. */
 FR_API void fr_pin_memory_set(bool on);

@@ -96,6 +96,7 @@ typedef struct fri_backend {
     fr_status (*copy)(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
     /* What results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core"; NULL if nothing. */
     void (*describe)(char *buf, size_t bytes);
+    int numerics; /* from 1; a commit that changes the bits of a result raises it */
     /* A line about how the sizes that *_workspace answered so far came about, "" if there is nothing to say; NULL:
      * there never is. */
     void (*remark)(char *buf, size_t bytes);

@@ -71,6 +71,10 @@ const char *fr_device_describe(fr_device d, char *buf, size_t bytes) {
     return buf;
 }
 
+int fr_device_numerics(fr_device d) {
+    return fr_device_built(d) ? fri_backend_get(d)->numerics : 0;
+}
+
 void fr_pin_memory_set(bool on) {
     for (int d = 0; d < FR_DEVICE_COUNT; d++) {
         const fri_backend *b = fri_backend_get((fr_device)d);

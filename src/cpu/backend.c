@@ -112,6 +112,7 @@ const fri_backend fri_backend_cpu = {
     .memory_use = cpu_memory_use,
     .copy = cpu_copy,
     .describe = cpu_describe,
+    .numerics = 1,
     .synchronize = cpu_synchronize,
 #ifdef FRI_ONEDNN
     .kernels = {FRI_KERNEL_MAP(SLOT).conv2d_constant_plan = fri_cpu_conv2d_constant_plan,

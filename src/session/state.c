@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 11, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
     char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
@@ -22,6 +22,7 @@ typedef struct parts {
     fr_state state;
     char computed_by[160];
     char changes[CHANGES_TEXT]; /* "lr 0.02 was 0.1, clip unset was 1" */
+    char numerics[16];          /* of the state, where they are not this program's; else "" */
 } parts;
 
 static void set(parts *p, size_t i, const char *name, int64_t value) {
@@ -29,11 +30,10 @@ static void set(parts *p, size_t i, const char *name, int64_t value) {
     p->setting[i] = (fr_state_setting){.name = name, .value = p->value[i], .must_match = true};
 }
 
-/* What decides the images of each step: no matter for a prediction, and not in the states of older programs. */
+/* Settings that decide the images of each step must match in a training, not in a prediction. */
 static void set_of_training(parts *p, size_t i, const char *name, int64_t value, bool predict) {
     set(p, i, name, value);
     p->setting[i].must_match = !predict;
-    p->setting[i].may_lack = true;
 }
 
 /* Mean and deviation of the images: of the data, or of --weights, which a resumed run may not name again. */
@@ -49,115 +49,24 @@ static void set_normalization(parts *p, size_t i, const fri_config *c) {
 static void note_change(void *ctx, const fr_state_setting *now, const char *saved) {
     parts *p = ctx;
     size_t at = strlen(p->changes);
+    if (now == p->setting + MUST_MATCH) {
+        snprintf(p->numerics, sizeof p->numerics, "%s", saved);
+        return;
+    }
     snprintf(p->changes + at, sizeof p->changes - at, "%s%s %s was %s", at > 0 ? ", " : "", now->name,
              now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
 }
 
-/* The threads, library and processor that bits depend on; how convolutions are made is a flag's. States of before do
- * not say them; without AVX-512 a linear layer's results were other ones then. */
+/* Bits depend on the device's numerics, which commits raise. */
+static void set_numerics(parts *p, size_t i, fr_device device) {
+    snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%d", fr_device_numerics(device));
+    p->setting[i] = (fr_state_setting){.name = "numerics", .value = p->value[i], .lacking = "0"};
+}
+
+/* Bits depend on the threads, the library and the instruction set that the device has, too. */
 static void set_computed_by(parts *p, size_t i, fr_device device) {
     fr_device_describe(device, p->computed_by, sizeof p->computed_by);
-    char *convolutions = strstr(p->computed_by, ", Winograd");
-    if (convolutions != NULL) *convolutions = '\0';
-    const bool changed = device == FR_CPU && strstr(p->computed_by, "avx512") == NULL;
-    p->setting[i] =
-        (fr_state_setting){.name = "computed-by", .value = p->computed_by, .lacking = changed ? "" : p->computed_by};
-}
-
-/* What the network has of those layers whose results differ from those of earlier versions, of silu on any device, of
- * others on the CPU. */
-typedef struct changed_layers {
-    int64_t image_size;
-    int depthwise, narrow, narrow_3x3, middle_3x3, any_3x3, wide, square, norms, silu;
-} changed_layers;
-
-/* Layers that states without "narrow-convolutions" left to the library: channels on one side at most, and pixels of a
- * map at least, so of an image. What is computed now src/cpu/conv2d_engine.c says; this stays as it was then. */
-enum { NARROW_CHANNELS = 32, NARROW_SIZE = 28 };
-
-/* Does a 3 x 3 layer have from `least` to `below` channels, as C K / (C + K) counts them? */
-static bool is_3x3(const int64_t *shape, int64_t least, int64_t below) {
-    const int64_t product = shape[0] * shape[3], sum = shape[0] + shape[3];
-    return shape[1] == 3 && shape[2] == 3 && product >= least * sum && product < below * sum;
-}
-
-/* And those without "narrow-3x3-convolutions" computed 3 x 3 layers of few channels by the direct sum, by Winograd's
- * way only from MIDDLE on; those in which it is NARROW_BEFORE do so on small maps. */
-enum { MIDDLE = 32 };
-#define NARROW_BEFORE "Winograd's"
-
-static bool is_narrow_3x3(const int64_t *shape, int64_t image_size) {
-    return image_size > 24 && is_3x3(shape, image_size > 52 ? 16 : 20, MIDDLE);
-}
-
-/* And those without "small-map-convolutions" left wide layers to it where a map has 4 x 4 pixels, or up to 4: at most a
- * 32nd of the image's side, in networks of the usual strides. Those in which it is SMALL_MAP_BEFORE left it the weight
- * gradients of other layers on 4 x 4 pixels. */
-enum { SMALL_MAP_IMAGE = 5 * 32 - 1 };
-#define SMALL_MAP_BEFORE "ours"
-
-static bool is_wide(const int64_t *shape) {
-    return shape[1] * shape[2] > 1 && shape[0] * shape[3] >= 64 * (shape[0] + shape[3]);
-}
-
-/* Weights [K, R, S, 1] are of a depthwise convolution, or of the first one, on gray images; [K, 1, 1, C] of a pointwise
- * one. */
-static fr_status count_changed(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
-    changed_layers *of = ctx;
-    const int64_t *shape = fr_tensor_shape(t);
-    const char *name = strrchr(path, '.');
-    if (fr_tensor_device(t) == FR_CUDA) return FR_OK;
-    of->norms += !is_parameter && name != NULL && strcmp(name, ".running_var") == 0;
-    if (!is_parameter || fr_tensor_rank(t) != 4) return FR_OK;
-    of->depthwise += shape[3] == 1 && shape[1] > 1;
-    of->narrow += shape[1] == 1 && shape[2] == 1 && (shape[0] <= NARROW_CHANNELS || shape[3] <= NARROW_CHANNELS);
-    of->narrow_3x3 += is_narrow_3x3(shape, of->image_size);
-    of->middle_3x3 += is_3x3(shape, 24, MIDDLE);
-    of->any_3x3 += is_3x3(shape, 16, INT32_MAX);
-    of->wide += is_wide(shape);
-    of->square += is_3x3(shape, 24, 128);
-    return FR_OK;
-}
-
-/* m or NULL: there is no model yet. */
-static int count_silu(fr_module *m) {
-    int n = m != NULL && strcmp(fr_module_class_of(m)->name, "SiLU") == 0;
-    for (int i = 0; i < fr_module_children(m); i++) n += count_silu(fr_module_child(m, i));
-    return n;
-}
-
-/* Are convolutions of this type computed on f32 copies of its data? oneDNN has kernels of the half types where the
- * instruction set has. */
-static bool widens(fr_dtype dtype, const char *computed_by) {
-    if (dtype == FR_F32 || strstr(computed_by, "fp16") != NULL) return false;
-    return dtype == FR_F16 || (strstr(computed_by, "bf16") == NULL && strstr(computed_by, "amx") == NULL);
-}
-
-/* What of the network is computed otherwise than by earlier versions. Returns n, the settings so far, and these. */
-static size_t set_of_layers(parts *p, size_t n, const fri_session *r) {
-    const fr_train_opts *o = &r->config->opts;
-    changed_layers of = {.image_size = o->image_size};
-    (void)fr_module_each_tensor(r->model, count_changed, &of);
-    of.silu = count_silu(r->model);
-    const bool winograd = !o->exact_convolutions, small = o->image_size <= SMALL_MAP_IMAGE;
-    const char *narrow = winograd && of.middle_3x3 > 0 ? "Winograd's on small maps too" : NARROW_BEFORE;
-    const char *maps = winograd && small && of.square > 0 ? "ours, all weight gradients" : SMALL_MAP_BEFORE;
-    const struct {
-        const char *name, *value, *before;
-        bool has;
-    } layers[] = {{"depthwise-convolutions", "ours", "the library's", of.depthwise > 1},
-                  {"narrow-convolutions", "ours", "the library's", of.narrow > 0 && o->image_size >= NARROW_SIZE},
-                  {"narrow-3x3-convolutions", narrow, "direct", winograd && of.narrow_3x3 + of.middle_3x3 > 0},
-                  {"small-map-convolutions", maps, "the library's", small && of.wide + (winograd ? of.square : 0) > 0},
-                  {"half-convolutions", "Winograd's", "direct",
-                   winograd && of.any_3x3 > 0 && widens(fri_compute_dtype(o), p->computed_by)},
-                  {"batch-norm-statistics", "in one pass", "in two", of.norms > 0},
-                  {"silu", "x * sigmoid(x)", "x / (1 + exp(-x))", of.silu > 0}};
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        p->setting[n++] = (fr_state_setting){.name = layers[i].name,
-                                             .value = layers[i].value,
-                                             .lacking = layers[i].has ? layers[i].before : layers[i].value};
-    return n;
+    p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .lacking = p->computed_by};
 }
 
 /* What this run's states hold; points into *p and the run. */
@@ -171,7 +80,8 @@ static void describe(fri_session *r, parts *p) {
     set(p, 5, "half", o->half);
     set_of_training(p, 6, "seed", o->seed, o->predict != NULL);
     set_of_training(p, 7, "augment", o->augment, o->predict != NULL);
-    size_t n = MUST_MATCH;
+    set_numerics(p, MUST_MATCH, o->device);
+    size_t n = MUST_MATCH + 1;
     for (const fr_flag *f = fri_flag_next(r->config->program, NULL); f != NULL;
          f = fri_flag_next(r->config->program, f)) {
         if (!f->course) continue;
@@ -179,17 +89,14 @@ static void describe(fri_session *r, parts *p) {
             (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n]), .lacking = f->lacking};
         n++;
     }
-    /* Not a flag: how a running value of batch norm moves (fri_running_update). */
-    p->setting[n++] = (fr_state_setting){.name = "running-values", .value = "in f32", .lacking = "in f64"};
     set_computed_by(p, n++, o->device);
-    n = set_of_layers(p, n, r);
     set_normalization(p, n++, r->config);
-    p->changes[0] = '\0';
+    p->changes[0] = p->numerics[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
     p->number[1] = (fr_state_number){"epoch_correct", &r->epoch_correct};
     p->number[2] = (fr_state_number){"epoch_targets", &r->epoch_targets};
-    p->number[3] = (fr_state_number){"best", &r->best, .may_lack = true};
-    p->number[4] = (fr_state_number){"since_best", &r->since_best, .may_lack = true};
+    p->number[3] = (fr_state_number){"best", &r->best};
+    p->number[4] = (fr_state_number){"since_best", &r->since_best};
     p->state = (fr_state){.model = r->model,
                           .optimizer = r->optimizer,
                           .scaler = fri_loss_scaled(o) ? r->scaler : NULL,
@@ -424,6 +331,9 @@ fr_status fri_resume(fri_session *r) {
             r->step);
     if (p.changes[0] != '\0' && c->opts.predict == NULL)
         fprintf(c->out, "note: other settings than when it was saved: %s\n", p.changes);
+    if (p.numerics[0] != '\0')
+        fprintf(c->out, "note: the state has numerics %s, this program %s: last bits of the steps to come differ\n",
+                p.numerics, p.setting[MUST_MATCH].value);
     return FR_OK;
 }
 

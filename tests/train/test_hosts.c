@@ -354,7 +354,7 @@ Test(hosts, a_resumed_run_keeps_its_seed_and_says_what_else_changed) {
     o = run(TINY "--steps 5 --lr 0.02 --momentum 0.8 --exact-convolutions --resume s");
     cr_expect_eq(o.status, 0, "%s", o.err);
     EXPECT_MATCH(o.out, "\nnote: other settings than when it was saved: steps 5 was 3, lr 0.02 was 0.05, "
-                        "momentum 0.8 was 0.9, clip unset was 1, exact-convolutions on was off\n");
+                        "momentum 0.8 was 0.9, clip unset was 1, exact-convolutions on was off, computed-by ");
     o = run(TINY "--steps 6 --threads 2 --resume s");
     cr_expect_eq(o.status, 0, "%s", o.err);
     EXPECT_MATCH(o.out, "computed-by 2 threads, [^\n]* was 1 threads, ");
@@ -421,75 +421,17 @@ Test(hosts, numbers_of_a_state_that_cannot_be_are_refused) {
     expect_sentence(&o, 1, "more", "--resume more: it counts 1e\\+308 right answers of 6");
 }
 
-/* What is computed otherwise now is named. A state in whose record `now` was `before`. */
-static void resume_older(const char *program, const char *flags, const char *now, const char *before,
-                         const char *note) {
-    static int runs;
-    char text[700], folder[16], saved[64];
-    snprintf(folder, sizeof folder, "run%d", runs++);
-    snprintf(text, sizeof text, "%s --batch-size 2 --threads 1 --device cpu --eval-every 0 --steps 1", flags);
-    const size_t common = strlen(text);
-    snprintf(text + common, sizeof text - common, " --save %s", files_path(folder));
-    outcome o = program_run(program, text);
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    snprintf(saved, sizeof saved, "%s/state-00000001-step-1.safetensors", folder);
-    rewrite(saved, "older", now, before);
-    snprintf(text + common, sizeof text - common, " --resume %s", files_path("older"));
-    o = program_run(program, text);
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    if (note != NULL)
-        EXPECT_MATCH(o.out, note);
-    else
-        cr_expect_null(strstr(o.out, "note: other settings"), "%s", o.out);
-}
-
-static void resume_without(const char *program, const char *flags, const char *setting, const char *note) {
-    char key[64];
-    snprintf(key, sizeof key, "\"%s\"", setting);
-    resume_older(program, flags, key, "\"was\"", note);
-}
-
-Test(hosts, older_programs_computed_some_layers_otherwise) {
-    char device[160];
-    resume_without("train_mobilenet", "--width 0.25 --image-size 8", "depthwise-convolutions",
-                   "\nnote: other settings than when it was saved: depthwise-convolutions ours was the library's\n");
-    resume_without("train_mobilenet", "--width 0.25 --image-size 28", "narrow-convolutions",
-                   "\nnote: other settings than when it was saved: narrow-convolutions ours was the library's\n");
-    resume_without("train_mobilenet", "--width 0.25 --image-size 27", "narrow-convolutions", NULL);
-    resume_without("train_densenet", "--depth 10 --growth 26 --image-size 28", "narrow-3x3-convolutions",
-                   "\nnote: other settings than when it was saved: narrow-3x3-convolutions Winograd's was direct\n");
-    resume_without("train_densenet", "--depth 10 --growth 26 --image-size 24", "narrow-3x3-convolutions", NULL);
-    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 24", "narrow-3x3-convolutions",
-                   "\nnote: [^:\n]*: narrow-3x3-convolutions Winograd's on small maps too was direct\n");
-    resume_older("train_densenet", "--depth 10 --growth 32 --image-size 24", "\"Winograd's on small maps too\"",
-                 "\"Winograd's\"",
-                 "\nnote: [^:\n]*: narrow-3x3-convolutions Winograd's on small maps too was Winograd's\n");
-    resume_without("train_densenet", "--depth 10 --growth 48 --image-size 28", "narrow-3x3-convolutions", NULL);
-    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 28 --exact-convolutions",
-                   "narrow-3x3-convolutions", NULL);
-    resume_without("train_densenet", "--depth 10 --growth 128 --image-size 8", "small-map-convolutions",
-                   "\nnote: [^:\n]*: small-map-convolutions ours, all weight gradients was the library's\n");
-    resume_older("train_densenet", "--depth 10 --growth 48 --image-size 8", "\"ours, all weight gradients\"",
-                 "\"ours\"", "\nnote: [^:\n]*: small-map-convolutions ours, all weight gradients was ours\n");
-    resume_without("finetune", "--dataset digits --model squeezenet1_1 --image-size 159", "small-map-convolutions",
-                   "\nnote: [^:\n]*: small-map-convolutions ours, all weight gradients was the library's\n");
-    resume_without("finetune", "--dataset digits --model squeezenet1_1 --image-size 160", "small-map-convolutions",
-                   NULL);
-    resume_without("train_densenet", "--depth 10 --growth 12 --image-size 8", "small-map-convolutions", NULL);
-    resume_without("finetune", "--dataset digits --model efficientnet_b0_w0.25 --image-size 32", "silu",
-                   "\nnote: other settings than when it was saved: silu x \\* sigmoid\\(x\\) was x / \\(1 \\+ "
-                   "exp\\(-x\\)\\)\n");
-    resume_without("train_mobilenet", "--width 0.25 --image-size 8", "silu", NULL);
-    fr_device_describe(FR_CPU, device, sizeof device);
-    if (strstr(device, "bf16") != NULL || strstr(device, "amx") != NULL)
-        resume_without("train_densenet", "--depth 10 --growth 32 --image-size 8 --amp=bf16", "half-convolutions", NULL);
-    cr_assert_eq(setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1), 0);
-    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 8 --amp=bf16", "half-convolutions",
-                   "\nnote: other settings than when it was saved: half-convolutions Winograd's was direct\n");
-    resume_without("train_densenet", "--depth 10 --growth 32 --image-size 8", "half-convolutions", NULL);
-    resume_without("train_densenet", "--depth 10 --growth 12 --image-size 8 --amp=bf16", "half-convolutions", NULL);
-    resume_without("train_mobilenet", "--width 0.25 --image-size 8", "computed-by",
-                   "\nnote: other settings than when it was saved: computed-by 1 threads, [^\n]* was unset\n");
+/* A state of other numerics is gone on from, and the run says so in one line. */
+Test(hosts, numerics_of_a_state_are_compared) {
+    good(STEPS "--save s");
+    rewrite("s/state-00000001-step-3.safetensors", "same", "\"numerics\"", "\"numerics\"");
+    outcome o = run(TINY "--steps 4 --resume same");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    cr_expect_null(strstr(o.out, "numerics"), "%s", o.out);
+    rewrite("same", "other", "\"numerics\"", "\"was\"");
+    o = run(TINY "--steps 4 --resume other");
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "\nnote: the state has numerics 0, this program 1: last bits of the steps to come differ\n");
 }
 
 /* As soon as the run has begun to write its trace it knows the state that it goes on from, and builds its model. */
