@@ -6,6 +6,7 @@
  * names. After the first result it writes "ready RESIDENT_BYTES CLASS LOGIT", the likeliest of the image whose element
  * i (in torch's order, N C H W) is (i * 7919 % 1000) / 500 - 1. Then it reads numbers from standard input, and for each
  * n writes the milliseconds of n inferences in a line. */
+#include <frugal/fold.h>
 #include <frugal/frugal.h>
 #include <inttypes.h>
 #include <stdio.h>

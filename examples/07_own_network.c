@@ -79,7 +79,7 @@ done:
     return s;
 }
 
-/* Another program, later: network and file give a classifier, folded for speed. */
+/* Another program, later: network and file give a classifier. */
 static fr_status predict(fr_dataset *test, const char *path) {
     uint8_t pixels[8 * 8];
     fr_image image = {.pixels = pixels, .height = 8, .width = 8, .channels = 1};
@@ -92,7 +92,6 @@ static fr_status predict(fr_dataset *test, const char *path) {
     FR_TRY(s, fr_weights_info_read(path, &about));
     FR_TRY(s, network(NULL, FR_CPU, about.classes, &m));
     FR_TRY(s, fr_weights_load(m, path, NULL));
-    FR_TRY(s, fr_net_fold(&m));
     FR_TRY(s, fr_dataset_read(test, 0, pixels, sizeof pixels, NULL, NULL, NULL));
     FR_TRY(s, fr_dataset_label(test, 0, &label));
     fr_weights_input(&about, &as);

@@ -79,7 +79,7 @@ static void train(fr_dataset *digits, fr_dataset *test, size_t budget, const cha
     fr::check(fr_weights_save(fr_session_module(s), path, FR_WEIGHTS_OPTS(.info = &about)));
 }
 
-/* Another program, later: network and file give a classifier, folded for speed. */
+/* Another program, later: network and file give a classifier. */
 static void predict(fr_dataset *test, const char *path) {
     std::array<uint8_t, 8 * 8> pixels;
     std::array<double, classes> p;
@@ -91,7 +91,6 @@ static void predict(fr_dataset *test, const char *path) {
     fr::check(fr_weights_info_read(path, &about));
     fr::check(network(nullptr, FR_CPU, about.classes, m.slot()));
     fr::check(fr_weights_load(m, path, nullptr));
-    fr::check(fr_net_fold(m.slot()));
     fr::check(fr_dataset_read(test, 0, pixels.data(), pixels.size(), nullptr, nullptr, nullptr));
     fr::check(fr_dataset_label(test, 0, &label));
     image.pixels = pixels.data(), image.height = image.width = 8, image.channels = 1;

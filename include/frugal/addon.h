@@ -12,14 +12,17 @@
 extern "C" {
 #endif
 
+struct fr_module;
+
 /* The tables of an add-on. Each ends with a row without a name, or as said, and is NULL where the add-on has none. */
 typedef struct fr_addon {
-    const char *name;                      /* that of its folder and of its build option */
-    const struct fr_model_family *models;  /* networks that fr_model makes (models.h) */
-    const struct fr_network_file *files;   /* formats of files with a network (io.h) */
-    const struct fr_flag *flags;           /* of the trainers, with fields in fr_train_opts (train.h) */
-    const struct fr_train_source *sources; /* of images, for --dataset (train.h) */
-    const struct fr_view *const *views;    /* of runs, NULL ends them (train.h) */
+    const char *name;                        /* that of its folder and of its build option */
+    const struct fr_model_family *models;    /* networks that fr_model makes (models.h) */
+    const struct fr_network_file *files;     /* formats of files with a network (io.h) */
+    fr_status (*fold)(struct fr_module **m); /* makes a network faster that only infers (fold.h); NULL: cannot */
+    const struct fr_flag *flags;             /* of the trainers, with fields in fr_train_opts (train.h) */
+    const struct fr_train_source *sources;   /* of images, for --dataset (train.h) */
+    const struct fr_view *const *views;      /* of runs, NULL ends them (train.h) */
 } fr_addon;
 
 /* The add-ons of this build; NULL ends them. */

@@ -80,8 +80,8 @@ FR_API int64_t fr_model_divisible(double x);
 
 /* ---- a classifier from its file ---- */
 
-/* A classifier as its file of weights describes it: folded for inference (fr_net_fold), and what fr_predict takes.
- * Zeroed it is empty. */
+/* A classifier as its file of weights describes it: folded for inference where the add-on fold is built, and what
+ * fr_predict takes. Zeroed it is empty. */
 typedef struct fr_classifier {
     fr_module *model;
     fr_weights_info info; /* classes and their names */

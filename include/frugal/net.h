@@ -168,13 +168,6 @@ FR_API int fr_module_frozen_prefix(fr_module *m);
  * same bits; alive are the activations of one part instead of the batch's. 0: all at once. FR_EINVAL: m is no network,
  * images < 0. */
 FR_API fr_status fr_module_prefix_parts(fr_module *m, int64_t images);
-/* *m, a network of f32 layers, becomes one that only infers: a batch norm behind a convolution is folded into its
- * weights, w gamma / sqrt(var + eps) by the running values; one call convolves, adds what the next layer adds, and
- * rectifies; weights are laid out once, at the first forward, as the kernel reads them. Results are the evaluation's
- * but for rounding; a NaN may become 0 in a rectifier. The folded layers have no parameters any more: save and load
- * before. *m is taken also on failure, and its old layers are of no use. One thread at a time may run it; a forward
- * that wants gradients is FR_EUSAGE. FR_EINVAL: *m is no network. torch.nn.utils.fusion.fuse_conv_bn_eval. */
-FR_API fr_status fr_net_fold(fr_module **m);
 
 /* ---- units and checkpoints ------------------------------------------------------------------------------- */
 

@@ -153,7 +153,9 @@ static fr_status load(const char *path, fr_device device, fr_classifier *c) {
     FR_TRY(s, check_size(path, &c->info));
     FR_TRY(s, build(path, &c->info, device, &c->model));
     FR_TRY(s, fr_weights_load(c->model, path, NULL));
-    FR_TRY(s, fr_net_fold(&c->model));
+    fr_module_train(c->model, false);
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
+        if ((*a)->fold != NULL) FR_TRY(s, (*a)->fold(&c->model));
     fr_weights_input(&c->info, &c->input);
 done:
     return s;

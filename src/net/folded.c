@@ -4,8 +4,20 @@
 
 #include "base/status.h"
 
+/* The shape run of a definition: weights that are elsewhere have twins on meta. */
+static fr_status run_on_meta(const fri_constant_conv2d *k, fr_tensor **in, int n_in, fr_tensor **out) {
+    fri_constant_conv2d twin = {.opts = k->opts, .relu = k->relu};
+    fr_status s = fri_tensor_new(&k->w->shape, FR_F32, FR_META, FR_MEM_TEMPORARY, &twin.w);
+    if (s == FR_OK) s = fri_tensor_new(&k->b->shape, FR_F32, FR_META, FR_MEM_TEMPORARY, &twin.b);
+    if (s == FR_OK) s = fri_conv2d_constant(&twin, in[0], n_in > 1 ? &in[1] : NULL, &out[0]);
+    fri_constant_conv2d_release(&twin);
+    return s;
+}
+
 static fr_status folded_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
     (void)n_out;
+    const fri_constant_conv2d *k = m->state;
+    if (fri_device_of(in[0]) == FR_META && fri_device_of(k->w) != FR_META) return run_on_meta(k, in, n_in, out);
     return fri_conv2d_constant(m->state, in[0], n_in > 1 ? &in[1] : NULL, &out[0]);
 }
 

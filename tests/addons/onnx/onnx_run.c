@@ -9,6 +9,7 @@
  * file's network but fr_model's of this name, with FILE as its weights. */
 #include "io/safetensors.h"
 
+#include <frugal/addon.h>
 #include <frugal/models.h>
 #include <frugal/onnx.h>
 #include <frugal/optim.h>
@@ -199,7 +200,8 @@ static fr_status work(char **argv, const words *w) {
         e[n++] = entry("after", after);
     }
     if (w->save != NULL && w->fold) {
-        FR_TRY(s, fr_net_fold(&m));
+        const fr_addon *fold = fr_addon_find("fold");
+        FR_TRY(s, fold != NULL ? fold->fold(&m) : fr_addon_missing("fold", "fold"));
         FR_TRY(s, fr_onnx_save(m, w->save, NULL));
     }
     s = fri_safetensors_write(argv[3], e, (size_t)n, NULL, 0, NULL, NULL);

@@ -2,6 +2,7 @@
  * as they train there, and damaged or unknown ones are one sentence. */
 #define _GNU_SOURCE
 #include <criterion/criterion.h>
+#include <frugal/addon.h>
 #include <frugal/models.h>
 #include <frugal/onnx.h>
 #include <frugal/optim.h>
@@ -232,13 +233,22 @@ Test(onnx, our_networks_come_back_as_they_were_saved) {
     static const struct {
         const char *name;
         int64_t size;
+        bool zoo;
     } cases[] = {
-        {"vgg11_bn", 32},        {"resnet18_small", 32},     {"densenet_bc22_k12", 32},  {"mobilenet_v2_small", 32},
-        {"unet3", 32},           {"resnet18_small_abn", 32}, {"mobilenet_v3_small", 64}, {"vgg11", 64},
-        {"efficientnet_b0", 64}, {"convnext_tiny", 32},
+        {"vgg11_bn", 32},
+        {"resnet18_small", 32},
+        {"densenet_bc22_k12", 32},
+        {"mobilenet_v2_small", 32},
+        {"unet3", 32},
+        {"resnet18_small_abn", 32},
+        {"mobilenet_v3_small", 64, true},
+        {"vgg11", 64},
+        {"efficientnet_b0", 64, true},
+        {"convnext_tiny", 32, true},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const int64_t n = cases[i].size;
+        if (cases[i].zoo && fr_addon_find("zoo") == NULL) continue;
         fr_tensor *x = uniform_tensor(4, (int64_t[]){2, n, n, 3});
         fr_module *m = NULL;
         fr_seed(5);
@@ -247,8 +257,9 @@ Test(onnx, our_networks_come_back_as_they_were_saved) {
         fr_module_train(m, false);
         expect_round_trip(m, cases[i].name, x, NULL, 1e-6);
         expect_round_trip(m, cases[i].name, x, FR_ONNX_SAVE_OPTS(.opset = 13), 1e-6);
-        must(fr_net_fold(&m));
-        expect_round_trip(m, cases[i].name, x, NULL, 1e-5); /* it has run: weights lie as the kernel reads them */
+        const fr_addon *fold = fr_addon_find("fold");
+        if (fold != NULL) must(fold->fold(&m));
+        if (fold != NULL) expect_round_trip(m, cases[i].name, x, NULL, 1e-5); /* weights lie as the kernel reads them */
         fr_tensor_release(&x);
         fr_module_release(&m);
     }
