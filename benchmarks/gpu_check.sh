@@ -8,14 +8,13 @@
 #
 # The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. Parts:
 #   build      the library, the tests, the trainers
-#   first      device description; three convolutions in three types and three directions, also from a graph,
+#   first      device description; three convolutions in three types and three directions,
 #              with statistics and normalizing, and relu, against the CPU
 #   bandwidth  each own kernel's GB/s beside a copy's, f16 and f32
 #   train      images/s and peak of ResNet-50 and VGG-16, AMP and f32 (TF32 in convolutions); PyTorch beside them where
 #              it is installed, in the same precision: its batch lies on the device, ours is prefetched by 8 workers
 #   sanitizer  memcheck, racecheck, initcheck of the own kernels and of `first`
 #   plan       planned == measured: VGG-16, ResNet, and 200 random commands
-#   graph      --cuda-graph trains the same weights, bit for bit, as without
 #   resume     a training killed at random moments ends with the parameters of one that was not
 #   tests      tests that take the device as a parameter, and the own kernels against their CPU twins
 # The order is that of what is learnt first. Logs go to $OUT. Two tables end the output: each claim of the performance
@@ -33,15 +32,15 @@ parts=()
 for argument in "$@"; do
     case $argument in
     --first) parts=(build first) ;;
-    build | first | bandwidth | train | sanitizer | plan | graph | resume | tests) parts+=("$argument") ;;
+    build | first | bandwidth | train | sanitizer | plan | resume | tests) parts+=("$argument") ;;
     *)
-        echo "gpu_check: no part '$argument' (--first, build, first, bandwidth, train, sanitizer, plan, graph," \
-            "resume, tests)" >&2
+        echo "gpu_check: no part '$argument' (--first, build, first, bandwidth, train, sanitizer, plan, resume," \
+            "tests)" >&2
         exit 2
         ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(build first bandwidth train sanitizer plan graph resume tests)
+[ ${#parts[@]} -gt 0 ] || parts=(build first bandwidth train sanitizer plan resume tests)
 mkdir -p "$OUT" || exit 1
 
 # limited SECONDS COMMAND...: within that time, and within what is left of LIMIT.
@@ -75,18 +74,6 @@ part_plan() {
             .ci/check-plan "$OUT/$network-plan.json" "$OUT/$network-run.json" || failed=1
     done
     FRUGAL_TEST_DEVICE=cuda limited 120 sh tests/run.sh test_planned || failed=1
-    return $failed
-}
-
-part_graph() {
-    local flags failed=0
-    for flags in "" --amp "--optimizer adamw --accumulate 2 --schedule cosine" "--keep-last --checkpoint-segments 4"; do
-        # shellcheck disable=SC2086
-        limited 40 "$BUILD/examples/train_resnet" --device cuda --epochs 2 $flags --export "$OUT/walked.safetensors" &&
-            limited 40 "$BUILD/examples/train_resnet" --device cuda --epochs 2 $flags --cuda-graph \
-                --export "$OUT/replayed.safetensors" &&
-            cmp "$OUT/walked.safetensors" "$OUT/replayed.safetensors" || failed=1
-    done
     return $failed
 }
 
@@ -138,7 +125,7 @@ part_train() {
     for network in "resnet --depth 50 --batch-size 256" "vgg --depth 16 --no-batch-norm --batch-size 64"; do
         # shellcheck disable=SC2086
         set -- $network
-        for flags in --amp "--amp --cuda-graph" "--amp --cudnn-fuse-statistics" ""; do
+        for flags in --amp "--amp --cudnn-fuse-statistics" ""; do
             case "$network $flags" in vgg*fuse*) continue ;; esac # without a batch norm
             echo "--- train_$network $flags"
             # shellcheck disable=SC2086
@@ -164,7 +151,6 @@ for part in "${parts[@]}"; do
     build) part_build ;;
     first) part_first ;;
     plan) part_plan ;;
-    graph) part_graph ;;
     tests) part_tests ;;
     bandwidth) part_bandwidth ;;
     sanitizer) part_sanitizer ;;
@@ -193,9 +179,7 @@ for part in "${names[@]}"; do
     case $part in
     first) grep -h 'in use before the first tensor\|GB/s\| wrong$' "$OUT/first.log" ;;
     tests) grep -h '^[0-9]* skipped$\|Synthesis' "$OUT/tests.log" | tail -n 2 ;;
-    graph) grep -h '^cuda graph:' "$OUT/graph.log" ;;
-    train) grep -h 'images/s' "$OUT/train.log" | tail -n 12
-        grep -h '^cuda graph:' "$OUT/train.log" ;;
+    train) grep -h 'images/s' "$OUT/train.log" | tail -n 12 ;;
     esac
 done
 failed=0

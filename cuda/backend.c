@@ -9,7 +9,6 @@
 #include "context.h"
 #include "conv2d.h"
 #include "expandable.h"
-#include "graph.h"
 #include "kernels.h"
 #include "memory.h"
 #include "nccl.h"
@@ -53,7 +52,6 @@ const fri_backend fri_backend_cuda = {
     .synchronize = fri_cuda_synchronize,
     .expandable = fri_cuda_expandable,
     .streams = &fri_cuda_streams,
-    .graphs = &fri_cuda_graphs,
     .links = &fri_cuda_links,
     .choices = fri_cuda_plan_file_choices,
     .choose = fri_cuda_plan_file_choose,

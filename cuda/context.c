@@ -156,7 +156,6 @@ void *fri_cuda_stream(void) {
 fr_status fri_cuda_synchronize(const fri_exec *e) {
     fr_status s = FR_OK;
     FR_TRY(s, fri_cuda_context(NULL));
-    FR_TRY(s, fri_cuda_refuse_in_graph("waiting"));
     FRI_CUDART(s, StreamSynchronize, (fri_cuda_stream_of(e)));
 done:
     return s;

@@ -12,7 +12,6 @@
 typedef struct rule {
     int64_t n, image, c; /* elements in all; of one image; channels */
     uint64_t seed, stream;
-    const int64_t *device_draws; /* added to the stream */
     uint32_t threshold;
     float scale;
     bool per_channel;
@@ -21,24 +20,23 @@ typedef struct rule {
 /* keep[k] for elements i .. i + N, i divisible by N. */
 template <int N> static __device__ __forceinline__ void keeps(const rule &r, int64_t i, bool keep[N]) {
     const int64_t first = r.per_channel ? i / r.image * r.c + i % r.c : i;
-    const uint64_t stream = fri_dropout_stream(r.stream, r.device_draws);
     /* N numbers in a row that begin a counter: always so without per_channel, else where the channels allow it. */
     if (N % 4 == 0 && (!r.per_channel || r.c % N == 0)) {
 #pragma unroll
         for (int k = 0; k < N; k += 4) {
-            fri_philox4 u = fri_philox(r.seed, stream, (uint64_t)(first + k) / 4);
+            fri_philox4 u = fri_philox(r.seed, r.stream, (uint64_t)(first + k) / 4);
 #pragma unroll
             for (int j = 0; j < 4; j++) keep[k + j] = fri_dropout_keeps(u.v[j], r.threshold);
         }
         return;
     }
-    fri_philox4 u = fri_philox(r.seed, stream, (uint64_t)first / 4);
+    fri_philox4 u = fri_philox(r.seed, r.stream, (uint64_t)first / 4);
     int64_t counter = first / 4;
     for (int k = 0; k < N; k++) {
         int64_t at = r.per_channel ? (i + k) / r.image * r.c + (i + k) % r.c : i + k;
         if (at / 4 != counter) {
             counter = at / 4;
-            u = fri_philox(r.seed, stream, (uint64_t)counter);
+            u = fri_philox(r.seed, r.stream, (uint64_t)counter);
         }
         int lane = (int)(at & 3);
         keep[k] = fri_dropout_keeps(lane == 0 ? u.v[0] : lane == 1 ? u.v[1] : lane == 2 ? u.v[2] : u.v[3], r.threshold);
@@ -96,7 +94,6 @@ static rule rule_of(const fri_dropout_desc *d) {
     r.c = d->c;
     r.seed = d->seed;
     r.stream = d->stream;
-    r.device_draws = d->device_draws;
     r.threshold = fri_dropout_threshold(d->p);
     r.scale = (float)(1 / (1 - d->p)); /* infinite for p = 1, where nothing is kept */
     r.per_channel = d->per_channel;

@@ -1,15 +1,12 @@
 /* memory.c - see memory.h. */
 #include "memory.h"
 
-#include "graph.h"
-
 #include <pthread.h>
 #include <string.h>
 
 fr_status fri_cuda_segment_alloc(size_t bytes, void **out) {
     *out = NULL;
     fr_status s = fri_cuda_context(NULL);
-    if (s == FR_OK) s = fri_cuda_refuse_in_graph("memory from the driver");
     if (s < 0) return s;
     cudaError_t code = fri_cudart_table->Malloc(out, bytes);
     if (code == cudaErrorMemoryAllocation) {
@@ -126,15 +123,11 @@ fr_status fri_cuda_copy(const fri_exec *e, fri_copy_kind kind, const void *src, 
     FR_TRY(s, fri_cuda_context(NULL));
     cudaStream_t stream = fri_cuda_stream_of(e);
     switch (kind) {
-    case FRI_COPY_HOST_TO_DEVICE:
-        FR_TRY(s, fri_cuda_refuse_in_graph("a copy from the host"));
-        FR_TRY(s, to_device(stream, src, dst, bytes));
-        break;
+    case FRI_COPY_HOST_TO_DEVICE: FR_TRY(s, to_device(stream, src, dst, bytes)); break;
     case FRI_COPY_DEVICE_TO_DEVICE:
         FRI_CUDART(s, MemcpyAsync, (dst, src, bytes, cudaMemcpyDeviceToDevice, stream));
         break;
     case FRI_COPY_DEVICE_TO_HOST:
-        FR_TRY(s, fri_cuda_refuse_in_graph("a copy to the host"));
         FRI_CUDART(s, MemcpyAsync, (dst, src, bytes, cudaMemcpyDeviceToHost, stream));
         FRI_CUDART(s, StreamSynchronize, (stream));
         break;

@@ -17,8 +17,7 @@
     X(GetLastError) X(GetErrorString) X(GetErrorName)                                                            \
     X(Malloc) X(Free) X(MemGetInfo) X(HostAlloc) X(FreeHost) X(MemcpyAsync) X(MemsetAsync)                       \
     X(GetDriverEntryPointByVersion) X(StreamCreateWithFlags) X(StreamSynchronize) X(StreamWaitEvent)              \
-    X(EventCreateWithFlags) X(EventDestroy) X(EventRecord) X(EventSynchronize) X(EventQuery) X(EventElapsedTime)    \
-    X(StreamBeginCapture) X(StreamEndCapture) X(GraphInstantiate) X(GraphDestroy) X(GraphLaunch) X(GraphExecDestroy)
+    X(EventCreateWithFlags) X(EventDestroy) X(EventRecord) X(EventSynchronize) X(EventQuery) X(EventElapsedTime)
 /* clang-format on */
 
 typedef struct fri_cudart {

@@ -108,23 +108,6 @@ static fri_exec scratch_for(const fri_backend *b, const fri_conv2d_desc *d, int 
 
 enum { REPEAT = 20 };
 
-/* The same pass from a CUDA graph; returns the milliseconds of one. */
-static double recorded(const fri_conv2d_desc *d, int pass, const fri_exec *e, const pair *x, const pair *w,
-                       const pair *y, const pair *out) {
-    void *graph = NULL;
-    must(gpu->graphs->begin(), "graph");
-    must(passes[pass](&gpu->kernels, e, d, x->device, w->device, y->device), "recorded convolution");
-    must(gpu->graphs->end(&graph), "graph");
-    must(gpu->kernels.fill(&none, d->dtype, out->n, 0, out->device), "fill");
-    must(gpu->graphs->launch(graph), "graph");
-    must(gpu->synchronize(&none), "recorded convolution");
-    double began = seconds();
-    for (int i = 0; i < REPEAT; i++) must(gpu->graphs->launch(graph), "graph");
-    must(gpu->synchronize(&none), "recorded convolution");
-    gpu->graphs->free(graph);
-    return (seconds() - began) * 1e3 / REPEAT;
-}
-
 /* Results stay in the output of both sides; the next pass begins with fresh numbers. */
 static void convolution(const fri_conv2d_desc *d, int pass, bool exact) {
     const double gflop = 2e-9 * (double)(d->n * d->p * d->q * d->k) * (double)(d->r * d->s * d->c);
@@ -144,8 +127,6 @@ static void convolution(const fri_conv2d_desc *d, int pass, bool exact) {
              names[pass], exact ? ", exact" : "");
     const double tolerance = exact ? 2e-5 : d->dtype == FR_BF16 ? 1.6e-2 : 2e-3;
     compare(what, d->dtype, out[pass], tolerance, ms, gflop);
-    ms = recorded(d, pass, &ge, &x, &w, &y, out[pass]);
-    compare("  the same from a graph", d->dtype, out[pass], tolerance, ms, gflop);
     if (ge.workspace != NULL) gpu->segment_free(ge.workspace, ge.workspace_bytes);
     if (ce.workspace != NULL) cpu->segment_free(ce.workspace, ce.workspace_bytes);
     drop(&x);

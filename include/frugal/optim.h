@@ -83,8 +83,8 @@ typedef struct fr_param_group_opts {
 #define FR_PARAM_GROUP_DEFAULTS  .lr_factor = -1, .weight_decay = -1
 #define FR_PARAM_GROUP_OPTS(...) FR_OPTS(fr_param_group_opts, FR_PARAM_GROUP_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_param_group_opts, FR_PARAM_GROUP_OPTS())
-/* select: "bias" all biases, "norm" the parameters of all norms, else a parameter's or layer's path. Between steps; a
- * recorded step (unstable/capture.h) keeps the groups it was recorded with. FR_EINVAL: nothing has that name, a field
+/* select: "bias" all biases, "norm" the parameters of all norms, else a parameter's or layer's path. Between steps.
+ * FR_EINVAL: nothing has that name, a field
  * is inf or NaN, or more than 32 different pairs. */
 FR_API fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const fr_param_group_opts *opts);
 

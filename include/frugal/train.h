@@ -100,7 +100,6 @@ typedef struct fr_train_opts {
     fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
     int64_t threads;                     /* AUTO: as the environment says */
     bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
-    bool cuda_graph;
     bool cudnn_fuse_statistics;
     bool exact_convolutions; /* fr_exact_convolutions_set */
     size_t memory_limit;     /* of reserved bytes; SIZE_MAX: none */

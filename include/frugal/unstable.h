@@ -5,7 +5,6 @@
 #define FRUGAL_UNSTABLE_H
 
 #include <frugal/unstable/atomic_file.h>
-#include <frugal/unstable/capture.h>
 #include <frugal/unstable/event.h>
 #include <frugal/unstable/input.h>
 #include <frugal/unstable/layers.h>

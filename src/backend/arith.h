@@ -345,11 +345,6 @@ static inline uint32_t fri_dropout_threshold(double p) {
     return (uint32_t)ceil(p * 16777216.0);
 }
 
-/* Where the description itself is read: on the device. */
-static inline FRI_HOST_DEVICE uint64_t fri_dropout_stream(uint64_t stream, const int64_t *device_draws) {
-    return device_draws != NULL ? stream + (uint64_t)*device_draws : stream;
-}
-
 static inline FRI_HOST_DEVICE bool fri_dropout_keeps(uint32_t u, uint32_t threshold) {
     return (u >> 8) >= threshold;
 }

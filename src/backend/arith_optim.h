@@ -13,7 +13,7 @@ typedef struct fri_sgd_coef {
 
 static inline FRI_HOST_DEVICE fri_sgd_coef fri_sgd_coef_of(const fri_sgd_desc *d, float inv_scale) {
     fri_sgd_coef c;
-    c.lr = (fri_real)(d->device_lr != NULL ? *d->device_lr : d->lr);
+    c.lr = (fri_real)d->lr;
     c.momentum = (fri_real)d->momentum;
     c.dampening_left = (fri_real)(1 - d->dampening);
     c.weight_decay = (fri_real)d->weight_decay;
@@ -47,7 +47,7 @@ typedef struct fri_rmsprop_coef {
 
 static inline FRI_HOST_DEVICE fri_rmsprop_coef fri_rmsprop_coef_of(const fri_rmsprop_desc *d, float inv_scale) {
     fri_rmsprop_coef c;
-    c.lr = (fri_real)(d->device_lr != NULL ? *d->device_lr : d->lr);
+    c.lr = (fri_real)d->lr;
     c.alpha = (fri_real)d->alpha;
     c.alpha_left = (fri_real)(1 - d->alpha);
     c.eps = (fri_real)d->eps;
@@ -89,7 +89,7 @@ typedef struct fri_adam_coef {
 
 static inline FRI_HOST_DEVICE fri_adam_coef fri_adam_coef_of(const fri_adam_desc *d, float step, float inv_scale) {
     fri_adam_coef c;
-    const double lr = d->device_lr != NULL ? *d->device_lr : d->lr;
+    const double lr = d->lr;
     c.beta1_left = (fri_real)(1 - d->beta1);
     c.beta2 = (fri_real)d->beta2;
     c.beta2_left = (fri_real)(1 - d->beta2);

@@ -53,18 +53,6 @@ typedef struct fri_streams {
     void (*host_free)(void *p, size_t bytes);
 } fri_streams;
 
-/* Work that is recorded instead of run, and runs as often as wanted, with the arguments and the addresses it had. */
-typedef struct fri_graphs {
-    /* What this thread queues on the compute stream from now on is recorded. Until the end no other stream may be
-     * involved, nothing waits, and nothing is asked of the driver's memory. */
-    fr_status (*begin)(void);
-    /* Nothing has run. *graph is NULL if what was asked for in between could not be recorded. */
-    fr_status (*end)(void **graph);
-    /* Queued on the compute stream. */
-    fr_status (*launch)(void *graph);
-    void (*free)(void *graph);
-} fri_graphs;
-
 /* A segment that grows: a range of addresses, of which a part has memory. Sizes and places are multiples of the granule
  * that the caller always names with them. */
 typedef struct fri_expandable {
@@ -109,8 +97,6 @@ typedef struct fri_backend {
     const fri_expandable *(*expandable)(void);
     /* A device that works while the host goes on; NULL: calls return when their work is done. */
     const fri_streams *streams;
-    /* Recorded steps; NULL: there are none. */
-    const fri_graphs *graphs;
     /* What carries bytes between the devices of several ranks (links.h); NULL: nothing does. */
     const struct fri_links *links;
     /* What this process has chosen so far that decides bits and might be chosen otherwise by another one, as text

@@ -123,11 +123,10 @@ typedef fr_status fri_random_fn(const fri_exec *e, fr_dtype dtype, int64_t n, ui
 
 typedef struct fri_dropout_desc {
     fr_dtype dtype;
-    int64_t n, hw, c;            /* x [n, hw, c]; plain dropout uses n * hw * c elements */
-    bool per_channel;            /* dropout2d: one number per (n, c) */
-    double p;                    /* probability of zeroing, 0 <= p <= 1 */
-    uint64_t seed, stream;       /* element i (or n*C+c) is kept iff uniform(i) >= p */
-    const int64_t *device_draws; /* on the device, or NULL: added to `stream`, by a recorded step that runs again */
+    int64_t n, hw, c;      /* x [n, hw, c]; plain dropout uses n * hw * c elements */
+    bool per_channel;      /* dropout2d: one number per (n, c) */
+    double p;              /* probability of zeroing, 0 <= p <= 1 */
+    uint64_t seed, stream; /* element i (or n*C+c) is kept iff uniform(i) >= p */
 } fri_dropout_desc;
 
 /* y = kept ? x / (1 - p) : 0; y may be x. Backward is the same kernel on dy. */
@@ -468,8 +467,7 @@ typedef struct fri_sgd_desc {
     fr_dtype grad_dtype; /* of the gradient */
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize;
-    bool first;              /* momentum buffer is written, not read: buf = g */
-    const double *device_lr; /* on the device, or NULL: read instead of lr, by a recorded step that runs again */
+    bool first; /* momentum buffer is written, not read: buf = g */
 } fri_sgd_desc;
 
 /* torch.optim.SGD in one pass; the momentum is NULL where there is none. found [1] f32 or NULL: nothing happens where
@@ -481,7 +479,6 @@ typedef struct fri_rmsprop_desc {
     fr_dtype dtype, grad_dtype;
     double lr, alpha, eps, momentum, weight_decay;
     bool centered, maximize;
-    const double *device_lr; /* as fri_sgd_desc's */
 } fri_rmsprop_desc;
 
 /* torch.optim.RMSprop in one pass; all states in the parameter's dtype (f32 for half). */
@@ -493,7 +490,6 @@ typedef struct fri_adam_desc {
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW: p -= lr * weight_decay * p, else the decay joins the gradient */
     bool maximize;
-    const double *device_lr; /* as fri_sgd_desc's */
 } fri_adam_desc;
 
 /* torch.optim.Adam / AdamW in one pass; m, v in the parameter's dtype (f32 for half). */

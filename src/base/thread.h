@@ -60,8 +60,6 @@ typedef struct fri_thread {
     fri_call_listener calls;                     /* meta/calls.c */
     struct fr_pool *pools[FR_DEVICE_COUNT];      /* memory/pool.c; NULL: the device's default one */
     struct fri_event_log *events;                /* memory/event.c; NULL: the thread's own */
-    struct fr_capture *capture;                  /* tensor/capture.c: NULL while no step is recorded */
-    bool in_graph;                               /* cuda/graph.c: the same, below it */
     fri_autograd_state autograd;                 /* autograd/state.c */
     fri_module_watch modules;                    /* net/module.c */
     fri_unit_watch units;                        /* net/plan.c */

@@ -226,15 +226,6 @@ void fri_progress_arena(const fri_session *r) {
     fputc('\n', r->config->out);
 }
 
-static void print_graph(const fri_session *r) {
-    const fri_train_graph *g = &r->graph;
-    if (!r->config->opts.cuda_graph) return;
-    fprintf(r->config->out, "cuda graph: %" PRId64 " of %" PRId64 " steps ran from a record, %" PRId64 " made",
-            g->replays, r->step - r->first_step, g->captures);
-    if (g->reason[0] != '\0') fprintf(r->config->out, "; not the others: %s", g->reason);
-    fputc('\n', r->config->out);
-}
-
 static void print_classes(const fri_session *r) {
     char accuracy[32], iou[32], own[24];
     fprintf(r->config->out, "%-24s %10s %10s %10s\n", "class", "targets", "accuracy", "IoU");
@@ -273,7 +264,6 @@ static void print_end(const fri_session *r) {
         print_categories(r);
         print_beside(r);
         fri_progress_arena(r);
-        print_graph(r);
     }
     fflush(r->config->out);
 }

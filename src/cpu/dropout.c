@@ -9,8 +9,7 @@ FRI_CLONES static void keep_row(int64_t n, uint32_t threshold, const uint32_t *u
 static void keep_numbers(const fri_dropout_desc *d, int64_t first, int64_t n, uint8_t *keep) {
     uint32_t u[FRI_BLOCK + 8];
     int64_t skip = first % 4;
-    fri_cpu_philox(d->seed, fri_dropout_stream(d->stream, d->device_draws), (uint64_t)(first / 4),
-                   fri_ceil_div(skip + n, 4), u);
+    fri_cpu_philox(d->seed, d->stream, (uint64_t)(first / 4), fri_ceil_div(skip + n, 4), u);
     keep_row(n, fri_dropout_threshold(d->p), u + skip, keep);
 }
 

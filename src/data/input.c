@@ -198,25 +198,3 @@ fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_
 done:
     return s;
 }
-
-fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *place) {
-    bool early = in->loader != NULL && in->loader == loader;
-    fr_tensor *t[2] = {NULL, NULL};
-    fr_status s = early ? FR_OK : on_host(in, loader, &t[0], &t[1], &in->count);
-    if (s != FR_OK) goto done;
-    if (early) in->count = in->early_count;
-    for (int i = 0; i < 2; i++) {
-        size_t bytes = early ? early_bytes(in, i) : fri_nbytes(t[i]);
-        if (bytes != place->bytes[i]) {
-            s = fr_fail(FR_ESHAPE, "input: a batch of %zu bytes where a captured step has %zu", bytes, place->bytes[i]);
-            goto done;
-        }
-        FR_TRY(s, early ? take(in, i, place->data[i]) : queue(in, i, t[i], place->data[i]));
-    }
-    if (early) s = taken(in);
-    if (!early) in->turn = 1 - in->turn;
-done:
-    fr_tensor_release(&t[0]);
-    fr_tensor_release(&t[1]);
-    return s;
-}

@@ -17,7 +17,6 @@ struct fri_event_log {
         void *ctx;
     } subscribers[SUBSCRIBERS];
     atomic_int count; /* written under the lock; read without it to skip what nobody wants */
-    bool muted;
     uint64_t next_index;
 };
 
@@ -89,20 +88,11 @@ bool fri_event_wanted(const fri_event_log *log) {
     return atomic_load_explicit(&log_of(log)->count, memory_order_relaxed) > 0;
 }
 
-void fri_event_mute(bool on) {
-    fri_event_log *l = log_of(NULL);
-    pthread_mutex_lock(&l->lock);
-    l->muted = on;
-    pthread_mutex_unlock(&l->lock);
-}
-
 void fri_event_emit(fri_event_log *log, fr_event *e) {
     fri_event_log *l = log_of(log);
     pthread_mutex_lock(&l->lock);
-    if (!l->muted || e->kind == FR_EVENT_SEGMENT_ALLOC || e->kind == FR_EVENT_SEGMENT_FREE) {
-        e->index = l->next_index++;
-        for (int i = 0; i < l->count; i++) l->subscribers[i].fn(l->subscribers[i].ctx, e);
-    }
+    e->index = l->next_index++;
+    for (int i = 0; i < l->count; i++) l->subscribers[i].fn(l->subscribers[i].ctx, e);
     pthread_mutex_unlock(&l->lock);
 }
 

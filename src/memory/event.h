@@ -17,7 +17,6 @@ bool fri_event_wanted(const fri_event_log *log);      /* false: nobody listens, 
 void fri_event_emit(fri_event_log *log, fr_event *e); /* fills in index */
 
 /* Both in the thread's current log. */
-void fri_event_mute(bool on);            /* only segments are told of: what happens meanwhile leaves no trace */
 void fri_event_mark(fr_event_kind kind); /* an event without a block, under the current scope */
 
 #endif

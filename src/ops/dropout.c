@@ -9,7 +9,6 @@
 #include "ops/op.h"
 
 #include "base/status.h"
-#include "tensor/capture.h"
 
 static fr_status apply(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout, (FRI_EXEC, d, fri_data(x), fri_data(y)));
@@ -90,7 +89,6 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
     fr_rng r = fri_rng_draw();
     d.seed = r.seed;
     d.stream = r.next_stream;
-    d.device_draws = fri_capture_draws();
     FRI_TRY(fri_result_like(x, y, &out));
     if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FRI_TRY(mask_of(&d, x, &mask));
     FRI_TRY(apply(&d, x, out));

@@ -2,13 +2,12 @@
  *
  * Adam's bias correction goes by the parameter's own count, as in PyTorch: a parameter whose first gradient comes late
  * starts at 1. o->counts is f32 on the device, [1 + parameters]: first the optimizer's count, then the parameters'.
- * Kernels read it and a kernel moves it on, so that a step which the device skips, or a recorded step that runs again,
- * counts there. SGD and RMSprop correct nothing: their tensor holds the first number only, and exists only where the
+ * Kernels read it and a kernel moves it on, so that a step which the device skips
+ * does not count. SGD and RMSprop correct nothing: their tensor holds the first number only, and exists only where the
  * device decides whether a step takes place. */
 #include "optim/optimizer.h"
 
 #include "autograd/state.h"
-#include "tensor/capture.h"
 
 #include <stdlib.h>
 
@@ -80,21 +79,14 @@ const float *fri_optimizer_count_of(const fr_optimizer *o, const fri_parameter *
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
-static void counted_by_device(void *ctx) {
-    fr_optimizer *o = ctx;
-    o->device_counts = true;
-}
-
-static void counted_by_host(void *ctx) {
-    fr_optimizer *o = ctx;
-    o->steps++;
-}
-
-/* The host's side: now, or each time a recorded step runs. */
+/* The host counts a step that takes place for certain; else the device's count is the newer one. */
 static fr_status count_on_host(fr_optimizer *o, const fr_tensor *found) {
-    if (fri_capturing()) return fri_capture_around(NULL, found != NULL ? counted_by_device : counted_by_host, o);
-    if (found == NULL) FRI_TRY(fri_optimizer_learn_steps(o));
-    (found != NULL ? counted_by_device : counted_by_host)(o);
+    if (found == NULL) {
+        FRI_TRY(fri_optimizer_learn_steps(o));
+        o->steps++;
+    } else {
+        o->device_counts = true;
+    }
     return FR_OK;
 }
 

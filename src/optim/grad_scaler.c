@@ -15,7 +15,7 @@
 #include "optim/optimizer.h"
 
 #include "backend/arith.h"
-#include "tensor/capture.h"
+#include "tensor/readback.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -334,12 +334,6 @@ fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
 
-/* Marks the host's state as older than the device's, after a step that the device decided. */
-static void moved_on(void *ctx) {
-    fr_grad_scaler *g = ctx;
-    g->stale = true;
-}
-
 fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
     FRI_NOT_NULL(g);
     fri_loss_scale_desc d = rule(g);
@@ -352,8 +346,7 @@ fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
         if (skipped != NULL && g->device != FR_META) FRI_TRY(fr_tensor_item(g->found, &found));
         FRI_TRY(FRI_KERNEL(fri_backend_of(g->state), FR_F32, loss_scale_update,
                            (FRI_EXEC, &d, fri_data(g->state), fri_data(g->found))));
-        FRI_TRY(fri_capture_around(NULL, moved_on, g));
-        moved_on(g);
+        g->stale = true; /* the device's state is newer than the host's */
     } else {
         if (g->device != FR_META) FRI_TRY(fr_tensor_item(g->found, &found));
         g->now = fri_loss_scale_next(&d, g->now, found != 0);

@@ -3,7 +3,6 @@
 #include "base/status.h"
 
 #include "autograd/state.h"
-#include "tensor/capture.h"
 
 #include <frugal/net.h>
 #include <math.h>
@@ -175,9 +174,6 @@ static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
     fr_status s = check(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
     if (s < 0) return s;
-    if (fri_capturing() &&
-        ((o->counts == NULL && (found != NULL || o->kind == FRI_ADAM)) || (o->eight && o->maps == NULL)))
-        return fr_fail(FR_EUSAGE, "%s: a step is captured before one ran", fr_optimizer_name(o));
     FR_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
     if (o->eight && o->maps == NULL) FR_TRY(s, make_maps(o, device));
     s = fri_optimizer_make_between(o);

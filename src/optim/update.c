@@ -2,8 +2,6 @@
  * the kernel as one list. The arithmetic is in the kernels. */
 #include "optim/optimizer.h"
 
-#include "tensor/capture.h"
-
 #include <stdlib.h>
 
 /* ---- state ------------------------------------------------------------------------------------------------- */
@@ -96,8 +94,8 @@ typedef struct update {
 /* What a kernel gets behind its descriptor, and behind the map of 8 bits. */
 #define LIST count, items, scalar(u->inv_scale), scalar(u->found)
 
-static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_update_key *key, const double *device_lr,
-                            int count, const fri_step_item *items) {
+static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_update_key *key, int count,
+                            const fri_step_item *items) {
     const fr_optimizer *o = u->o;
     const fri_group *group = &o->group[key->group];
     const fri_sgd_desc d = {.dtype = key->dtype,
@@ -108,13 +106,12 @@ static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_upd
                             .weight_decay = group->weight_decay,
                             .nesterov = o->sgd.nesterov,
                             .maximize = o->sgd.maximize,
-                            .first = key->first,
-                            .device_lr = device_lr};
+                            .first = key->first};
     return FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, LIST));
 }
 
-static fr_status launch_rmsprop(const update *u, const fri_backend *b, const fri_update_key *key,
-                                const double *device_lr, int count, const fri_step_item *items) {
+static fr_status launch_rmsprop(const update *u, const fri_backend *b, const fri_update_key *key, int count,
+                                const fri_step_item *items) {
     const fr_optimizer *o = u->o;
     const fri_group *group = &o->group[key->group];
     const fri_rmsprop_desc d = {.dtype = key->dtype,
@@ -125,13 +122,12 @@ static fr_status launch_rmsprop(const update *u, const fri_backend *b, const fri
                                 .momentum = o->rmsprop.momentum,
                                 .weight_decay = group->weight_decay,
                                 .centered = o->rmsprop.centered,
-                                .maximize = o->rmsprop.maximize,
-                                .device_lr = device_lr};
+                                .maximize = o->rmsprop.maximize};
     return FRI_KERNEL(b, key->dtype, rmsprop, (FRI_EXEC, &d, LIST));
 }
 
-static fr_status launch_adam(const update *u, const fri_backend *b, const fri_update_key *key, const double *device_lr,
-                             int count, const fri_step_item *items) {
+static fr_status launch_adam(const update *u, const fri_backend *b, const fri_update_key *key, int count,
+                             const fri_step_item *items) {
     const fr_optimizer *o = u->o;
     const fri_group *group = &o->group[key->group];
     const fri_adam_desc d = {.dtype = key->dtype,
@@ -142,8 +138,7 @@ static fr_status launch_adam(const update *u, const fri_backend *b, const fri_up
                              .eps = o->adam.eps,
                              .weight_decay = group->weight_decay,
                              .decoupled = o->decoupled,
-                             .maximize = o->adam.maximize,
-                             .device_lr = device_lr};
+                             .maximize = o->adam.maximize};
     return key->eight ? FRI_KERNEL(b, key->dtype, adam8, (FRI_EXEC, &d, fri_data(o->maps), LIST))
                       : FRI_KERNEL(b, key->dtype, adam, (FRI_EXEC, &d, LIST));
 }
@@ -151,11 +146,9 @@ static fr_status launch_adam(const update *u, const fri_backend *b, const fri_up
 static fr_status launch(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
     const update *u = ctx;
     const fri_backend *b = fri_backend_of(u->o->parameters[0].parameter);
-    const double *device_lr = NULL;
-    FRI_TRY(fri_capture_number(&u->o->group[key->group].lr, &device_lr));
-    return u->o->kind == FRI_SGD       ? launch_sgd(u, b, key, device_lr, count, items)
-           : u->o->kind == FRI_RMSPROP ? launch_rmsprop(u, b, key, device_lr, count, items)
-                                       : launch_adam(u, b, key, device_lr, count, items);
+    return u->o->kind == FRI_SGD       ? launch_sgd(u, b, key, count, items)
+           : u->o->kind == FRI_RMSPROP ? launch_rmsprop(u, b, key, count, items)
+                                       : launch_adam(u, b, key, count, items);
 }
 
 /* Room for every parameter, taken at the first step. */

@@ -107,20 +107,6 @@ static fr_status check_step(const fri_config *c) {
     return CHECK(c, rows);
 }
 
-static fr_status check_cuda_graph(const fri_config *c) {
-    const fr_train_opts *o = &c->opts;
-    const conflict rows[] = {
-        {o->device != FR_CUDA, "--cuda-graph: records the steps of a GPU, and this run is on {device}"},
-        {!o->arena, "--cuda-graph with --no-arena: a recorded step needs its tensors at fixed places"},
-        {o->empty_cache_every > 0, "--cuda-graph with --empty-cache-every: that turns the arena off"},
-        {o->offload != NULL, "--cuda-graph with --offload: the host moves the saved tensors"},
-        {o->detect_anomaly, "--cuda-graph with --detect-anomaly: the host looks at each result"},
-        {o->clip != FR_TRAIN_AUTO && o->half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o),
-         "--cuda-graph with --clip and --master-weights: the host scales the limit as the loss"},
-    };
-    return o->cuda_graph ? CHECK(c, rows) : FR_OK;
-}
-
 static fr_status check_ranks(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const conflict rows[] = {
@@ -129,7 +115,6 @@ static fr_status check_ranks(const fri_config *c) {
         {o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
          "--fused-step=two-pass on several ranks: gradients would travel twice; --amp=bf16 needs no loss scale"},
         {o->grad_zero, "--grad-zero on several ranks: gradients leave as soon as they are complete"},
-        {o->cuda_graph, "--cuda-graph on several ranks: what they send each other cannot be part of a recorded step"},
         {o->cudnn_benchmark && !o->arena,
          "--cudnn-benchmark with --no-arena on several ranks: plans that rank 0 has timed are made for the arena"},
         {o->keep_last && o->accumulate != 1, "--keep-last on several ranks: a step is made of full batches"},
@@ -234,8 +219,8 @@ static fr_status check_budget(const fri_config *c) {
 }
 
 fr_status fri_check_flags(const fri_config *c) {
-    fr_status (*const check_each[])(const fri_config *) = {check_model,      check_step,  check_ranks, check_cuda_graph,
-                                                           check_fused_step, check_files, check_views, check_budget};
+    fr_status (*const check_each[])(const fri_config *) = {check_model, check_step,  check_ranks, check_fused_step,
+                                                           check_files, check_views, check_budget};
     for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) FRI_TRY(check_each[i](c));
     return FR_OK;
 }

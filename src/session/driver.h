@@ -1,8 +1,8 @@
 /* driver.h - the order of a run: epochs, steps and their batches, evaluations, saves.
  *
  * The order stands in driver.c and nowhere else. How each of its parts is done is said by an fri_execution: on the
- * device (real.c), or on meta (session/dry.c); and by an fri_stepping for what a step is made of: on the device, on
- * meta, while it is recorded, and from the record (recorded.c). So a plan goes through what its run goes through. */
+ * device (real.c), or on meta (session/dry.c); and by an fri_stepping for what a step is made of. So a plan goes
+ * through what its run goes through. */
 #ifndef FRI_SESSION_DRIVER_H
 #define FRI_SESSION_DRIVER_H
 

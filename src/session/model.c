@@ -169,12 +169,10 @@ fr_status fri_model_build(fri_session *r) {
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FRI_TRY(fr_optimizer_fuse(r->optimizer, true));
     FRI_TRY(build_scaler(r));
     FRI_TRY(fri_class_weights_begin(r));
-    FRI_TRY(fri_session_input(r));
-    return fri_train_graph_prepare(r);
+    return fri_session_input(r);
 }
 
 void fri_model_release(fri_session *r) {
-    fri_train_graph_release(r);
     fr_input_release(&r->input);
     fr_tensor_release(&r->class_weights);
     fr_share_release(&r->share);

@@ -17,7 +17,6 @@ static fr_status batch(void *ctx, int64_t i) {
     fr_status s = fr_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
     w->count = fr_input_count(w->r->input);
-    if (i < w->r->config->ranks) fri_train_graph_batch(w->r, w->images, w->targets);
     return i + w->r->config->ranks < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
 }
 
@@ -28,12 +27,10 @@ static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
     FRI_OWNED(fri_step_work_end) fri_step_work w = {.r = r, .v = &r->values[r->step % 2]};
     (void)alike, (void)done;
     w.v->began = fri_seconds_now();
-    if (fri_train_graph_holds(r, part)) return fri_train_graph_replay(r, part, w.v);
     FRI_TRY(fri_train_arena_part(r, part));
     fri_watch_begin(r);
     FRI_TRY(fri_drive_step(r, &as_always, &w, w.v));
     fri_watch_end(w.v);
-    fri_train_graph_capture(r, part);
     return FR_OK;
 }
 

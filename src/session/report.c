@@ -112,15 +112,6 @@ static void add_arena(cJSON *root, const fri_session *r) {
     add_number(arena, "device_calls_from_second_step", a->counting ? (double)a->calls : NAN);
 }
 
-static void add_cuda_graph(cJSON *root, const fri_session *r) {
-    const fri_train_graph *g = &r->graph;
-    if (!r->config->opts.cuda_graph || r->planned) return;
-    cJSON *graph = cJSON_AddObjectToObject(root, "cuda_graph");
-    add_number(graph, "captures", (double)g->captures);
-    add_number(graph, "replays", (double)g->replays);
-    if (g->reason[0] != '\0') cJSON_AddStringToObject(graph, "reason", g->reason);
-}
-
 /* What --memory-budget chose. */
 static void add_fit(cJSON *root, const fri_session *r) {
     if (r->config->opts.unit_plan == NULL) return;
@@ -237,7 +228,6 @@ static cJSON *build(const fri_session *r) {
     add_arena(root, r);
     add_ranks(root, r);
     add_exchange(root, r);
-    add_cuda_graph(root, r);
     add_fit(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));

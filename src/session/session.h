@@ -8,7 +8,6 @@
 
 #include "session/arena.h"
 #include "session/config.h"
-#include "session/recorded.h"
 
 #include <frugal/fit.h>
 #include <frugal/io.h>
@@ -118,7 +117,6 @@ typedef struct fri_session {
     fr_memory_stats training, evaluation;
     size_t largest_op; /* bytes, allocated */
     fri_train_arena arena;
-    fri_train_graph graph;
 
     /* fit.c */
     fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
@@ -248,8 +246,6 @@ void fri_step_work_end(fri_step_work *w);
 fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss);
 void fri_step_values_forget(fri_step_values *v);
 void fri_step_values_free(fri_step_values *v);
-/* *v = the values of a step that was recorded and ran again. */
-fr_status fri_step_values_replayed(const fri_step_values *recorded, const fr_capture *c, fri_step_values *v);
 
 /* Between begin and end ops run in the type of --amp. */
 fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was);

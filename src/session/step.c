@@ -53,18 +53,6 @@ void fri_step_values_free(fri_step_values *v) {
     *v = (fri_step_values){0};
 }
 
-fr_status fri_step_values_replayed(const fri_step_values *recorded, const fr_capture *c, fri_step_values *v) {
-    for (int64_t i = 0; i < recorded->n; i++) {
-        fri_step_part *part = NULL;
-        FRI_TRY(part_next(v, &part));
-        fr_capture_readback(c, &recorded->part[i].loss, &part->loss);
-        if (recorded->part[i].correct.place != 0) fr_capture_readback(c, &recorded->part[i].correct, &part->correct);
-    }
-    fr_capture_readback(c, &recorded->scaler, &v->scaler);
-    v->device_decided = recorded->device_decided;
-    return FR_OK;
-}
-
 /* Finds out whether the step was skipped, and the loss scale after it. */
 static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
     int64_t before = r->skipped;

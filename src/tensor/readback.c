@@ -3,7 +3,6 @@
 
 #include "base/status.h"
 #include "meta/meta.h"
-#include "tensor/capture.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -80,7 +79,6 @@ fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
         return FR_OK;
     }
     if (b->streams == NULL) return fr_tensor_to_host(t, r->bytes);
-    if (fri_capturing()) return fri_capture_value(t, r);
     FR_TRY(s, take_buffer(b->streams, &r->pinned));
     r->streams = b->streams;
     FR_TRY(s, b->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_HOST, fri_data(t), r->pinned, bytes));
@@ -113,10 +111,9 @@ fr_status fr_readback_value(fr_readback *r, double *value) {
 
 void fr_readback_drop(fr_readback *r) {
     if (r == NULL) return;
-    if (r->streams != NULL && r->place == 0) give(r->pinned);
+    if (r->streams != NULL) give(r->pinned);
     r->streams = NULL;
     r->pinned = NULL;
-    r->place = 0;
 }
 
 /* ---- positions that should be -1 ---------------------------------------------------------------------------- */
@@ -144,34 +141,21 @@ static fr_status oldest(void) {
                    c->what, (long long)at, (long long)c->limit);
 }
 
-fr_status fri_readback_check_begun(const fr_readback *bad, const char *op, const char *what, int64_t limit) {
-    if (n_checks == CHECKS) FRI_TRY(oldest());
-    checks[(first_check + n_checks++) % CHECKS] =
-        (late_check){.position = *bad, .op = op, .what = what, .limit = limit};
-    return FR_OK;
-}
-
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
     fr_readback begun = {0};
-    if (fri_capturing()) return fri_capture_check(bad, op, what, limit);
     fr_status s = fr_readback_begin(bad, &begun);
-    return s < 0 ? s : fri_readback_check_begun(&begun, op, what, limit);
-}
-
-void fri_readback_check_drop(const void *memory, size_t bytes) {
-    size_t kept = 0;
-    for (size_t i = 0; i < n_checks; i++) {
-        const late_check *c = &checks[(first_check + i) % CHECKS];
-        const char *at = c->position.pinned;
-        if (at < (const char *)memory || at >= (const char *)memory + bytes)
-            checks[(first_check + kept++) % CHECKS] = *c;
+    if (s == FR_OK && n_checks == CHECKS) s = oldest();
+    if (s < 0) {
+        fr_readback_drop(&begun);
+        return s;
     }
-    n_checks = kept;
+    checks[(first_check + n_checks++) % CHECKS] =
+        (late_check){.position = begun, .op = op, .what = what, .limit = limit};
+    return FR_OK;
 }
 
 fr_status fr_readback_check_all(void) {
     fr_status s = FR_OK;
-    if (fri_capturing()) return FR_OK; /* to ask the device is to wait, in a captured step */
     while (s == FR_OK && n_checks > 0 && fri_readback_arrived(&checks[first_check].position)) s = oldest();
     return s;
 }

@@ -1,4 +1,4 @@
-/* readback.h - what ops and captures ask of readbacks (frugal/unstable/readback.h). */
+/* readback.h - what ops ask of readbacks (frugal/unstable/readback.h). */
 #ifndef FRI_TENSOR_READBACK_H
 #define FRI_TENSOR_READBACK_H
 
@@ -14,9 +14,5 @@ fr_status fri_readback_wait(fr_readback *r);
 /* Reads back a position that must be -1: bad [1] i64, written by a kernel of an asynchronous device. Once the copy is
  * done, fr_readback_check_all fails with "<op>: <what> <position> is outside 0..<limit>". */
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit);
-/* The same for a readback that has begun. */
-fr_status fri_readback_check_begun(const fr_readback *bad, const char *op, const char *what, int64_t limit);
-/* Forgets the checks whose page-locked memory lies in these bytes, which are about to be released. */
-void fri_readback_check_drop(const void *memory, size_t bytes);
 
 #endif

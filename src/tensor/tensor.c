@@ -2,7 +2,6 @@
 #include "tensor/tensor.h"
 
 #include "base/rng.h"
-#include "tensor/capture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -110,9 +109,6 @@ fr_status fr_tensor_from_host(const void *data, int rank, const int64_t *shape, 
 }
 
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
-    if (fri_capturing())
-        return fr_fail(FR_EUNSUPPORTED, "%s: a captured step would draw the same numbers again",
-                       normal ? "normal" : "uniform");
     fr_rng r = fri_rng_draw();
     fri_bump_version(t);
     if (normal)

@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "cuda/check.h"
 #include "cuda/fake_order.h"
-#include "cuda/fake_record.h"
+#include "cuda/fake_kernels.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -27,12 +27,10 @@ bool fake_lacks(const char *name) {
 
 enum { STREAMS = FAKE_ORDER_STREAMS, EVENTS = 512, PINNED = 256 };
 
-/* One thing in a stream: a copy, a graph, or to follow another stream up to a place. */
+/* One thing in a stream: a copy, another library's call, or to follow another stream up to a place. */
 typedef struct work {
     bool (*over)(void *ctx); /* or NULL */
     void *ctx;
-    void *graph; /* or NULL */
-    bool last;   /* the graph goes when it has run */
     void *dst;
     const void *src;
     size_t bytes;
@@ -47,7 +45,7 @@ static struct {
 
 static struct {
     int stream;
-    size_t at;  /* things queued in it when it was recorded */
+    size_t at;  /* things queued in it by then */
     int begun;  /* kernels by then */
     bool spins; /* who waits for it */
     fake_clock clock;
@@ -74,17 +72,6 @@ void fake_leave(const int *entered) {
 static cudaError_t fails(cudaError_t code) {
     if (code != cudaSuccess) fake.sticky = code;
     return code;
-}
-
-static bool spoiled; /* the capture, by a call that it does not allow */
-
-/* To be asked by each of those. */
-static bool capturing(const char *call) {
-    if (!fake_recording()) return false;
-    if (fake.forbidden++ == 0) fake.forbidden_call = call;
-    spoiled = true;
-    fake.sticky = cudaErrorStreamCaptureUnsupported;
-    return true;
 }
 
 static int index_of(cudaStream_t stream) {
@@ -114,9 +101,6 @@ static void run(int stream, size_t up_to) {
             continue;
         } else if (w.follow >= 0) {
             run(w.follow, w.up_to);
-        } else if (w.graph != NULL) {
-            fake.launches += fake_record_run(w.graph);
-            if (w.last) fake_record_free(w.graph);
         } else {
             memcpy(w.dst, w.src, w.bytes);
             fake.queued--;
@@ -212,7 +196,6 @@ static cudaError_t set_device(int device) {
 
 static cudaError_t device_synchronize(void) {
     GUARD;
-    if (capturing("cudaDeviceSynchronize")) return cudaErrorStreamCaptureUnsupported;
     fake.device_waits++;
     finish_all();
     return cudaSuccess;
@@ -236,7 +219,6 @@ static const char *error_name(cudaError_t code) {
 
 static cudaError_t allocate(void **out, size_t bytes) {
     GUARD;
-    if (capturing("cudaMalloc")) return cudaErrorStreamCaptureUnsupported;
     if (bytes > fake.memory) return fails(cudaErrorMemoryAllocation);
     fake.memory -= bytes;
     fake.segments++;
@@ -247,7 +229,6 @@ static cudaError_t allocate(void **out, size_t bytes) {
 /* As the real one it waits for the device first. */
 static cudaError_t release(void *p) {
     GUARD;
-    if (capturing("cudaFree")) return cudaErrorStreamCaptureUnsupported;
     fake.frees++;
     fake.segments--;
     finish_all();
@@ -264,7 +245,6 @@ static cudaError_t memory_info(size_t *left, size_t *total) {
 
 static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
     GUARD;
-    if (capturing("cudaHostAlloc")) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     if (fake.no_pinned || n_pinned == PINNED) return fails(cudaErrorMemoryAllocation);
     *out = malloc(bytes);
@@ -275,7 +255,6 @@ static cudaError_t host_allocate(void **out, size_t bytes, unsigned flags) {
 
 static cudaError_t host_release(void *p) {
     GUARD;
-    if (capturing("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
     for (size_t i = 0; i < n_pinned; i++)
         if (pinned[i].begin == p) pinned[i] = pinned[--n_pinned];
     free(p);
@@ -285,12 +264,6 @@ static cudaError_t host_release(void *p) {
 static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     GUARD;
     if (fake.copy_error != cudaSuccess) return fails(fake.copy_error);
-    const bool recordable = kind == cudaMemcpyDeviceToDevice && stream == fri_cuda_stream();
-    if (!recordable && capturing("cudaMemcpyAsync")) return cudaErrorStreamCaptureUnsupported;
-    if (fake_recording()) {
-        fake_record_copy(dst, src, bytes);
-        return cudaSuccess;
-    }
     if (kind == cudaMemcpyHostToDevice && !is_pinned(src)) fake.waiting_copies++;
     if (kind == cudaMemcpyDeviceToHost && !is_pinned(dst)) fake.waiting_copies++;
     fake_order_begin(index_of(stream));
@@ -304,10 +277,6 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 
 static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stream) {
     GUARD;
-    if (fake_recording()) {
-        fake_record_fill(p, value, bytes);
-        return cudaSuccess;
-    }
     fake_order_begin(index_of(stream));
     fake_order_access(p, bytes, true);
     run(index_of(stream), queue[index_of(stream)].count);
@@ -317,7 +286,6 @@ static cudaError_t set_bytes(void *p, int value, size_t bytes, cudaStream_t stre
 
 static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
     GUARD;
-    if (capturing("cudaStreamCreate")) return cudaErrorStreamCaptureUnsupported;
     if (flags != cudaStreamNonBlocking || fake.streams + 1 == STREAMS) return fails(cudaErrorInvalidValue);
     fake.streams++;
     *out = (cudaStream_t)(uintptr_t)(0x1000 + fake.streams);
@@ -326,7 +294,6 @@ static cudaError_t stream_create(cudaStream_t *out, unsigned flags) {
 
 static cudaError_t stream_synchronize(cudaStream_t stream) {
     GUARD;
-    if (capturing("cudaStreamSynchronize")) return cudaErrorStreamCaptureUnsupported;
     const fake_clock now = fake_order_mark(index_of(stream));
     fake_order_host(&now);
     fake.stream_waits++;
@@ -336,7 +303,6 @@ static cudaError_t stream_synchronize(cudaStream_t stream) {
 
 static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     GUARD;
-    if (capturing("cudaStreamWaitEvent")) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     fake.follows++;
     fake.stalls += stream == fri_cuda_stream() && events[(uintptr_t)event - 1].begun == fake.launches;
@@ -365,7 +331,6 @@ static cudaError_t event_destroy(cudaEvent_t event) {
 
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
     GUARD;
-    if (capturing("cudaEventRecord")) return cudaErrorStreamCaptureUnsupported;
     fake.records++;
     events[(uintptr_t)event - 1].clock = fake_order_mark(index_of(stream));
     events[(uintptr_t)event - 1].begun = fake.launches;
@@ -377,7 +342,6 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
 
 static cudaError_t event_synchronize(cudaEvent_t event) {
     GUARD;
-    if (capturing("cudaEventSynchronize")) return cudaErrorStreamCaptureUnsupported;
     fake.event_waits++;
     fake_order_host(&events[(uintptr_t)event - 1].clock);
     fake.spins += events[(uintptr_t)event - 1].spins;
@@ -392,77 +356,11 @@ static cudaError_t event_elapsed_time(float *ms, cudaEvent_t begin, cudaEvent_t 
 
 static cudaError_t event_query(cudaEvent_t event) {
     GUARD;
-    if (capturing("cudaEventQuery")) return cudaErrorStreamCaptureUnsupported;
     fake.queries++;
     look(events[(uintptr_t)event - 1].stream, events[(uintptr_t)event - 1].at);
     size_t done = queue[events[(uintptr_t)event - 1].stream].done;
     if (events[(uintptr_t)event - 1].at > done) return fails(cudaErrorNotReady);
     fake_order_host(&events[(uintptr_t)event - 1].clock);
-    return cudaSuccess;
-}
-
-/* ---- graphs ------------------------------------------------------------------------------------------------------ */
-
-static cudaError_t begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-    if (capturing("cudaStreamBeginCapture")) return cudaErrorIllegalState;
-    if (fake.capture_error != cudaSuccess) return fails(fake.capture_error);
-    if (stream != fri_cuda_stream() || mode != cudaStreamCaptureModeThreadLocal) return fails(cudaErrorInvalidValue);
-    spoiled = false;
-    fake.captures++;
-    fake_record_begin();
-    return cudaSuccess;
-}
-
-static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t *out) {
-    *out = NULL;
-    if (!fake_recording() || stream != fri_cuda_stream()) return fails(cudaErrorIllegalState);
-    void *record = fake_record_end();
-    if (spoiled) {
-        fake_record_free(record);
-        return fails(cudaErrorStreamCaptureInvalidated);
-    }
-    *out = record;
-    fake.graphs++;
-    return cudaSuccess;
-}
-
-/* The executable takes the record over: the graph itself is only ever destroyed. */
-static cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
-    if (flags != 0) return fails(cudaErrorInvalidValue);
-    if (fake.instantiate_error != cudaSuccess) {
-        fake_record_free(graph);
-        return fails(fake.instantiate_error);
-    }
-    *out = (cudaGraphExec_t)(void *)graph;
-    fake.graphs++;
-    return cudaSuccess;
-}
-
-static cudaError_t graph_destroy(cudaGraph_t graph) {
-    (void)graph;
-    fake.graphs--;
-    return cudaSuccess;
-}
-
-static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
-    GUARD;
-    if (capturing("cudaGraphLaunch") || stream != fri_cuda_stream()) return fails(cudaErrorInvalidValue);
-    append(index_of(stream), (work){.graph = graph, .follow = -1});
-    fake.graph_launches++;
-    return cudaSuccess;
-}
-
-/* One that still waits in the stream runs first. */
-static cudaError_t exec_destroy(cudaGraphExec_t graph) {
-    GUARD;
-    const int stream = fake_compute_stream();
-    size_t i = queue[stream].count;
-    fake.graphs--;
-    while (i > queue[stream].done && queue[stream].items[i - 1].graph != (void *)graph) i--;
-    if (i > queue[stream].done)
-        queue[stream].items[i - 1].last = true;
-    else
-        fake_record_free(graph);
     return cudaSuccess;
 }
 
@@ -492,12 +390,6 @@ static const fri_cudart table = {
     .EventSynchronize = event_synchronize,
     .EventElapsedTime = event_elapsed_time,
     .EventQuery = event_query,
-    .StreamBeginCapture = begin_capture,
-    .StreamEndCapture = end_capture,
-    .GraphInstantiate = instantiate,
-    .GraphDestroy = graph_destroy,
-    .GraphLaunch = graph_launch,
-    .GraphExecDestroy = exec_destroy,
 };
 
 /* ---- libraries ------------------------------------------------------------------------------------------------- */
@@ -547,7 +439,7 @@ void fake_kernels(void) {
     static fri_backend device;
     device = *fri_backend_get(FR_CUDA);
     const fri_backend *cpu = fri_backend_get(FR_CPU);
-    fake_record_wrap(&cpu->kernels, &cpu->kernels_f64, &device.kernels, &device.kernels_f64);
+    fake_kernels_wrap(&cpu->kernels, &cpu->kernels_f64, &device.kernels, &device.kernels_f64);
     device.describe = NULL; /* asks cuDNN */
     fri_backend_override(FR_CUDA, &device);
 }

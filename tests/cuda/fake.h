@@ -6,8 +6,7 @@
  * function can be made to fail.
  *
  * fake_kernels also gives the device kernels, the CPU's: each first runs what the compute stream has queued. Then whole
- * trainings run on it, and must give the CPU's numbers. While a stream is captured kernels and copies are kept with
- * their arguments, and whatever CUDA does not allow meanwhile fails and spoils the capture. */
+ * trainings run on it, and must give the CPU's numbers. */
 #ifndef TESTS_CUDA_FAKE_H
 #define TESTS_CUDA_FAKE_H
 
@@ -28,11 +27,7 @@ typedef struct fake_state {
     int spins;          /* waits for an event that was made without cudaEventBlockingSync: on a core */
     int waiting_copies; /* from or to memory that is not page-locked: the real ones wait */
     int records, follows, queries;
-    int launches;                                 /* kernels */
-    int captures, graph_launches, graphs;         /* begun; launched; alive */
-    int forbidden;                                /* calls that a capture does not allow */
-    const char *forbidden_call;                   /* the first of them */
-    cudaError_t capture_error, instantiate_error; /* what BeginCapture, Instantiate answer */
+    int launches;     /* kernels */
     int stalls;       /* the compute stream was told to follow what another one was given after its last kernel */
     size_t queued;    /* copies that have not been done */
     double clock_ms;  /* what events take the time from */

@@ -40,7 +40,7 @@ static bool due(int function) {
 
 static bool works_first(int function) {
     return strstr(names[function], "Synchronize") != nullptr || strstr(names[function], "Free") != nullptr ||
-           strstr(names[function], "Destroy") != nullptr || function == AT_CUDART_StreamEndCapture;
+           strstr(names[function], "Destroy") != nullptr;
 }
 
 static cudaError_t failure(int function, cudaError_t) {

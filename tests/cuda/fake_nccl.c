@@ -17,7 +17,7 @@
 
 #include "cuda/fake.h"
 #include "cuda/fake_order.h"
-#include "cuda/fake_record.h"
+#include "cuda/fake_kernels.h"
 #include "cuda/nccl.h"
 
 enum { RANKS = 16, MOST = 4096 };

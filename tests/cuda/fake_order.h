@@ -2,7 +2,7 @@
  * is queued and handed over by events and by what the host waits for. Two accesses to the same memory, one of them
  * a write, must be ordered, however fast the streams run.
  *
- * Copies are known with their bytes, kernels by their operands' addresses. Replayed graphs are not looked into. */
+ * Copies are known with their bytes, kernels by their operands' addresses. */
 #ifndef TESTS_CUDA_FAKE_ORDER_H
 #define TESTS_CUDA_FAKE_ORDER_H
 

@@ -33,22 +33,13 @@ FR_API void fr_input_release(fr_input **in);
 /* Memory for a batch that comes early, images and targets of at most these shapes; taken in a plan, too. */
 FR_API fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, fr_dtype of_images, const fr_shape *targets,
                                    fr_dtype of_targets);
-/* Begins to copy the loader's next batch there, unless it holds one; the next call of one of the two below for this
- * loader takes it. FR_OK also at the end of an epoch. Without that memory: does nothing. */
+/* Begins to copy the loader's next batch there, unless it holds one; fr_input_next for this loader takes it. FR_OK also at the end of an epoch. Without that memory: does nothing. */
 FR_API fr_status fr_input_fetch(fr_input *in, fr_loader *loader);
 
 /* The next batch on the device. FR_END as fr_loader_next. */
 FR_API fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets);
 
-/* Device memory of a batch, images and targets. */
-typedef struct fr_input_place {
-    void *data[2];
-    size_t bytes[2];
-} fr_input_place;
-/* The same into memory that is there, for a step that was captured. FR_ESHAPE if the batch has other sizes. */
-FR_API fr_status fr_input_into(fr_input *in, fr_loader *loader, const fr_input_place *place);
-
-/* How many targets the batch of the last call of one of these two has: classes of images or pixels, without those that
+/* How many targets the batch of the last call has: classes of images or pixels, without those that
  * are ignored (below 0), or vectors. */
 FR_API int64_t fr_input_count(const fr_input *in);
 

@@ -23,7 +23,6 @@ typedef struct fr_readback {
         uint64_t number;
     } fence;
     void *pinned;
-    int64_t place; /* of a captured step (capture.h), whose memory `pinned` is; 0: of none */
     fr_dtype dtype;
     uint64_t bytes[FR_READBACK_BYTES / 8];
 } fr_readback;

@@ -1,5 +1,5 @@
-/* fake_record.cpp - see fake_record.h. In C++ because its templates keep the arguments of a function of any type. */
-#include "fake_record.h"
+/* fake_kernels.cpp - see fake_kernels.h. In C++ because its templates keep the arguments of a function of any type. */
+#include "fake_kernels.h"
 
 #include "fake_order.h"
 
@@ -9,15 +9,6 @@
 #include <tuple>
 #include <type_traits>
 #include <vector>
-
-struct step {
-    std::function<void()> run;
-    bool kernel;
-};
-
-typedef std::vector<step> record;
-
-static record *now; /* NULL: nothing is recorded */
 
 /* ---- arguments ------------------------------------------------------------------------------------------------- */
 
@@ -78,18 +69,6 @@ template <typename A, typename... B> static int length(A first, B... rest) {
 /* A slot of the table of f32 and halves, or of the other one. */
 static const fri_kernels *table[2];
 
-/* Kernels are loaded by their first launch, which a capture does not allow. */
-static int process = 1, loads_in_captures;
-
-extern "C" void fake_record_unload(void) {
-    process++;
-    loads_in_captures = 0;
-}
-
-extern "C" int fake_record_loads(void) {
-    return loads_in_captures;
-}
-
 /* What a kernel reads and writes, by the addresses it is given. */
 template <typename T> static void note(int, T) {
 }
@@ -130,19 +109,6 @@ template <int TABLE, auto SLOT, typename F> struct wrapped;
 template <int TABLE, auto SLOT, typename R, typename... A> struct wrapped<TABLE, SLOT, R (*)(A...)> {
     static R call(A... a) {
         R (*real)(A...) = table[TABLE]->*SLOT;
-        static int loaded;
-        if constexpr (!asks_only) {
-            loads_in_captures += now != nullptr && loaded != process;
-            loaded = process;
-        }
-        if constexpr (std::is_same_v<R, fr_status>) {
-            if (now != nullptr && !asks_only) {
-                auto o = std::make_shared<owned>();
-                auto kept = std::make_tuple(keep(*o, length(a...), a)...);
-                now->push_back({[real, kept, o] { (void)std::apply(real, kept); }, true});
-                return FR_OK;
-            }
-        }
         if constexpr (!asks_only) {
             const int entered = fake_enter();
             fake_kernel_begins(stream_of(a...));
@@ -171,45 +137,8 @@ template <int TABLE> static void wrap(const fri_kernels *real, fri_kernels *out)
 #undef WRAP
 }
 
-extern "C" void fake_record_wrap(const fri_kernels *real, const fri_kernels *real_f64, fri_kernels *out,
-                                 fri_kernels *out_f64) {
+extern "C" void fake_kernels_wrap(const fri_kernels *real, const fri_kernels *real_f64, fri_kernels *out,
+                                  fri_kernels *out_f64) {
     wrap<0>(real, out);
     wrap<1>(real_f64, out_f64);
-}
-
-/* ---- records --------------------------------------------------------------------------------------------------- */
-
-extern "C" bool fake_recording(void) {
-    return now != nullptr;
-}
-
-extern "C" void fake_record_begin(void) {
-    now = new record;
-}
-
-extern "C" void fake_record_copy(void *dst, const void *src, size_t bytes) {
-    now->push_back({[=] { memcpy(dst, src, bytes); }, false});
-}
-
-extern "C" void fake_record_fill(void *dst, int value, size_t bytes) {
-    now->push_back({[=] { memset(dst, value, bytes); }, false});
-}
-
-extern "C" void *fake_record_end(void) {
-    record *done = now;
-    now = nullptr;
-    return done;
-}
-
-extern "C" int fake_record_run(const void *r) {
-    int kernels = 0;
-    for (const step &s : *(const record *)r) {
-        s.run();
-        kernels += s.kernel;
-    }
-    return kernels;
-}
-
-extern "C" void fake_record_free(void *r) {
-    delete (record *)r;
 }
