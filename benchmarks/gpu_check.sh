@@ -9,7 +9,7 @@
 # The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. Parts:
 #   build      the library, the tests, the trainers
 #   first      device description; three convolutions in three types and three directions,
-#              with statistics and normalizing, and relu, against the CPU
+#              and relu, against the CPU
 #   bandwidth  each own kernel's GB/s beside a copy's, f16 and f32
 #   train      images/s and peak of ResNet-50 and VGG-16, AMP and f32 (TF32 in convolutions); PyTorch beside them where
 #              it is installed, in the same precision: its batch lies on the device, ours is prefetched by 8 workers
@@ -125,8 +125,7 @@ part_train() {
     for network in "resnet --depth 50 --batch-size 256" "vgg --depth 16 --no-batch-norm --batch-size 64"; do
         # shellcheck disable=SC2086
         set -- $network
-        for flags in --amp "--amp --cudnn-fuse-statistics" ""; do
-            case "$network $flags" in vgg*fuse*) continue ;; esac # without a batch norm
+        for flags in --amp ""; do
             echo "--- train_$network $flags"
             # shellcheck disable=SC2086
             limited 60 "$BUILD/examples/train_$1" "${@:2}" "${common[@]}" $flags \

@@ -43,10 +43,8 @@ def shares(folder):
 def lines(folder):
     model, measured = predicted(folder), shares(folder)
     for name in model:
-        flag = " --cudnn-fuse-statistics" if "fuse" in name else ""
-        file = "resnet --amp" + flag
         yield (f"ResNet-50 AMP, batch 256, {name}: images/s", model[name],
-               speed_of(folder, file.replace(" ", "") + "-train.json"))
+               speed_of(folder, "resnet--amp-train.json"))
     torch = re.findall(r"^PyTorch \S+ resnet f16 batch 256: (\d+) images/s", text(folder, "train.log"), re.M)
     yield "PyTorch eager, the same: images/s", 4530, float(torch[-1]) if torch else None
     for what, share, kernel in SHARES:

@@ -55,10 +55,6 @@ const fri_backend fri_backend_cuda = {
     .links = &fri_cuda_links,
     .choices = fri_cuda_plan_file_choices,
     .choose = fri_cuda_plan_file_choose,
-    .kernels =
-        {
-            FRI_KERNEL_MAP(SLOT).conv2d_forward_stats_workspace = fri_cuda_conv2d_forward_stats_workspace,
-            .conv2d_forward_stats = fri_cuda_conv2d_forward_stats,
-        },
+    .kernels = {FRI_KERNEL_MAP(SLOT)},
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT)},
 };

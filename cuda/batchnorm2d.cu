@@ -1,6 +1,5 @@
 /* batchnorm2d.cu - batch normalization over rows of channels; n = rows * c, size = bytes of an element.
  *   stats      n * size + 16 * chunks * c bytes           x; two f32 per chunk and channel, written and read
- *   finalize   24 * c bytes                               two sums, mean, invstd, both running values
  *   apply      2 * n * size bytes                         x, y; with an addend 3 * n * size: that, too
  *   backward   5 * n * size + 16 * chunks * c bytes       x, dy for the sums, then x, dy, dx; the sums as in stats
  *     sums     4 * n * size + n / 8 + 16 * chunks * c     x, two gradients, bits; their masked sum; sums as above
@@ -95,21 +94,6 @@ __global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double mom
     invstd[c] = (float)(1 / sqrt(square / (double)g.rows + eps));
     fri_running_update(running_mean, c, momentum, (double)(float)m, 1);
     fri_running_update(running_var, c, momentum, square, (double)(g.rows - 1));
-}
-
-/* sums [2][c]: of x and of x * x, made by the convolution. */
-__global__ void __launch_bounds__(FRI_THREADS)
-    finalize(int64_t channels, double rows, double eps, double momentum, const float *sums, float *mean, float *invstd,
-             float *running_mean, float *running_var, int64_t *batches) {
-    const int64_t c = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
-    if (c >= channels) return;
-    if (c == 0 && batches != NULL) ++*batches;
-    const double sum = (double)sums[c], variance = fri_batchnorm_variance(sum, (double)sums[channels + c], rows);
-    const float m = (float)(sum / rows);
-    mean[c] = m;
-    invstd[c] = (float)(1 / sqrt(variance + eps));
-    fri_running_update(running_mean, c, momentum, (double)m, 1);
-    fri_running_update(running_var, c, momentum, variance * rows, rows - 1);
 }
 
 __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, const float *var, float *invstd) {
@@ -350,16 +334,6 @@ extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_bat
                                                                             (float *)running_mean, (float *)running_var,
                                                                             d->batches);
     return fri_cuda_launched("batchnorm2d_stats");
-}
-
-extern "C" fr_status fri_cuda_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums,
-                                                   void *mean, void *invstd, void *running_mean, void *running_var) {
-    if (d->c == 0) return FR_OK;
-    finalize<<<fri_blocks(d->c), FRI_THREADS, 0, fri_stream(e)>>>(d->c, (double)d->rows, d->eps, d->momentum,
-                                                                  (const float *)sums, (float *)mean, (float *)invstd,
-                                                                  (float *)running_mean, (float *)running_var,
-                                                                  d->batches);
-    return fri_cuda_launched("batchnorm2d_finalize");
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,

@@ -181,9 +181,8 @@ void fri_cuda_describe(char *buf, size_t bytes) {
     if (version > 0)
         snprintf(number, sizeof number, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
     const char *why_fixed = fri_cuda_expandable_reason();
-    snprintf(buf, bytes, "%s, %s%s%s%s%s%s", fri_cudnn_device_name(), number,
+    snprintf(buf, bytes, "%s, %s%s%s%s%s", fri_cudnn_device_name(), number,
              fr_cudnn_benchmark_get() ? ", benchmark" : "", fr_cudnn_deterministic_get() ? "" : ", not deterministic",
-             fr_cudnn_fuse_statistics_get() ? ", statistics fused" : "",
              fri_cuda_expandable() != NULL ? ", expandable segments"
              : why_fixed[0] != '\0'        ? ", no expandable segments: "
                                            : "",

@@ -44,26 +44,9 @@ static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
     return FR_OK;
 }
 
-/* One kernel for the product and the sums, by the same rule; without one v->plan stays NULL. What cuDNN has such
- * engines for is known (test_conv2d_patterns): looking for others in vain would take a tenth of a second each. */
-static fr_status statistics_plan(const fri_conv2d_desc *d, way *v) {
-    fri_cuda_conv2d_plan *fused = NULL, *plain = NULL;
-    if (d->dtype != FR_F16 || d->c % 8 != 0 || d->k % 8 != 0) return FR_OK;
-    FRI_TRY(fri_cuda_conv2d_plan_get(d, v->pass, &fused));
-    if (fused != NULL && !is_liked(d, fused)) {
-        FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &plain));
-        if (!is_no_worse(fused, plain)) fused = NULL;
-    }
-    v->plan = fused;
-    return FR_OK;
-}
-
 static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
-    switch (v->pass) {
-    case FRI_CUDA_CONV2D_FORWARD: return forward_plan(d, v);
-    case FRI_CUDA_CONV2D_FORWARD_STATS: return d->bias ? FR_OK : statistics_plan(d, v);
-    default: return fri_cuda_conv2d_plan_get(d, v->pass, &v->plan);
-    }
+    if (v->pass == FRI_CUDA_CONV2D_FORWARD) return forward_plan(d, v);
+    return fri_cuda_conv2d_plan_get(d, v->pass, &v->plan);
 }
 
 /* The fewest equal parts whose x and y are small enough and start at multiples of 16 bytes. */
@@ -99,10 +82,7 @@ static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way
     *v = (way){.pass = pass};
     if (d->n == 0) return FR_OK; /* nothing runs */
     FRI_TRY(divide(d, v));
-    if (pass == FRI_CUDA_CONV2D_FORWARD_STATS && v->parts > 1)
-        return FR_OK; /* a batch norm's sums are of a whole batch */
     FRI_TRY(find_plan(&v->part, v));
-    if (v->plan == NULL) return FR_OK;
     v->bytes = v->plan->choice.workspace;
     for (int i = 0; i < 3; i++) {
         if (!(d->unaligned & bit[i])) continue;
@@ -146,8 +126,8 @@ static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data
 }
 
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
-static fr_status run_with(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
-    data.workspace = e->workspace;
+static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
+    fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .b = b, .workspace = e->workspace};
     if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
         return fri_cuda_workspace_short(fri_cuda_conv2d_pass_name[v->pass], v->bytes,
                                         e->workspace != NULL ? e->workspace_bytes : 0);
@@ -155,10 +135,6 @@ static fr_status run_with(const fri_exec *e, const way *v, fri_cuda_conv2d_data 
     FRI_TRY(align(e, v, W, &data.w));
     FRI_TRY(align(e, v, Y, &data.y));
     return run_parts(e, v, data);
-}
-
-static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
-    return run_with(e, v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .b = b});
 }
 
 static fr_status workspace_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, size_t *bytes) {
@@ -182,22 +158,6 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
     FRI_TRY(run(e, &v, x, w, y, fused ? b : NULL));
     return b != NULL && !fused ? fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y) : FR_OK;
-}
-
-fr_status fri_cuda_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    way v;
-    fr_status s = way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v);
-    *there = s >= 0 && v.plan != NULL;
-    if (*there) *bytes = v.bytes;
-    return s;
-}
-
-fr_status fri_cuda_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
-                                        void *y, void *sums) {
-    way v;
-    FRI_TRY(way_of(d, FRI_CUDA_CONV2D_FORWARD_STATS, &v));
-    if (v.plan == NULL) return fr_fail(FR_EINTERNAL, "conv2d_forward_stats: this convolution has no such kernel");
-    return run_with(e, &v, (fri_cuda_conv2d_data){.x = x, .w = w, .y = y, .sums = sums, .k = d->k});
 }
 
 fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {

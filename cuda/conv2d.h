@@ -6,8 +6,7 @@
  * those that are not slow, or if all are among those, the first whose workspace is within the limit, else the one with
  * the smallest workspace. Its bytes are known before any device is touched, so a dry run counts them.
  *
- * A pass may be a fused one: with the bias, or with the sums that batch norm needs (fr_cudnn_fuse_statistics_set).
- * Such a plan is taken under the same limit, or if it needs no more than the plain pass.
+ * A pass may be a fused one, with the bias. Such a plan is taken under the same limit, or if it needs no more than the plain pass.
  *
  * With fr_cudnn_benchmark_set(true) and a device, all plans within the limit are timed and the fastest is taken; it is
  * kept in the file of plans, where a dry run finds it too. Without a device and without such a plan the heuristics'
@@ -21,15 +20,9 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_FORWARD,
     FRI_CUDA_CONV2D_BACKWARD_INPUT,
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
-    /* Fused passes: not every convolution has a plan. */
-    FRI_CUDA_CONV2D_FORWARD_BIAS,  /* y = conv(x, w) + b in one kernel; b of x's type */
-    FRI_CUDA_CONV2D_FORWARD_STATS, /* y = conv(x, w), and per channel the sums of y and y * y, in f32 */
-    /* Planned only, to know what cuDNN has engines for. */
-    FRI_CUDA_CONV2D_NORM_FORWARD,         /* y = conv(max(x * scale + shift, 0), w), of x's type, [c] */
-    FRI_CUDA_CONV2D_NORM_FORWARD_STATS,   /* likewise, and the sums */
-    FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT, /* dw of both */
+    FRI_CUDA_CONV2D_FORWARD_BIAS, /* y = conv(x, w) + b in one kernel; b of x's type. Not every convolution has a plan */
 } fri_cuda_conv2d_pass;
-enum { FRI_CUDA_CONV2D_PASSES = 8 };
+enum { FRI_CUDA_CONV2D_PASSES = 4 };
 
 typedef struct fri_cuda_conv2d_choice {
     size_t workspace;    /* bytes that the kernel must be handed */
@@ -40,11 +33,6 @@ typedef struct fri_cuda_conv2d_choice {
     bool tensor_core;
     bool slow; /* an engine of last resort, or one for half types without tensor cores */
 } fri_cuda_conv2d_choice;
-
-/* The passes that are executed. */
-static inline bool fri_cuda_conv2d_runs(fri_cuda_conv2d_pass pass) {
-    return pass < FRI_CUDA_CONV2D_NORM_FORWARD;
-}
 
 /* What would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without cuDNN. Also behind
  * the backend's conv2d_*_workspace slots. */

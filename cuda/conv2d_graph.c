@@ -8,10 +8,6 @@ const char *const fri_cuda_conv2d_pass_name[FRI_CUDA_CONV2D_PASSES] = {
     [FRI_CUDA_CONV2D_BACKWARD_INPUT] = "conv2d_backward_input",
     [FRI_CUDA_CONV2D_BACKWARD_WEIGHT] = "conv2d_backward_weight",
     [FRI_CUDA_CONV2D_FORWARD_BIAS] = "conv2d_forward_bias",
-    [FRI_CUDA_CONV2D_FORWARD_STATS] = "conv2d_forward_stats",
-    [FRI_CUDA_CONV2D_NORM_FORWARD] = "conv2d_norm_forward",
-    [FRI_CUDA_CONV2D_NORM_FORWARD_STATS] = "conv2d_norm_forward_stats",
-    [FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT] = "conv2d_norm_backward_weight",
 };
 
 /* Blocks start at multiples of 512 bytes; a view that does not keep to this is refused. */
@@ -30,7 +26,6 @@ static fr_status add_tensor(fri_cuda_conv2d_graph *g, int64_t uid, cudnnDataType
     const int64_t stride[4] = {dim[1] * dim[2] * dim[3], 1, dim[3] * dim[1], dim[1]};
     const bool inner = uid == FRI_UID_INNER;
     const fri_cudnn_call c = g->call;
-    if (inner) uid += g->inner++;
     cudnnBackendDescriptor_t *t = &g->tensor[g->tensors];
     FRI_TRY(fri_descriptor_make(c, CUDNN_BACKEND_TENSOR_DESCRIPTOR, t));
     g->tensors++;
@@ -108,11 +103,12 @@ static fr_status add_convolution(fri_cuda_conv2d_graph *g, const operation_names
     return fri_descriptor_finalize(c, o);
 }
 
-/* ---- what stands before and behind it ------------------------------------------------------------------------ */
+/* ---- the bias after it ------------------------------------------------------------------------ */
 
-/* y = mode(x), or mode(x, b) with b not NULL. */
-static fr_status add_pointwise(fri_cuda_conv2d_graph *g, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t x,
-                               cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t y) {
+/* y = x + b */
+static fr_status add_sum(fri_cuda_conv2d_graph *g, cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                         cudnnBackendDescriptor_t y) {
+    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const fri_cudnn_call c = g->call;
     const int i = g->operations;
@@ -126,70 +122,26 @@ static fr_status add_pointwise(fri_cuda_conv2d_graph *g, cudnnPointwiseMode_t mo
     cudnnBackendDescriptor_t o = g->operation[i];
     FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p));
     FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
-    if (b != NULL) FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
+    FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
     FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
     return fri_descriptor_finalize(c, o);
-}
-
-/* Per channel the sums of y and of its squares. */
-static fr_status add_statistics(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, cudnnBackendDescriptor_t y) {
-    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    const int64_t channels[4] = {1, d->k, 1, 1};
-    const fri_cudnn_call c = g->call;
-    cudnnBackendDescriptor_t sums, squares;
-    FRI_TRY(add_tensor(g, FRI_UID_SUMS, CUDNN_DATA_FLOAT, channels, &sums));
-    FRI_TRY(add_tensor(g, FRI_UID_SQUARES, CUDNN_DATA_FLOAT, channels, &squares));
-    FRI_TRY(fri_descriptor_make(c, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, &g->operation[g->operations]));
-    cudnnBackendDescriptor_t o = g->operation[g->operations++];
-    FRI_TRY(fri_descriptor_set(c, o, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode));
-    FRI_TRY(fri_descriptor_set(c, o, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
-    FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y));
-    FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums));
-    FRI_TRY(fri_descriptor_set_child(c, o, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares));
-    return fri_descriptor_finalize(c, o);
-}
-
-/* *x becomes max(*x * scale + shift, 0). */
-static fr_status add_norm(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, cudnnBackendDescriptor_t *x) {
-    const int64_t channels[4] = {1, d->c, 1, 1}, image[4] = {d->n, d->c, d->h, d->w};
-    cudnnBackendDescriptor_t scale, shift, scaled, shifted, rectified;
-    FRI_TRY(add_tensor(g, FRI_UID_SCALE, type_of(d->dtype), channels, &scale));
-    FRI_TRY(add_tensor(g, FRI_UID_SHIFT, type_of(d->dtype), channels, &shift));
-    FRI_TRY(add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, image, &scaled));
-    FRI_TRY(add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, image, &shifted));
-    FRI_TRY(add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, image, &rectified));
-    FRI_TRY(add_pointwise(g, CUDNN_POINTWISE_MUL, *x, scale, scaled));
-    FRI_TRY(add_pointwise(g, CUDNN_POINTWISE_ADD, scaled, shift, shifted));
-    FRI_TRY(add_pointwise(g, CUDNN_POINTWISE_RELU_FWD, shifted, NULL, rectified));
-    *x = rectified;
-    return FR_OK;
 }
 
 /* ---- the graph --------------------------------------------------------------------------------------------- */
 
 static const operation_names *names_of(fri_cuda_conv2d_pass pass) {
     if (pass == FRI_CUDA_CONV2D_BACKWARD_INPUT) return &backward_input;
-    return pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT || pass == FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT ? &backward_weight
-                                                                                                   : &forward;
+    return pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT ? &backward_weight : &forward;
 }
 
 static fr_status add_operations(fri_cuda_conv2d_graph *g, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass) {
     const int64_t y_dim[4] = {d->n, d->k, d->p, d->q}, b_dim[4] = {1, d->k, 1, 1};
-    const unsigned is = 1u << pass;
-    const bool norm = is & (1u << FRI_CUDA_CONV2D_NORM_FORWARD | 1u << FRI_CUDA_CONV2D_NORM_FORWARD_STATS |
-                            1u << FRI_CUDA_CONV2D_NORM_BACKWARD_WEIGHT);
-    const bool bias = pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
-    const bool statistics = is & (1u << FRI_CUDA_CONV2D_FORWARD_STATS | 1u << FRI_CUDA_CONV2D_NORM_FORWARD_STATS);
-    cudnnBackendDescriptor_t x = g->tensor[0], w = g->tensor[1], y = g->tensor[2], product = y, b;
-    if (norm) FRI_TRY(add_norm(g, d, &x));
-    if (bias) FRI_TRY(add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, y_dim, &product));
+    cudnnBackendDescriptor_t x = g->tensor[0], w = g->tensor[1], y = g->tensor[2], product, b;
+    if (pass != FRI_CUDA_CONV2D_FORWARD_BIAS) return add_convolution(g, names_of(pass), x, w, y);
+    FRI_TRY(add_tensor(g, FRI_UID_INNER, CUDNN_DATA_FLOAT, y_dim, &product));
     FRI_TRY(add_convolution(g, names_of(pass), x, w, product));
-    if (bias) {
-        FRI_TRY(add_tensor(g, FRI_UID_BIAS, type_of(d->dtype), b_dim, &b));
-        FRI_TRY(add_pointwise(g, CUDNN_POINTWISE_ADD, product, b, y));
-    }
-    return statistics ? add_statistics(g, d, y) : FR_OK;
+    FRI_TRY(add_tensor(g, FRI_UID_BIAS, type_of(d->dtype), b_dim, &b));
+    return add_sum(g, product, b, y);
 }
 
 fr_status fri_cuda_conv2d_graph_make(const fri_cudnn *dnn, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,

@@ -11,20 +11,16 @@ enum {
     FRI_UID_W = 'w',
     FRI_UID_Y = 'y',
     FRI_UID_BIAS = 'b',
-    FRI_UID_SUMS = 's',    /* per channel of y */
-    FRI_UID_SQUARES = 'q', /* likewise, of y * y */
-    FRI_UID_SCALE = 'g',   /* per channel of x */
-    FRI_UID_SHIFT = 'h',
-    FRI_UID_INNER = '0' /* and the characters after it: between two operations, never in memory */
+    FRI_UID_INNER = '0' /* between two operations, never in memory */
 };
 
-enum { FRI_CONV2D_TENSORS = 10, FRI_CONV2D_OPERATIONS = 5 };
+enum { FRI_CONV2D_TENSORS = 5, FRI_CONV2D_OPERATIONS = 2 };
 
 typedef struct fri_cuda_conv2d_graph {
     fri_cudnn_call call;
-    cudnnBackendDescriptor_t tensor[FRI_CONV2D_TENSORS]; /* x, w, y, then of the fused passes */
+    cudnnBackendDescriptor_t tensor[FRI_CONV2D_TENSORS]; /* x, w, y, then of the pass with a bias */
     cudnnBackendDescriptor_t convolution, pointwise[FRI_CONV2D_OPERATIONS], operation[FRI_CONV2D_OPERATIONS];
-    int tensors, inner, operations;
+    int tensors, operations;
     cudnnBackendDescriptor_t graph; /* finalized */
 } fri_cuda_conv2d_graph;
 

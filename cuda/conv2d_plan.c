@@ -104,10 +104,6 @@ done:
     return s;
 }
 
-static bool is_fused(fri_cuda_conv2d_pass pass) {
-    return pass >= FRI_CUDA_CONV2D_FORWARD_BIAS;
-}
-
 static fri_cuda_conv2d_plan *plan_of(entry *e) {
     return e->none ? NULL : e->stands_in != NULL ? e->stands_in : &e->plan;
 }
@@ -127,7 +123,8 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
     if (e == NULL) return fr_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
     memcpy(e->key, key, sizeof key);
     fr_status s = make(d, pass, benchmark, e);
-    if (s < 0 && s != FR_ENOMEM && is_fused(pass)) e->none = true; /* the pass alone will do, or say what is wrong */
+    if (s < 0 && s != FR_ENOMEM && pass == FRI_CUDA_CONV2D_FORWARD_BIAS)
+        e->none = true; /* the pass alone will do, or say what is wrong */
     if (s < 0 && !e->none) {
         free(e);
         return s;
@@ -143,7 +140,7 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
 fr_status fri_cuda_conv2d_plan_get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan **out) {
     if (d->dtype != FR_F32 && d->dtype != FR_F16 && d->dtype != FR_BF16)
         return fri_cuda_no_type(fri_cuda_conv2d_pass_name[pass], d->dtype);
-    return get(d, pass, fr_cudnn_benchmark_get() && fri_cuda_conv2d_runs(pass), out);
+    return get(d, pass, fr_cudnn_benchmark_get(), out);
 }
 
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out) {

@@ -33,9 +33,7 @@ void fri_cuda_conv2d_plan_drop(fri_cuda_conv2d_plan *p);
 
 typedef struct fri_cuda_conv2d_data {
     const void *x, *w, *y; /* data or gradients; which of them is written depends on the pass */
-    const void *b;         /* of the passes with a bias */
-    float *sums;           /* of the passes with statistics: [2, k] */
-    int64_t k;
+    const void *b;         /* of the pass with a bias */
     void *workspace;
 } fri_cuda_conv2d_data;
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 enum {
-    TENSORS = 8,      /* no execution has more */
+    TENSORS = 4,      /* no execution has more */
     ROUNDS = 2,       /* A B A B: a clock that changes meanwhile is the same for all in one of them */
     TIMES = 2,        /* executions in a round, of which the fastest counts */
     TOO_SLOW = 3,     /* times the fastest so far: not executed again */
@@ -50,12 +50,6 @@ static fr_status execute(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_
     if (data->b != NULL) {
         uid[n] = FRI_UID_BIAS;
         at[n++] = data->b;
-    }
-    if (data->sums != NULL) {
-        uid[n] = FRI_UID_SUMS;
-        at[n++] = data->sums;
-        uid[n] = FRI_UID_SQUARES;
-        at[n++] = data->sums + data->k;
     }
     FR_TRY(s, fri_descriptor_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
     FR_TRY(s, fri_descriptor_set(c, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uid));
@@ -131,16 +125,16 @@ static size_t most_workspace(const fri_cuda_conv2d_plan *plans, int n) {
     return most;
 }
 
-/* FR_ENOMEM where the driver has no room for x, w, y, vectors and the largest workspace. Every byte is 0x3c: numbers
+/* FR_ENOMEM where the driver has no room for x, w, y, b and the largest workspace. Every byte is 0x3c: numbers
  * between 0.01 and 1.1 in all three types. */
 static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *plans, int n) {
     const size_t size = fr_dtype_size(d->dtype);
     const size_t x = rounded((size_t)(d->n * d->h * d->w * d->c) * size), b = rounded((size_t)d->k * size);
     const size_t w = rounded((size_t)(d->k * d->r * d->s * (d->c / d->groups)) * size);
-    const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size), sums = rounded((size_t)d->k * 8);
+    const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size);
     void *memory = NULL;
     fr_status s = FR_OK;
-    t->bytes = x + w + y + b + sums + rounded(most_workspace(plans, n));
+    t->bytes = x + w + y + b + rounded(most_workspace(plans, n));
     FR_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
     t->memory = memory;
     t->stream = fri_cuda_stream();
@@ -148,9 +142,7 @@ static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_
                                      .w = t->memory + x,
                                      .y = t->memory + x + w,
                                      .b = t->memory + x + w + y,
-                                     .sums = (float *)(void *)(t->memory + x + w + y + b),
-                                     .k = d->k,
-                                     .workspace = t->memory + x + w + y + b + sums};
+                                     .workspace = t->memory + x + w + y + b};
     FRI_CUDART(s, MemsetAsync, (memory, 0x3c, t->bytes, t->stream));
     FRI_CUDART(s, EventCreateWithFlags, (&t->begin, cudaEventDefault));
     FRI_CUDART(s, EventCreateWithFlags, (&t->end, cudaEventDefault));
@@ -227,7 +219,6 @@ fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pa
     }
     FR_TRY(s, s);
     if (pass != FRI_CUDA_CONV2D_FORWARD_BIAS) t.data.b = NULL;
-    if (pass != FRI_CUDA_CONV2D_FORWARD_STATS) t.data.sums = NULL;
     time_rounds(&t, pass, plans, n);
     for (int i = 0; i < n; i++) {
         const int64_t ns = plans[i].choice.nanoseconds;

@@ -134,57 +134,6 @@ static void convolution(const fri_conv2d_desc *d, int pass, bool exact) {
     drop(&y);
 }
 
-/* Sums of y and y * y over the rows, as the convolution's kernel would make them of y as it is stored. */
-static void host_sums(const fri_conv2d_desc *d, const void *y, float *sums) {
-    const int64_t rows = d->n * d->p * d->q;
-    float *wide = malloc((size_t)(rows * d->k) * sizeof *wide);
-    if (wide == NULL) exit(1);
-    must(cpu->kernels.cast(&none, d->dtype, FR_F32, rows * d->k, y, wide), "cast");
-    for (int64_t k = 0; k < d->k; k++) {
-        double sum = 0, square = 0;
-        for (int64_t i = 0; i < rows; i++) {
-            const double v = (double)wide[i * d->k + k];
-            sum += v;
-            square += v * v;
-        }
-        sums[k] = (float)sum;
-        sums[d->k + k] = (float)square;
-    }
-    free(wide);
-}
-
-/* The convolution that makes batch norm's sums, too, where there is one: y, the sums, and their time. */
-static void statistics(const fri_conv2d_desc *d) {
-    const double gflop = 2e-9 * (double)(d->n * d->p * d->q * d->k) * (double)(d->r * d->s * d->c);
-    bool there = false;
-    fri_exec e = {0};
-    must(gpu->kernels.conv2d_forward_stats_workspace(d, &there, &e.workspace_bytes), "statistics");
-    if (!there) return;
-    pair x = make(d->dtype, d->n * d->h * d->w * d->c, 5), w = make(d->dtype, d->k * d->r * d->s * d->c, 6);
-    pair y = make(d->dtype, d->n * d->p * d->q * d->k, 7), sums = make(FR_F32, 2 * d->k, 8);
-    fri_exec ce = scratch_for(cpu, d, 0);
-    if (e.workspace_bytes > 0) must(gpu->segment_alloc(e.workspace_bytes, &e.workspace), "workspace");
-    must(cpu->kernels.conv2d_forward(&ce, d, x.host, w.host, NULL, y.host), "CPU convolution");
-    host_sums(d, y.host, sums.host);
-    double began = 0;
-    for (int i = 0; i < REPEAT + 1; i++) {
-        must(gpu->kernels.conv2d_forward_stats(&e, d, x.device, w.device, y.device, sums.device), "statistics");
-        if (i > 0) continue;
-        must(gpu->synchronize(&none), "statistics");
-        began = seconds();
-    }
-    must(gpu->synchronize(&none), "statistics");
-    const double ms = (seconds() - began) * 1e3 / REPEAT;
-    compare("  forward with statistics: y", d->dtype, &y, 2e-3, ms, gflop);
-    compare("  its sums of y and y * y", FR_F32, &sums, 1e-3, 0, 0);
-    if (e.workspace != NULL) gpu->segment_free(e.workspace, e.workspace_bytes);
-    if (ce.workspace != NULL) cpu->segment_free(ce.workspace, ce.workspace_bytes);
-    drop(&x);
-    drop(&w);
-    drop(&y);
-    drop(&sums);
-}
-
 static void relu(fr_dtype t) {
     enum { N = 1 << 24 };
     pair x = make(t, N, 4);
@@ -264,7 +213,6 @@ int main(int argc, char **argv) {
                 for (int pass = 0; pass < 3; pass++) convolution(&d, pass, exact);
             }
             fr_exact_convolutions_set(false);
-            statistics(&d);
         }
         relu(types[t]);
     }

@@ -7,8 +7,7 @@
  *     build/benchmarks/gpu_model FILE             the step of such a list, and this tree's beside it. Exit status 1 if
  *                                                 figures are not those that the file expects, or this tree's worse
  *     build/benchmarks/gpu_model --table [FILE]   launches and bytes of own kernels, step by step of five networks at
- *                                                 batch 256, without and with fused statistics. Exit status 1 if FILE
- *                                                 holds another table
+ *                                                 batch 256. Exit status 1 if FILE holds another table
  *
  * A call takes  max(bytes / (share * bandwidth), operations / (part * rate)) + launches * 1.2 us + chain.  The share
  * and the rate of convolutions differ by column; an own kernel's share is its row's. What ends the sums of a batch norm
@@ -47,14 +46,12 @@ static const struct {
     bool counts;  /* batches: in 2042fd4 by a launch of its own */
 } kernels[] = {
     {.name = "conv2d_forward", .part = 1},
-    {.name = "conv2d_forward_stats", .part = 1},
     {.name = "conv2d_backward_input", .part = 0.9},
     {.name = "conv2d_backward_weight", .part = 0.75},
     {.name = "linear_forward", .part = 1},
     {.name = "linear_backward_input", .part = 1},
     {.name = "linear_backward_weight", .part = 1},
     {.name = "batchnorm2d_stats", .share = 0.82, .moved = 0.5, .chain = 66e-6, .launches = 2, .counts = true},
-    {.name = "batchnorm2d_finalize", .counts = true},
     {.name = "batchnorm2d_backward_sums", .chain = 23e-6, .launches = 2},
     {.name = "batchnorm2d_backward", .chain = 23e-6, .launches = 3},
     {.name = "cross_entropy_forward", .launches = 2},
@@ -73,8 +70,8 @@ typedef struct call {
 
 typedef struct call_list {
     int64_t images, turn;
-    bool counters;                  /* are launches of their own */
-    int64_t expect[2][COLUMNS + 1]; /* images/s and launches: as it is, with fused statistics */
+    bool counters;               /* are launches of their own */
+    int64_t expect[COLUMNS + 1]; /* images/s and launches */
     int n;
     call call[MOST_CALLS];
 } call_list;
@@ -185,21 +182,14 @@ static fr_status no_linear_scratch(const fri_linear_desc *d, size_t *bytes) {
     return FR_OK;
 }
 
-static fr_status makes_sums(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    *there = d->dtype == FR_F16 && d->groups == 1 && d->c % 8 == 0 && d->k % 8 == 0;
-    *bytes = 0;
-    return FR_OK;
-}
-
-static const fri_backend fusing = {.name = "fusing",
-                                   .device = FR_CUDA,
-                                   .kernels = {.conv2d_forward_workspace = no_scratch,
-                                               .conv2d_backward_input_workspace = no_scratch,
-                                               .conv2d_backward_weight_workspace = no_scratch,
-                                               .conv2d_forward_stats_workspace = makes_sums,
-                                               .linear_forward_workspace = no_linear_scratch,
-                                               .linear_backward_input_workspace = no_linear_scratch,
-                                               .linear_backward_weight_workspace = no_linear_scratch}};
+static const fri_backend scratchless = {.name = "scratchless",
+                                        .device = FR_CUDA,
+                                        .kernels = {.conv2d_forward_workspace = no_scratch,
+                                                    .conv2d_backward_input_workspace = no_scratch,
+                                                    .conv2d_backward_weight_workspace = no_scratch,
+                                                    .linear_forward_workspace = no_linear_scratch,
+                                                    .linear_backward_input_workspace = no_linear_scratch,
+                                                    .linear_backward_weight_workspace = no_linear_scratch}};
 
 static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch, bool pixels) {
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL, *scaled = NULL;
@@ -228,15 +218,14 @@ static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch
 }
 
 /* The second step: the first one makes the momentum. */
-static void dry_run(network which, int64_t batch, bool fused, call_list *out) {
+static void dry_run(network which, int64_t batch, call_list *out) {
     fr_module *m = network_make(which);
     fr_optimizer *o = NULL;
     fr_grad_scaler *g = NULL;
-    const fri_backend *target = fri_meta_target_set(&fusing);
+    const fri_backend *target = fri_meta_target_set(&scratchless);
     memset(out, 0, sizeof *out);
     out->images = batch;
     out->turn = TURN;
-    fr_cudnn_fuse_statistics_set(fused);
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(), FR_META, &g), "scaler");
     step(m, o, g, batch, which == UNET);
@@ -244,7 +233,6 @@ static void dry_run(network which, int64_t batch, bool fused, call_list *out) {
     step(m, o, g, batch, which == UNET);
     fri_meta_listen(was);
     fri_meta_target_set(target);
-    fr_cudnn_fuse_statistics_set(false);
     fr_grad_scaler_release(&g);
     fr_optimizer_release(&o);
     fr_module_release(&m);
@@ -288,27 +276,12 @@ static void read_list(const char *path, call_list *out) {
         }
         if (sscanf(line, "images %" SCNd64, &out->images) == 1 || sscanf(line, "turn %" SCNd64, &out->turn) == 1)
             continue;
-        if (read_expect(line, "expect", out->expect[0]) || read_expect(line, "fused", out->expect[1])) continue;
+        if (read_expect(line, "expect", out->expect)) continue;
         read_call(line, out);
     }
     fclose(f);
     if (out->images < 1 || out->turn < 1 || out->n == 0)
         fail(path, "expected lines 'images N' and 'turn CHUNKS', and calls");
-}
-
-/* --cudnn-fuse-statistics, for a file's list: convolutions make the sums of all norms but the stem's, whose input has
- * 3 channels. */
-static void fuse_statistics(const call_list *l, call_list *out) {
-    int64_t stem = 0;
-    *out = *l;
-    for (int i = 0; i < l->n; i++)
-        if (strcmp(l->call[i].name, "batchnorm2d_stats") == 0 && l->call[i].dim[0] > stem) stem = l->call[i].dim[0];
-    for (int i = 0; i < l->n; i++) {
-        call *c = &out->call[i];
-        if (strcmp(c->name, "batchnorm2d_stats") != 0 || c->dim[0] == stem) continue;
-        snprintf(c->name, sizeof c->name, "batchnorm2d_finalize");
-        c->bytes = 24 * (double)c->dim[1];
-    }
 }
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
@@ -375,19 +348,15 @@ static int differs(const int64_t expect[COLUMNS + 1], const int64_t got[COLUMNS 
 }
 
 static int compare(const char *path) {
-    static call_list list[2], fused[2];
+    static call_list list[2];
     int64_t got[COLUMNS + 1];
     int wrong = 0;
     read_list(path, &list[0]);
-    fuse_statistics(&list[0], &fused[0]);
-    dry_run(RESNET50, list[0].images, false, &list[1]);
-    dry_run(RESNET50, list[0].images, true, &fused[1]);
+    dry_run(RESNET50, list[0].images, &list[1]);
     head();
     for (int tree = 0; tree < 2; tree++) {
         row(tree ? "of this tree" : "of the file", &list[tree], got);
-        wrong |= differs(list[0].expect[0], got, tree);
-        row(tree ? "of this tree, fused statistics" : "of the file, fused statistics", &fused[tree], got);
-        wrong |= differs(list[0].expect[1], got, tree);
+        wrong |= differs(list[0].expect, got, tree);
     }
     double expected = work(&list[0]), found = work(&list[1]);
     if (expected == found) return wrong;
@@ -421,19 +390,16 @@ static int table(const char *path) {
     FILE *f = path != NULL ? fopen(path, "r") : NULL;
     if (path != NULL && f == NULL) fail(path, "no such file");
     for (int i = -2; i < (int)NETWORKS; i++) {
-        int64_t launches[2];
-        double moved[2];
-        for (int fused = 0; fused < 2 && i >= 0; fused++) {
-            dry_run((network)i, BATCH, fused, &l);
-            moved[fused] = own_gigabytes(&l, &launches[fused]);
+        int64_t launches = 0;
+        double moved = 0;
+        if (i >= 0) {
+            dry_run((network)i, BATCH, &l);
+            moved = own_gigabytes(&l, &launches);
         }
         if (i < 0)
-            snprintf(line, LINE,
-                     i < -1 ? "| batch 256 | launches | GB | launches, fused | GB, fused |\n"
-                            : "|---|---|---|---|---|\n");
+            snprintf(line, LINE, i < -1 ? "| batch 256 | launches | GB |\n" : "|---|---|---|\n");
         else
-            snprintf(line, LINE, "| %s | %" PRId64 " | %.2f | %" PRId64 " | %.2f |\n", network_name[i], launches[0],
-                     moved[0], launches[1], moved[1]);
+            snprintf(line, LINE, "| %s | %" PRId64 " | %.2f |\n", network_name[i], launches, moved);
         printf("%s", line);
         if (f == NULL || (fgets(expected, LINE, f) != NULL && strcmp(expected, line) == 0)) continue;
         printf("expected: %s\n", expected);
@@ -444,7 +410,7 @@ static int table(const char *path) {
 }
 
 int main(int argc, char **argv) {
-    static call_list l, fused;
+    static call_list l;
     const char *last = argc > 1 ? argv[argc - 1] : "";
     if (argc > 1 && strcmp(argv[1], "--table") == 0 && argc < 4) return table(argc == 3 ? argv[2] : NULL);
     bool calls = argc == 3 && strcmp(argv[1], "--calls") == 0;
@@ -454,15 +420,13 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (batch < 1) return compare(last);
-    dry_run(RESNET50, batch, false, &l);
+    dry_run(RESNET50, batch, &l);
     if (calls) {
         write_list(&l);
         return 0;
     }
     head();
     row("of this tree", &l, ignored);
-    dry_run(RESNET50, batch, true, &fused);
-    row("with --cudnn-fuse-statistics", &fused, ignored);
     by_kernel(&l);
     return 0;
 }

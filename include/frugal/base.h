@@ -256,16 +256,11 @@ FR_API void fr_threads_start(void);
  *                  the start, unlike in PyTorch: same seed, same run.
  *   benchmark      (torch.backends.cudnn.benchmark) every engine whose scratch is within the workspace limit is timed
  *                  once per shape and the fastest kept, also for later processes. Timing takes memory of its own from
- *                  the driver for a moment, before the planned run reserves any. Off at the start.
- *   fuse statistics  a convolution of f16 data, without a bias, whose result a module hands to a batch norm in training
- *                  mode also makes the sums that this needs, where an engine does that within the workspace limit. The
- *                  batch's mean and variance then differ in the last bits: see docs/cuda.md. Off at the start. */
+ *                  the driver for a moment, before the planned run reserves any. Off at the start. */
 FR_API bool fr_cudnn_deterministic_get(void);
 FR_API void fr_cudnn_deterministic_set(bool on);
 FR_API bool fr_cudnn_benchmark_get(void);
 FR_API void fr_cudnn_benchmark_set(bool on);
-FR_API bool fr_cudnn_fuse_statistics_get(void);
-FR_API void fr_cudnn_fuse_statistics_set(bool on);
 
 /* Whether f32 convolutions multiply each input with each weight, for the whole process. Off at the start: on the CPU,
  * where it is faster, a 3 x 3 convolution of stride 1 is made by Winograd's F(4 x 4, 3 x 3), whose error is some ten

@@ -100,9 +100,8 @@ typedef struct fr_train_opts {
     fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
     int64_t threads;                     /* AUTO: as the environment says */
     bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
-    bool cudnn_fuse_statistics;
-    bool exact_convolutions; /* fr_exact_convolutions_set */
-    size_t memory_limit;     /* of reserved bytes; SIZE_MAX: none */
+    bool exact_convolutions;             /* fr_exact_convolutions_set */
+    size_t memory_limit;                 /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches; /* workspace_limit SIZE_MAX: the default's; on CUDA, what does not raise the planned peak */
     fr_train_amp amp, half;
     double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */

@@ -357,13 +357,6 @@ static inline FRI_HOST_DEVICE fri_real fri_batchnorm_apply(fri_real x, fri_real 
     return (x - mean) * scale + beta;
 }
 
-/* The biased variance of `rows` numbers, from their sum and the sum of their squares. Where rounding of these sums
- * makes it negative it is 0; NaN stays. */
-static inline FRI_HOST_DEVICE double fri_batchnorm_variance(double sum, double squares, double rows) {
-    const double mean = sum / rows, variance = squares / rows - mean * mean;
-    return variance < 0 ? 0 : variance;
-}
-
 /* invstd * gamma of channel c; gamma or NULL (1). */
 static inline FRI_HOST_DEVICE fri_real fri_norm_scale(const fri_real *invstd, const fri_real *gamma, int64_t c) {
     return gamma != NULL ? invstd[c] * gamma[c] : invstd[c];

@@ -71,7 +71,6 @@
     X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
     X(batchnorm2d_backward_sums, fri_batchnorm2d_backward_sums_fn, REQUIRED)                                           \
     X(batchnorm2d_backward_rest, fri_batchnorm2d_backward_rest_fn, REQUIRED)                                           \
-    X(batchnorm2d_finalize, fri_batchnorm2d_finalize_fn, REQUIRED)                                                     \
     X(group_norm_workspace, fri_group_norm_workspace_fn, REQUIRED)                                                     \
     X(group_norm_forward, fri_group_norm_forward_fn, REQUIRED)                                                         \
     X(group_norm_backward, fri_group_norm_backward_fn, REQUIRED)                                                       \
@@ -112,8 +111,6 @@
     X(linear_backward_weight_workspace, fri_linear_workspace_fn, REQUIRED)                                             \
     X(linear_backward_weight, fri_linear_backward_weight_fn, REQUIRED)                                                 \
     X(linear_backward_bias, fri_linear_backward_bias_fn, REQUIRED)                                                     \
-    X(conv2d_forward_stats_workspace, fri_conv2d_fused_workspace_fn, OPTIONAL)                                         \
-    X(conv2d_forward_stats, fri_conv2d_forward_stats_fn, OPTIONAL)                                                     \
     X(conv2d_constant_plan, fri_conv2d_constant_plan_fn, OPTIONAL)                                                     \
     X(conv2d_constant_pack, fri_conv2d_constant_pack_fn, OPTIONAL)                                                     \
     X(conv2d_constant_forward, fri_conv2d_forward_fn, OPTIONAL)

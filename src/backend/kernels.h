@@ -172,11 +172,6 @@ typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *byte
 /* y = conv(x, w) + b; b or NULL. */
 typedef fr_status fri_conv2d_forward_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         const void *b, void *y);
-/* Whether the next one is there for this convolution, and its scratch. */
-typedef fr_status fri_conv2d_fused_workspace_fn(const fri_conv2d_desc *d, bool *there, size_t *bytes);
-/* y = conv(x, w); sums [2, k] f32: over n, p, q, of y and of y * y. */
-typedef fr_status fri_conv2d_forward_stats_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
-                                              void *y, void *sums);
 /* Forward alone, with weights that stay as they are: how they are laid out once, as `layout` says (NULL: KRSC). */
 typedef struct fri_conv2d_layout {
     bool there; /* the backend has it for this convolution */
@@ -232,7 +227,7 @@ typedef struct fri_batchnorm2d_desc {
     int64_t rows, c; /* x [rows, c], rows = n * h * w */
     double eps;
     double momentum;  /* r = (1 - momentum) * r + momentum * s, variance unbiased (rows / (rows - 1)) */
-    int64_t *batches; /* on the device: stats and finalize count it up; or NULL */
+    int64_t *batches; /* on the device: stats counts it up; or NULL */
     const fri_statistics_sync
         *sync; /* of stats and backward in train mode, on the CPU; NULL: the rows are all there are */
 } fri_batchnorm2d_desc;
@@ -242,10 +237,6 @@ typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);
  * running_mean, running_var [c] (real) or both NULL are updated. */
 typedef fr_status fri_batchnorm2d_stats_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
                                            void *invstd, void *running_mean, void *running_var);
-/* The same from sums [2, c] (real) over the rows of x and of x * x. The variance is the difference of two means: with
- * sums of relative error u it is off by up to 3 u (var + mean^2). */
-typedef fr_status fri_batchnorm2d_finalize_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums,
-                                              void *mean, void *invstd, void *running_mean, void *running_var);
 /* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
 typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                             void *invstd);

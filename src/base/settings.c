@@ -1,7 +1,7 @@
 /* settings.c - what a program asks of convolutions, for the whole process (frugal/base.h documents each). */
 #include <frugal/base.h>
 
-static _Atomic bool nondeterministic, benchmark, fuse_statistics, exact_convolutions;
+static _Atomic bool nondeterministic, benchmark, exact_convolutions;
 
 bool fr_cudnn_deterministic_get(void) {
     return !nondeterministic;
@@ -17,14 +17,6 @@ bool fr_cudnn_benchmark_get(void) {
 
 void fr_cudnn_benchmark_set(bool on) {
     benchmark = on;
-}
-
-bool fr_cudnn_fuse_statistics_get(void) {
-    return fuse_statistics;
-}
-
-void fr_cudnn_fuse_statistics_set(bool on) {
-    fuse_statistics = on;
 }
 
 bool fr_exact_convolutions_get(void) {

@@ -176,23 +176,6 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
     return FR_OK;
 }
 
-fr_status fri_cpu_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
-                                       void *invstd, void *running_mean, void *running_var) {
-    const real *sum = sums, *square = sum + d->c;
-    real *m = mean, *is = invstd, *rm = running_mean, *rv = running_var;
-    const double rows = (double)d->rows;
-    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
-    for (int64_t k = 0; k < d->c; k++) {
-        const double variance = fri_batchnorm_variance((double)sum[k], (double)square[k], rows);
-        m[k] = (real)((double)sum[k] / rows);
-        is[k] = (real)(1 / sqrt(variance + d->eps));
-        fri_running_update(rm, k, d->momentum, (double)m[k], 1);
-        fri_running_update(rv, k, d->momentum, variance * rows, rows - 1);
-    }
-    if (d->batches != NULL) ++*d->batches;
-    return FR_OK;
-}
-
 fr_status fri_cpu_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     for (int64_t j = 0; j < d->c; j++) ((real *)invstd)[j] = (real)(1 / sqrt((double)((const real *)var)[j] + d->eps));

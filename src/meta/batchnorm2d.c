@@ -15,11 +15,6 @@ fr_status fri_meta_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_de
     return batchnorm("batchnorm2d_stats", d, 4, 1, running_mean != NULL);
 }
 
-fr_status fri_meta_batchnorm2d_finalize(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *sums, void *mean,
-                                        void *invstd, void *running_mean, void *running_var) {
-    return FRI_META_CALL("batchnorm2d_finalize", d->dtype, 8 * d->c, 24 * d->c, d->c);
-}
-
 fr_status fri_meta_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var, void *invstd) {
     return FRI_META_CALL("batchnorm2d_invstd", d->dtype, 3 * d->c, 8 * d->c, d->c);
 }

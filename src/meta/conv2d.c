@@ -5,12 +5,6 @@ FRI_META_WORKSPACE(conv2d_forward, fri_conv2d_desc)
 FRI_META_WORKSPACE(conv2d_backward_input, fri_conv2d_desc)
 FRI_META_WORKSPACE(conv2d_backward_weight, fri_conv2d_desc)
 
-fr_status fri_meta_conv2d_forward_stats_workspace(const fri_conv2d_desc *d, bool *there, size_t *bytes) {
-    fri_conv2d_fused_workspace_fn *f = FRI_META_TARGET(d->dtype, conv2d_forward_stats_workspace);
-    *there = false;
-    return f != NULL ? f(d, there, bytes) : FR_OK;
-}
-
 fr_status fri_meta_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layout *out) {
     fri_conv2d_constant_plan_fn *f = FRI_META_TARGET(d->dtype, conv2d_constant_plan);
     *out = (fri_conv2d_layout){0};
@@ -37,11 +31,6 @@ fr_status fri_meta_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
 fr_status fri_meta_conv2d_constant_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                            const void *b, void *y) {
     return conv2d("conv2d_forward", d);
-}
-
-fr_status fri_meta_conv2d_forward_stats(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
-                                        void *y, void *sums) {
-    return conv2d("conv2d_forward_stats", d);
 }
 
 fr_status fri_meta_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,

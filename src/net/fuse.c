@@ -45,15 +45,8 @@ static bool matches(const fri_list *l, int i, int row) {
     return true;
 }
 
-static bool norm_wants_sums(const fri_list *l, int i) {
-    const fri_layer_kind k = fri_layer_kind_of(l, i);
-    return (k == FRI_LAYER_NORM || k == FRI_LAYER_INPLACE_NORM) && fri_norm_trains(l->layer[i].module);
-}
-
 fri_fused fri_fuse(const fri_list *l, int i, int end) {
     fri_fused f = {.layers = 1};
-    if (fri_layer_kind_of(l, i) == FRI_LAYER_CONV2D)
-        f.sums = feeds_next(l, i) && norm_wants_sums(l, i + 1) && fr_cudnn_fuse_statistics_get();
     for (int row = 0; row < (int)(sizeof table / sizeof *table) && f.layers == 1; row++)
         if (i + table[row].layers <= end && matches(l, i, row)) f.layers = table[row].layers;
     for (int k = i + 1; k < i + f.layers; k++) {

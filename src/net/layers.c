@@ -33,20 +33,12 @@ static fr_status check_conv(const char *class_, int64_t in, int64_t out, int64_t
 
 /* ---- Conv2d ------------------------------------------------------------------------------------------------ */
 
-static fr_status conv2d_with_sums(fr_module *m, fr_tensor **sums, fr_tensor **x) {
-    const fr_conv2d_opts *o = m->state;
-    return fri_conv2d_sums(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, o, x, sums);
-}
-
 static fr_status conv2d_forward(fr_module *m, fr_tensor **x) {
-    return conv2d_with_sums(m, NULL, x);
+    const fr_conv2d_opts *o = m->state;
+    return fr_conv2d(*x, m->tensors[0].tensor, m->n_tensors > 1 ? m->tensors[1].tensor : NULL, o, x);
 }
 
-static fr_status conv2d_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
-    return conv2d_with_sums(m, args->wants_sums ? args->sums : NULL, x);
-}
-
-static const fri_layer_call conv2d_fused = {FRI_LAYER_CONV2D, conv2d_call};
+static const fri_layer_call conv2d_fused = {FRI_LAYER_CONV2D, NULL};
 static const fr_module_class conv2d_class = {.name = "Conv2d",
                                              .forward = conv2d_forward,
                                              .traits = FR_LAYER_PER_IMAGE | FR_LAYER_CASTS,
@@ -142,22 +134,20 @@ fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module
 
 /* ---- BatchNorm2d, InPlaceABN ------------------------------------------------------------------------------- */
 
-static fri_norm norm_of(fr_module *m, fr_tensor **sums, const fr_batchnorm2d_opts *o) {
+static fri_norm norm_of(fr_module *m, const fr_batchnorm2d_opts *o) {
     const fri_named_tensor *t = m->tensors;
     return (fri_norm){.gamma = t[FR_NORM_WEIGHT].tensor,
                       .beta = t[FR_NORM_BIAS].tensor,
                       .running_mean = t[FR_NORM_MEAN].tensor,
                       .running_var = t[FR_NORM_VAR].tensor,
                       .batches = t[FR_NORM_BATCHES].tensor,
-                      .opts = o,
-                      .sums = sums};
+                      .opts = o};
 }
 
 static fr_status batchnorm2d_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
     const fr_norm_state *n = m->state;
     const fri_norm norm =
-        norm_of(m, args->sums,
-                FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
+        norm_of(m, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return fri_norm_act(*x, &norm, args->tail, x);
 }
 
@@ -165,24 +155,16 @@ static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {
     return batchnorm2d_call(m, &(fri_layer_args){0}, x);
 }
 
-static fr_status inplace_abn_with(fr_module *m, fr_tensor **sums, fr_tensor **x) {
+static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {
     const fr_norm_state *n = m->state;
     const fri_norm norm =
-        norm_of(m, sums, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
+        norm_of(m, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
     return fri_inplace_abn(*x, &norm, n->slope, x);
-}
-
-static fr_status inplace_abn_forward(fr_module *m, fr_tensor **x) {
-    return inplace_abn_with(m, NULL, x);
-}
-
-static fr_status inplace_abn_call(fr_module *m, const fri_layer_args *args, fr_tensor **x) {
-    return inplace_abn_with(m, args->sums, x);
 }
 
 enum { NORM_TRAITS = FR_LAYER_KEEPS_LAYOUT | FR_LAYER_KEEPS_F32 | FR_LAYER_PER_IMAGE };
 static const fri_layer_call batchnorm2d_fused = {FRI_LAYER_NORM, batchnorm2d_call};
-static const fri_layer_call inplace_abn_fused = {FRI_LAYER_INPLACE_NORM, inplace_abn_call};
+static const fri_layer_call inplace_abn_fused = {FRI_LAYER_INPLACE_NORM, NULL};
 static const fr_module_class batchnorm2d_class = {.name = "BatchNorm2d",
                                                   .forward = batchnorm2d_forward,
                                                   .traits = NORM_TRAITS,

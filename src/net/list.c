@@ -11,13 +11,12 @@
 
 static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
     const fri_list *l = m->state;
-    FRI_OWNED(fr_tensor_release) fr_tensor *sums = NULL;
     FRI_OWNED(fri_net_pass_end) fri_net_pass p = {0};
     int first = 0;
     if (n_in != l->inputs || n_out > l->results)
         return fr_fail(FR_EINVAL, "network: %d inputs for %d results; it has %d inputs and %d results", n_in, n_out,
                        l->inputs, l->results);
-    FRI_TRY(fri_net_pass_begin(l, &sums, &p));
+    FRI_TRY(fri_net_pass_begin(l, &p));
     for (int i = 0; i < n_in; i++) {
         FRI_MOVE(&p.value[i], in[i]);
     }

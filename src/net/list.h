@@ -90,7 +90,6 @@ static inline fri_activation fri_layer_activation(const fri_list *l, int i) {
 
 typedef struct fri_fused {
     int layers; /* 1: nothing is fused */
-    bool sums;  /* the layer may leave its sums for the norm behind it */
     bool add, over;
     fri_activation act;
     int addend; /* value */
@@ -105,9 +104,8 @@ fri_fused fri_fuse(const fri_list *l, int i, int end);
 typedef struct fri_net_pass {
     const fri_list *list;
     fr_tensor **value; /* [values]: what is alive */
-    fr_tensor **sums;  /* from a convolution to the norm behind it */
 } fri_net_pass;
-fr_status fri_net_pass_begin(const fri_list *l, fr_tensor **sums, fri_net_pass *out);
+fr_status fri_net_pass_begin(const fri_list *l, fri_net_pass *out);
 void fri_net_pass_end(fri_net_pass *p);
 /* Layers first .. end - 1; what nobody reads any more is gone afterwards. */
 fr_status fri_net_pass_run(fri_net_pass *p, int first, int end);

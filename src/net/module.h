@@ -46,8 +46,6 @@ fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, 
 
 /* What a layer is asked to do beside its own work. */
 typedef struct fri_layer_args {
-    bool wants_sums;           /* a convolution leaves the sums of its result in *sums: a norm is next */
-    fr_tensor **sums;          /* a norm takes them */
     const fri_norm_tail *tail; /* of a batch norm */
 } fri_layer_args;
 

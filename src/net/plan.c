@@ -27,8 +27,6 @@ typedef struct schedule {
     fr_unit_option *option;
     fr_unit_range *range;
     int units, ranges;
-    fr_tensor *sums; /* on their way from a convolution to the norm behind it, over a border too, where no part runs
-                        again */
 } schedule;
 
 /* What one checkpoint runs, and the values that it reads and makes. */
@@ -36,8 +34,6 @@ typedef struct piece {
     schedule *schedule;
     int range, n_in, n_out;
     int *in, *out; /* one block */
-    /* as in the pass that it is a piece of */
-    fr_tensor **sums; /* of the schedule, or NULL */
 } piece;
 
 static void schedule_release(schedule **p) {
@@ -45,7 +41,6 @@ static void schedule_release(schedule **p) {
     *p = NULL;
     if (s == NULL || --s->references > 0) return;
     fr_module_release(&s->whole);
-    fr_tensor_release(&s->sums);
     free(s->first);
     free(s->option);
     free(s->range);
@@ -132,7 +127,7 @@ static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p
 
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
 
-static fr_status piece_make(schedule *c, int range, const fri_net_pass *of, piece **out) {
+static fr_status piece_make(schedule *c, int range, piece **out) {
     const fri_list *l = c->list;
     const int first = c->first[c->range[range].first], end = c->first[c->range[range].end];
     piece *p = malloc(sizeof *p);
@@ -142,7 +137,7 @@ static fr_status piece_make(schedule *c, int range, const fri_net_pass *of, piec
         free(id);
         return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     }
-    *p = (piece){.schedule = c, .range = range, .in = id, .sums = of->sums};
+    *p = (piece){.schedule = c, .range = range, .in = id};
     p->n_in = fri_reads_of(l, first, end, p->in);
     p->out = p->in + p->n_in;
     p->n_out = fri_makes_of(l, first, end, p->out);
@@ -155,7 +150,7 @@ static fr_status run_range(schedule *c, int range, fri_net_pass *p) {
     const int end = c->first[c->range[range].end];
     piece *run = NULL;
     fr_tensor **slot = NULL;
-    fr_status s = piece_make(c, range, p, &run);
+    fr_status s = piece_make(c, range, &run);
     if (s < 0) return s;
     const int n_in = run->n_in, n_out = run->n_out;
     int *const id = malloc(((size_t)n_in + (size_t)n_out) * sizeof *id); /* the piece may be gone afterwards */
@@ -201,10 +196,9 @@ static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor 
     const fr_unit_range *range = &c->schedule->range[c->range];
     fri_net_pass p = {0};
     fr_status s = FR_OK;
-    FR_TRY(s, fri_net_pass_begin(c->schedule->list, c->sums, &p));
+    FR_TRY(s, fri_net_pass_begin(c->schedule->list, &p));
     for (int i = 0; i < n_in; i++) p.value[c->in[i]] = fr_tensor_retain(in[i]);
     s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
-    if (fri_recomputing()) fr_tensor_release(&c->schedule->sums); /* the norm behind the range has had them */
     for (int i = 0; i < n_out && s == FR_OK; i++) {
         FRI_MOVE(&out[i], p.value[c->out[i]]);
     }
@@ -300,7 +294,7 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
         s = fr_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);
         goto done;
     }
-    FR_TRY(s, fri_net_pass_begin(c->list, &c->sums, &p));
+    FR_TRY(s, fri_net_pass_begin(c->list, &p));
     p.value[0] = fr_tensor_retain(x);
     FR_TRY(s, run_prefix(c, &p, &done_units));
     FR_TRY(s, run_units(c, done_units, c->units, 0, &p));

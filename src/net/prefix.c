@@ -55,7 +55,7 @@ static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
     const fri_list *l = p->list;
     const int64_t all = p->value[0]->shape.dim[0];
     FRI_OWNED(fri_net_pass_end) fri_net_pass q = {0};
-    FRI_TRY(fri_net_pass_begin(l, NULL, &q));
+    FRI_TRY(fri_net_pass_begin(l, &q));
     FRI_TRY(fr_tensor_narrow0(p->value[0], first, n, &q.value[0]));
     FRI_TRY(fri_net_pass_run(&q, 0, end));
     for (int v = 1; v < l->values; v++) {

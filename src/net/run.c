@@ -10,8 +10,8 @@
 
 enum { FEW = 8 };
 
-fr_status fri_net_pass_begin(const fri_list *l, fr_tensor **sums, fri_net_pass *out) {
-    *out = (fri_net_pass){.list = l, .value = calloc((size_t)l->values + 1, sizeof *out->value), .sums = sums};
+fr_status fri_net_pass_begin(const fri_list *l, fri_net_pass *out) {
+    *out = (fri_net_pass){.list = l, .value = calloc((size_t)l->values + 1, sizeof *out->value)};
     return out->value != NULL ? FR_OK : fr_fail(FR_ENOMEM, "network: no host memory for %d values", l->values);
 }
 
@@ -84,7 +84,7 @@ static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     fri_norm_tail tail = {.addend = f->add ? &addend : NULL, .over = f->over, .act = f->act};
     if (f->add) tail.module = path_of(p, f->add_layer);
     if (f->act) tail.act_module = path_of(p, f->act_layer);
-    const fri_layer_args args = {.wants_sums = f->sums, .sums = p->sums, .tail = f->layers > 1 ? &tail : NULL};
+    const fri_layer_args args = {.tail = f->layers > 1 ? &tail : NULL};
     fr_status s = fri_layer_run(a->module, a->name, &args, &x);
     for (int k = 1; s == FR_OK && k < f->layers; k++) fri_module_ran(l->layer[i + k].module, l->layer[i + k].name, x);
     fr_tensor_release(&addend);

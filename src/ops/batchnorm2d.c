@@ -201,9 +201,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     fri_batchnorm2d_desc counting = *desc, *d = &counting;
     fr_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
-    fr_tensor *sums = norm->sums != NULL ? *norm->sums : NULL, *running_mean = norm->running_mean;
-    if (sums != NULL) *norm->sums = NULL;
-    if (d->sync != NULL) fr_tensor_release(&sums); /* they are of this process's rows */
+    fr_tensor *running_mean = norm->running_mean;
     fr_node *twin = fri_recompute_twin();
     if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
         FR_TRY(s, fr_node_saved(twin, saved_mean, mean));
@@ -216,15 +214,9 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     d->batches = update && norm->batches != NULL ? fri_data(norm->batches) : NULL;
     void *moved_mean = update ? fri_data(running_mean) : NULL;
     void *moved_var = update ? fri_data(norm->running_var) : NULL;
-    if (sums != NULL) {
-        FR_TRY(s, fri_workspace_begin(x, 0, &ws));
-        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_finalize,
-                             (&ws.exec, d, fri_data(sums), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
-    } else {
-        FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-        FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
-                             (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
-    }
+    FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
+                         (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
     if (update) {
         fri_bump_version(running_mean);
         fri_bump_version(norm->running_var);
@@ -232,7 +224,6 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     }
 done:
     fri_workspace_end(&ws);
-    fr_tensor_release(&sums);
     return s;
 }
 

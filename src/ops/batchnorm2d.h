@@ -9,7 +9,6 @@ typedef struct fri_norm {
     fr_tensor *gamma, *beta, *running_mean, *running_var;
     fr_tensor *batches;              /* i64 [], counted up where the running values move; or NULL */
     const fr_batchnorm2d_opts *opts; /* NULL: the defaults */
-    fr_tensor **sums; /* of x, from fri_conv2d_sums, taken; NULL or to NULL: statistics are made from x */
 } fri_norm;
 
 /* Checks every tensor against x and fills the descriptor. */
@@ -45,7 +44,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
  * can make its result again. */
 bool fri_norm_bends(fr_node *norm, fri_activation act);
 
-/* fr_inplace_abn with sums of x that are there already, or NULL. */
+/* fr_inplace_abn of what batch norm reads. */
 fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_tensor **y);
 
 #endif

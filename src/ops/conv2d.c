@@ -2,7 +2,6 @@
  *   forward    y[n,p,q,k] = b[k] + sum over r,s,c of x[n, p*u + r*d - pad, q*u + s*d - pad, c] * w[k,r,s,c]
  *   backward   db = sum of dy over n,p,q;  dw = correlation of x and dy;  dx = transposed convolution of dy and w
  *   saves      x and w (references), never y
- *   sums       may be made of y and y * y, too: fri_conv2d_sums
  *   in-place   no
  *   rebuild    no: a convolution never runs twice outside a checkpoint
  *   order      dw and db first, then x is given up, then dx is made: x and dx never live together
@@ -189,28 +188,8 @@ fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_t
     return FR_OK;
 }
 
-/* y = conv(x, w), and its sums. *out stays NULL, and nothing was done, where the backend has no kernel for it. */
-static fr_status forward_with_sums(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, fr_tensor *y,
-                                   fr_tensor **out) {
-    const fri_backend *be = fri_backend_of(x);
-    FRI_OWNED(fr_tensor_release) fr_tensor *sums = NULL;
-    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    bool made = false;
-    size_t bytes = 0;
-    fr_shape shape = FRI_SHAPE(2, d->k);
-    if (fri_kernels_for(be, d->dtype)->conv2d_forward_stats_workspace == NULL) return FR_OK;
-    FRI_TRY(FRI_KERNEL(be, d->dtype, conv2d_forward_stats_workspace, (d, &made, &bytes)));
-    if (!made) return FR_OK;
-    FRI_TRY(fri_tensor_new(&shape, FR_F32, be->device, FR_MEM_TEMPORARY, &sums));
-    FRI_TRY(fri_workspace_begin(x, bytes, &ws));
-    FRI_TRY(FRI_KERNEL(be, d->dtype, conv2d_forward_stats,
-                       (&ws.exec, d, fri_data(x), fri_data(w), fri_data(y), fri_data(sums))));
-    fri_tensor_put(&sums, out);
-    return FR_OK;
-}
-
-fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y,
-                          fr_tensor **sums) {
+fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
+    FRI_NOT_NULL(x, w, y);
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fri_conv2d_desc plain, d;
@@ -220,18 +199,11 @@ fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_con
     fr_shape shape = FRI_SHAPE(plain.n, plain.p, plain.q, plain.k);
     FRI_TRY(fri_result_new(&c, &shape, plain.dtype, &wanted, &out));
     d = limited(&plain, FRI_SCRATCH_FORWARD, out);
-    if (sums != NULL) fr_tensor_release(sums);
-    if (wanted && sums != NULL) FRI_TRY(forward_with_sums(&d, c.in[0], c.in[1], out, sums));
-    if (wanted && (sums == NULL || *sums == NULL)) FRI_TRY(run_forward(&d, c.in[0], c.in[1], c.in[2], out));
+    if (wanted) FRI_TRY(run_forward(&d, c.in[0], c.in[1], c.in[2], out));
     /* Each factor is needed only for the other one's gradient. */
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
     FRI_TRY(fr_op_record(&conv2d, &plain, sizeof plain, c.in, b != NULL ? 3 : 2, saves, 2, out));
     fri_tensor_put(&out, y);
     return FR_OK;
-}
-
-fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
-    FRI_NOT_NULL(x, w, y);
-    return fri_conv2d_sums(x, w, b, opts, y, NULL);
 }

@@ -14,12 +14,6 @@ fr_status fri_conv2d_forward(const fri_conv2d_desc *d, const fr_tensor *x, const
 fr_status fri_conv2d_weight(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw);
 fr_status fri_conv2d_input(const fri_conv2d_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx);
 
-/* fr_conv2d that also makes the sums over y and over y * y per channel, [2, k] f32, in the kernel that makes y. *sums
- * stays NULL where the backend has no such kernel (f16 on CUDA has, under fr_cudnn_fuse_statistics_set: its callers
- * ask), or sums is. Whether they are made follows from the shape alone, so a recomputation runs the same kernel. */
-fr_status fri_conv2d_sums(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y,
-                          fr_tensor **sums);
-
 /* A convolution of a network that only infers. Its weights are laid out for the kernel at the first call, and again
  * where another shape of x asks for it; they have w's shape all the time. */
 typedef struct fri_constant_conv2d {

@@ -48,7 +48,6 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     fr_switches_set(o->switches);
     fr_cudnn_deterministic_set(o->deterministic);
     fr_cudnn_benchmark_set(o->cudnn_benchmark);
-    fr_cudnn_fuse_statistics_set(o->cudnn_fuse_statistics);
     fr_exact_convolutions_set(o->exact_convolutions);
     fr_pin_memory_set(o->pin_memory);
     FRI_TRY(fri_check_flags(c));

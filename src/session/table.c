@@ -278,9 +278,6 @@ const fr_flag fri_flags[] = {
     {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,
      "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first step, "
      "and keep the fastest, also for later runs. Without effect on the CPU."},
-    {"cudnn-fuse-statistics", ROW(BOOL, DEVICE, cudnn_fuse_statistics), NULL,
-     "On a GPU, a convolution of fp16 data (--amp, --half=fp16) without a bias also makes the sums that the batch norm "
-     "behind it needs, where cuDNN has a kernel for both. Differs in the last bits. Without effect on the CPU."},
     {"exact-convolutions", ROW(SET, DEVICE, exact_convolutions), NULL,
      "f32 convolutions multiply each input with each weight: not the faster minimal filtering for 3 x 3 on the CPU, no "
      "TF32 on a GPU.",

@@ -1,7 +1,7 @@
 /* fake_cudnn.h - cuDNN's graph API without cuDNN: engines are rows of a table, and executing one moves a clock.
  *
- * Enough of it for planning, keeping and timing convolution plans; any graph gets the same engines. It remembers what a
- * graph was made of. Forward convolutions without a bias, with or without statistics, can also be computed. */
+ * Enough of it for planning, keeping and timing convolution plans; any graph gets the same engines. It remembers the
+ * input of a graph. */
 #ifndef TESTS_CUDA_FAKE_CUDNN_H
 #define TESTS_CUDA_FAKE_CUDNN_H
 
@@ -22,21 +22,9 @@ typedef struct fake_engine {
     bool fused_strict_nan;   /* likewise */
 } fake_engine;
 
-/* A tensor as it was described; uid 0: there is none. */
-typedef struct fake_tensor {
-    int64_t uid, dim[4], stride[4], alignment;
-    int type; /* cudnnDataType_t */
-    bool is_virtual;
-} fake_tensor;
-
 /* What a graph was made of. */
 typedef struct fake_graph {
-    int operations, kind[8]; /* cudnnBackendDescriptorType_t, in the order they were given */
-    fake_tensor x, w, y;     /* of the convolution */
-    int64_t pad[2], stride[2], dilation[2];
-    fake_tensor read, sums, squares; /* of the statistics */
-    fake_tensor factor[3];           /* b of the pointwise operations before the convolution, in order */
-    int statistics_math;             /* cudnnDataType_t */
+    int64_t x[4]; /* dimensions of the convolution's input; 0: there is none */
 } fake_graph;
 
 typedef struct fake_cudnn_state {
@@ -50,11 +38,8 @@ typedef struct fake_cudnn_state {
     bool not_fused;   /* a graph of more than one operation has no engine */
     int pointers;     /* of the last execution, and which: */
     const void *x, *w, *y, *b;
-    float *sums, *squares;
     int operations;   /* of the graph that the last executed plan was searched for with */
     fake_graph graph; /* likewise */
-    bool computes;    /* what is executed */
-    int computed;
 } fake_cudnn_state;
 
 extern fake_cudnn_state fake_dnn;

@@ -473,51 +473,6 @@ Test(twins, group_norm){EACH_MATRIX({
     }
 })}
 
-/* Sums of numbers with a spread, without one, and with less than none, which rounding can come to. */
-Test(twins, batchnorm2d_finalize) {
-    static const double spread[3] = {1.25, 1, 0.999};
-    for (size_t i = 0; i < sizeof row_shapes / sizeof *row_shapes; i++) {
-        const int64_t rows = row_shapes[i][0] + 1, c = row_shapes[i][1];
-        fri_batchnorm2d_desc d = {.dtype = FR_F16, .rows = rows, .c = c, .eps = 1e-5, .momentum = 0.1};
-        buf sums = numbers(FR_F32, 2 * c, 0);
-        buf mean = blank(FR_F32, c, 0);
-        buf invstd = blank(FR_F32, c, 0);
-        buf rm = numbers(FR_F32, c, 0);
-        buf rv = numbers_between(FR_F32, c, 0, 0.5, 2, false);
-        buf none = {0};
-        for (int64_t k = 0; k < c; k++) {
-            const double sum = (double)(float)(value_at(FR_F32, sums.data[0], k) * (double)rows);
-            set(&sums, k, sum);
-            set(&sums, c + k, sum * sum / (double)rows * spread[k % 3]);
-        }
-        if (c > 3) set(&sums, c + 3, NAN);
-        copy_in(&sums);
-        buf batches = zeros(FR_I64, 1, 0);
-        BOTH((d.batches = p(&batches),
-              k->batchnorm2d_finalize(ex(), &d, p(&sums), p(&mean), p(&invstd), p(&rm), p(&rv))));
-        d.batches = NULL;
-        expect_same("batches", &batches, 0);
-        cr_expect_eq(value_at(FR_I64, batches.data[0], 0), 1.0);
-        drop(&batches);
-        expect_same("mean", &mean, 0);
-        expect_same("invstd", &invstd, 0);
-        expect_same("running mean", &rm, 0);
-        expect_same("running variance", &rv, 0);
-        BOTH(k->batchnorm2d_finalize(ex(), &d, p(&sums), p(&mean), p(&invstd), p(&none), p(&none)));
-        expect_same("invstd alone", &invstd, 0);
-        for (int64_t k = 0; k < c; k++) {
-            const double m = value_at(FR_F32, sums.data[0], k) / (double)rows;
-            const double square = value_at(FR_F32, sums.data[0], c + k) / (double)rows;
-            const double variance = square - m * m < 0 ? 0 : square - m * m;
-            const double got = value_at(FR_F32, invstd.data[0], k);
-            cr_expect_eq((float)value_at(FR_F32, mean.data[0], k), (float)m);
-            cr_expect(isnan(variance) ? isnan(got) : (float)got == (float)(1 / sqrt(variance + 1e-5)),
-                      "channel %lld: invstd %g of variance %g", (long long)k, got, variance);
-        }
-        drop(&sums), drop(&mean), drop(&invstd), drop(&rm), drop(&rv);
-    }
-}
-
 /* The CPU's fully connected layer has the sum of rows; the addition is checked against a plain loop. */
 Test(twins, bias) {
     if (on_gpu) cr_skip_test("the op tests of conv2d and linear cover it on the GPU");

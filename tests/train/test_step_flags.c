@@ -45,7 +45,6 @@ Test(step_flags, what_only_moves_bytes_changes_no_loss) {
                                        "--empty-cache-every 2",
                                        "--accumulate 1 --split-batch 1",
                                        "--no-deterministic --cudnn-benchmark",
-                                       "--cudnn-fuse-statistics",
                                        "--clip 1e20"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) expect_same(same[i], "");
     expect_same("--amp --cache-casts", "--amp");

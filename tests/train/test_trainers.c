@@ -324,7 +324,6 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
                                         "threads",
                                         "deterministic, --no-deterministic",
                                         "cudnn-benchmark, --no-cudnn-benchmark",
-                                        "cudnn-fuse-statistics, --no-cudnn-fuse-statistics",
                                         "memory-limit",
                                         "label-smoothing",
                                         "inplace, --no-inplace",
