@@ -8,7 +8,6 @@
 
 #include "context.h"
 #include "conv2d.h"
-#include "expandable.h"
 #include "kernels.h"
 #include "memory.h"
 #include "nccl.h"
@@ -50,7 +49,6 @@ const fri_backend fri_backend_cuda = {
     .remark = remark,
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
-    .expandable = fri_cuda_expandable,
     .streams = &fri_cuda_streams,
     .links = &fri_cuda_links,
     .choices = fri_cuda_plan_file_choices,

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "expandable.h"
 #include "graph.h"
 #include "memory.h"
 #include "nccl.h"
@@ -165,7 +164,6 @@ void fri_cuda_forget(void) {
     fri_nccl_forget();
     fri_cuda_staging_forget();
     fri_cuda_streams_forget();
-    fri_cuda_expandable_forget();
     pthread_mutex_lock(&lock);
     probed = usable = false;
     compute = NULL;
@@ -180,11 +178,6 @@ void fri_cuda_describe(char *buf, size_t bytes) {
     char number[64] = "no cuDNN";
     if (version > 0)
         snprintf(number, sizeof number, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
-    const char *why_fixed = fri_cuda_expandable_reason();
-    snprintf(buf, bytes, "%s, %s%s%s%s%s", fri_cudnn_device_name(), number,
-             fr_cudnn_benchmark_get() ? ", benchmark" : "", fr_cudnn_deterministic_get() ? "" : ", not deterministic",
-             fri_cuda_expandable() != NULL ? ", expandable segments"
-             : why_fixed[0] != '\0'        ? ", no expandable segments: "
-                                           : "",
-             why_fixed);
+    snprintf(buf, bytes, "%s, %s%s%s", fri_cudnn_device_name(), number, fr_cudnn_benchmark_get() ? ", benchmark" : "",
+             fr_cudnn_deterministic_get() ? "" : ", not deterministic");
 }

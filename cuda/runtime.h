@@ -16,7 +16,7 @@
     X(DriverGetVersion) X(GetDeviceCount) X(GetDeviceProperties) X(SetDevice) X(DeviceSynchronize)               \
     X(GetLastError) X(GetErrorString) X(GetErrorName)                                                            \
     X(Malloc) X(Free) X(MemGetInfo) X(HostAlloc) X(FreeHost) X(MemcpyAsync) X(MemsetAsync)                       \
-    X(GetDriverEntryPointByVersion) X(StreamCreateWithFlags) X(StreamSynchronize) X(StreamWaitEvent)              \
+    X(StreamCreateWithFlags) X(StreamSynchronize) X(StreamWaitEvent)              \
     X(EventCreateWithFlags) X(EventDestroy) X(EventRecord) X(EventSynchronize) X(EventQuery) X(EventElapsedTime)
 /* clang-format on */
 

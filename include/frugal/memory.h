@@ -82,7 +82,7 @@ FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
  *                                    (and from there) on
  *   garbage_collection_threshold:T   0 < T < 1. Above T of the limit (fr_memory_limit_set) a miss gives back the wholly
  *                                    free large segments that have been idle longest
- * `requested` knows nothing of them. In segments that grow only the second counts. FR_EINVAL: the sentence names the
+ * `requested` knows nothing of them. FR_EINVAL: the sentence names the
  * key, what was expected and what was found. */
 FR_API fr_status fr_memory_settings_set(fr_device d, const char *settings);
 

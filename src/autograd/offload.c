@@ -117,8 +117,8 @@ const char *fr_offload_warning(void) {
 
 /* For blocks in the file, or in page-locked memory of the device whose streams these are. */
 static fr_status create_allocator(const fri_streams *streams) {
-    fri_segment_source source = {map_segment, unmap_segment, NULL};
-    if (streams != NULL) source = (fri_segment_source){streams->host_alloc, streams->host_free, NULL};
+    fri_segment_source source = {map_segment, unmap_segment};
+    if (streams != NULL) source = (fri_segment_source){streams->host_alloc, streams->host_free};
     FRI_TRY(fri_allocator_create(FR_CPU, source, &store.allocator));
     fri_allocator_silence(store.allocator);
     store.streams = streams;

@@ -53,18 +53,6 @@ typedef struct fri_streams {
     void (*host_free)(void *p, size_t bytes);
 } fri_streams;
 
-/* A segment that grows: a range of addresses, of which a part has memory. Sizes and places are multiples of the granule
- * that the caller always names with them. */
-typedef struct fri_expandable {
-    /* Addresses without memory, as many as the device could ever fill. FR_ENOMEM (without a message). */
-    fr_status (*reserve)(size_t granule, void **base, size_t *bytes);
-    /* Memory for [at, at + bytes), all of it or, with FR_ENOMEM, none. */
-    fr_status (*map)(void *at, size_t bytes, size_t granule);
-    /* The memory of the range goes back, after the device is done with it; release: the addresses, too. */
-    void (*unmap)(void *at, size_t bytes);
-    void (*release)(void *base, size_t bytes);
-} fri_expandable;
-
 typedef struct fri_backend {
     const char *name;
     fr_device device;
@@ -93,8 +81,6 @@ typedef struct fri_backend {
     void (*pin_memory)(bool on);
     /* Waits for everything queued on the stream. */
     fr_status (*synchronize)(const fri_exec *e);
-    /* Segments that grow, if the user asked for them and the device has them; else NULL. NULL: it never does. */
-    const fri_expandable *(*expandable)(void);
     /* A device that works while the host goes on; NULL: calls return when their work is done. */
     const fri_streams *streams;
     /* What carries bytes between the devices of several ranks (links.h); NULL: nothing does. */

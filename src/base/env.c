@@ -18,7 +18,6 @@ static void read_environment(void) {
     env.check_nan = on("FRUGAL_CHECK_NAN");
     env.poison = on("FRUGAL_POISON");
     env.sync = on("FRUGAL_SYNC");
-    env.expandable = on("FRUGAL_EXPANDABLE_SEGMENTS");
     env.tf32 = on("FRUGAL_TF32");
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
     env.alloc = getenv("FRUGAL_ALLOC");

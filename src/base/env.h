@@ -10,7 +10,6 @@ typedef struct fri_env {
     bool check_nan;          /* FRUGAL_CHECK_NAN=1: every op's result is checked, the first bad op is named */
     bool poison;             /* FRUGAL_POISON=1: memory that is handed out is full of NaN, not of what was there */
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
-    bool expandable;         /* FRUGAL_EXPANDABLE_SEGMENTS=1: CUDA memory in segments that grow */
     bool tf32;               /* FRUGAL_TF32=1: f32 linear layers on CUDA may round their factors to TF32 */
     const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
     const char *alloc;       /* FRUGAL_ALLOC: the caching allocator's settings, or NULL */

@@ -8,10 +8,7 @@
  *  - a freed block merges with its free neighbours and is cached;
  *  - the settings of settings.c, where there are any, change sizes, splits and what is given back;
  *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request
- *    rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more;
- *  - with segments that grow (PyTorch's expandable_segments) each pool is one segment: a miss maps as many granules (2
- *    MiB small, 20 MiB large) behind its end as the free block there lacks, every rest is split off, and granules
- *    behind the last live block are what goes back. The arena is a segment of its own in any case.
+ *    rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more.
  *
  * Every function that is declared in allocator.h takes the allocator's lock; the static ones expect it to be held. In a
  * child of fork nothing is handed out and nothing is freed: another thread of the parent may have held the lock. */
@@ -165,7 +162,7 @@ void fri_block_relabel(fri_block *b, fr_category to) {
 /* Cuts b after `size` bytes when the rest is worth a block of its own. False: out of host memory, b is whole. */
 static bool split(fri_allocator *a, fri_block *b, size_t size) {
     size_t rest = b->size - size;
-    if (b->segment->small || b->segment->span > 0 ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
+    if (b->segment->small ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
     if (!b->segment->small && size >= a->settings.max_split) return true;
     fri_block *tail = fri_segment_block(a, b->segment, b->offset + size, rest);
     if (tail == NULL) return false;
@@ -479,15 +476,10 @@ void fri_allocator_limit(fri_allocator *a, size_t bytes) {
     fri_allocator_unlock(a);
 }
 
-/* In segments that grow every rest is split off, and none goes back as a whole. */
 static fr_status set(fri_allocator *a, const char *where, const char *settings) {
     fri_settings s = fri_settings_default;
     fr_status status = settings != NULL ? fri_settings_parse(where, settings, &s) : FR_OK;
     if (status < 0) return status;
-    if (a->source.expandable != NULL) {
-        s.max_split = SIZE_MAX;
-        s.collect = 0;
-    }
     fri_allocator_lock(a);
     a->settings = s;
     fri_allocator_unlock(a);

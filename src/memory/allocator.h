@@ -46,7 +46,6 @@ typedef struct fri_block {
 typedef struct fri_segment_source {
     fr_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *segment, size_t bytes);
-    const fri_expandable *expandable; /* NULL: all segments are of fixed size */
 } fri_segment_source;
 
 /* The allocator that this thread uses on a device: the one of the pool it has begun, else the device's default one,

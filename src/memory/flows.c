@@ -51,10 +51,8 @@ void fri_flow_segment(fri_allocator *a, bool small, size_t bytes, bool taken) {
     if (bytes >= a->settings.max_split) change(a, FR_FLOW_OVERSIZE_SEGMENTS, small, 1, taken);
 }
 
-/* In a segment that grows any granule can go back. */
 void fri_flow_split(fri_allocator *a, const fri_block *b, bool was_piece, size_t rest) {
     bool small = b->segment->small;
-    if (b->segment->span > 0) return;
     if (was_piece) fri_flow_down(a, FR_FLOW_INACTIVE_SPLIT, small, b->size);
     if (was_piece && rest == 0) fri_flow_down(a, FR_FLOW_INACTIVE_SPLITS, small, 1);
     if (was_piece || rest == 0) return;
@@ -65,7 +63,6 @@ void fri_flow_split(fri_allocator *a, const fri_block *b, bool was_piece, size_t
 void fri_flow_cached(fri_allocator *a, const fri_block *b, size_t joined, size_t pieces) {
     bool small = b->segment->small, piece = b->prev != NULL || b->next != NULL;
     size_t size = piece ? b->size : 0, count = piece ? 1 : 0;
-    if (b->segment->span > 0) return;
     if (count > pieces) fri_flow_up(a, FR_FLOW_INACTIVE_SPLITS, small, count - pieces);
     if (count < pieces) fri_flow_down(a, FR_FLOW_INACTIVE_SPLITS, small, pieces - count);
     if (size > joined) fri_flow_up(a, FR_FLOW_INACTIVE_SPLIT, small, size - joined);

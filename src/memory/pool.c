@@ -40,7 +40,7 @@ static fr_status check_device(fr_device d) {
 static fr_status create(fr_device d, fri_allocator **out) {
     FRI_TRY(check_device(d));
     const fri_backend *b = fri_backend_get(d);
-    fri_segment_source source = {b->segment_alloc, b->segment_free, b->expandable != NULL ? b->expandable() : NULL};
+    fri_segment_source source = {b->segment_alloc, b->segment_free};
     fri_fork_watch();
     fr_status s = fri_allocator_create(d, source, out);
     return s < 0 ? s : fri_allocator_follow_environment(out);

@@ -1,7 +1,7 @@
 /* segment.c - segments: memory on its way from the device and back.
  *
- * A segment is cut into blocks by allocator.c. Segments of fixed size are taken on a miss and go back when they are
- * wholly free; a segment that grows gets and gives granules at its end. */
+ * A segment is cut into blocks by allocator.c. A segment is taken on a miss and goes back when it is wholly
+ * free. */
 #include "memory/segment.h"
 
 #include "base/env.h"
@@ -87,106 +87,9 @@ static void segment_unlink(fri_allocator *a, fri_segment *g) {
         a->last_segment = g->prev;
 }
 
-/* ---- segments that grow ------------------------------------------------------------------------------------ */
-
-static size_t granule_of(bool small) {
-    return small ? FRI_SMALL_SEGMENT : FRI_LARGE_SEGMENT;
-}
-
-static fri_segment *growing(const fri_allocator *a, bool small) {
-    for (fri_segment *g = a->segments; g != NULL; g = g->next)
-        if (g->span > 0 && g->small == small) return g;
-    return NULL;
-}
-
-static fri_block *last_block(const fri_segment *g) {
-    fri_block *b = g->first;
-    while (b != NULL && b->next != NULL) b = b->next;
-    return b;
-}
-
-static fri_segment *reserve(fri_allocator *a, bool small) {
-    fri_segment *g = calloc(1, sizeof *g);
-    if (g == NULL || a->source.expandable->reserve(granule_of(small), &g->data, &g->span) < 0) {
-        free(g);
-        return NULL;
-    }
-    g->small = small;
-    segment_append(a, g);
-    return g;
-}
-
-static void release_empty(fri_allocator *a, fri_segment *g) {
-    if (g->size > 0) return;
-    segment_unlink(a, g);
-    a->source.expandable->release(g->data, g->span);
-    free(g);
-}
-
-/* A block of at least `rounded` bytes at the segment's end, in no list. */
-static fri_block *grow(fri_allocator *a, bool small, size_t rounded) {
-    size_t granule = granule_of(small);
-    fri_segment *g = growing(a, small);
-    fri_block *tail = g != NULL ? last_block(g) : NULL, *b = NULL;
-    size_t have = tail != NULL && !tail->live ? tail->size : 0;
-    size_t more = (rounded - have + granule - 1) / granule * granule;
-    if (more > a->stats.limit || a->stats.reserved > a->stats.limit - more) return NULL;
-    if (g == NULL && (g = reserve(a, small)) == NULL) return NULL;
-    if (have == 0) b = fri_segment_block(a, g, g->size, more);
-    if ((have == 0 && b == NULL) || more > g->span - g->size ||
-        a->source.expandable->map((char *)g->data + g->size, more, granule) < 0) {
-        if (b != NULL) a->blocks--;
-        free(b);
-        release_empty(a, g);
-        return NULL;
-    }
-    g->size += more;
-    count_segment(a, small, more);
-    if (have > 0) {
-        fri_freelist_remove(fri_freelist_of(a, small), tail);
-        tail->size += more;
-        return tail;
-    }
-    b->prev = tail;
-    if (tail != NULL)
-        tail->next = b;
-    else
-        g->first = b;
-    return b;
-}
-
-/* Granules behind the last live block go back. */
-static void shrink(fri_allocator *a, fri_segment *g) {
-    fri_block *tail = last_block(g);
-    size_t granule = granule_of(g->small);
-    if (tail->live) return;
-    size_t keep = (tail->offset + granule - 1) / granule * granule, gone = keep < g->size ? g->size - keep : 0;
-    if (gone == 0) return;
-    fri_freelist_remove(fri_freelist_of(a, g->small), tail);
-    if (a->uses.count > 0) fri_uses_wait(&a->uses, fri_allocator_streams(a), (char *)g->data + keep, gone);
-    a->source.expandable->unmap((char *)g->data + keep, gone);
-    g->size = keep;
-    count_segment_gone(a, g->small, gone);
-    tail->size = keep - tail->offset;
-    if (tail->size > 0) {
-        fri_freelist_insert(fri_freelist_of(a, g->small), tail);
-        return;
-    }
-    if (tail->prev != NULL)
-        tail->prev->next = NULL;
-    else
-        g->first = NULL;
-    free(tail);
-    a->blocks--;
-    release_empty(a, g);
-}
-
-/* ---- segments of fixed size -------------------------------------------------------------------------------- */
-
 fri_block *fri_segment_take(fri_allocator *a, size_t rounded) {
     size_t size = segment_size(rounded);
     fri_segment *g = NULL;
-    if (a->source.expandable != NULL && !fri_env_get()->no_pool) return grow(a, rounded <= FRI_SMALL_BYTES, rounded);
     if (size > a->stats.limit || a->stats.reserved > a->stats.limit - size) return NULL;
     if ((g = calloc(1, sizeof *g)) == NULL) return NULL;
     if (a->source.alloc(size, &g->data) < 0) goto fail;
@@ -219,10 +122,6 @@ void fri_segment_give(fri_allocator *a, fri_segment *g) {
 void fri_segments_trim(fri_allocator *a) {
     for (fri_segment *g = a->segments, *next; g != NULL; g = next) {
         next = g->next;
-        if (g->span > 0) {
-            shrink(a, g);
-            continue;
-        }
         if (g->first->live || g->first->next != NULL) continue;
         fri_freelist_remove(fri_freelist_of(a, g->small), g->first);
         fri_segment_give(a, g);

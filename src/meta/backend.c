@@ -43,17 +43,6 @@ static fr_status meta_segment_alloc(size_t bytes, void **out) {
 static void meta_segment_free(void *segment, size_t bytes) {
 }
 
-static fr_status meta_reserve(size_t granule, void **base, size_t *bytes) {
-    *bytes = ((size_t)1 << 42) / granule * granule;
-    return meta_segment_alloc(*bytes, base);
-}
-
-static fr_status meta_map(void *at, size_t bytes, size_t granule) {
-    return FR_OK;
-}
-
-const fri_expandable fri_meta_expandable = {meta_reserve, meta_map, meta_segment_free, meta_segment_free};
-
 static void meta_memory_info(size_t *free_bytes, size_t *total_bytes) {
     *free_bytes = *total_bytes = 0;
 }

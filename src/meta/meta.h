@@ -9,9 +9,6 @@
 
 extern const fri_backend fri_backend_meta;
 
-/* Addresses of segments that grow, for a dry run of a device that has them. */
-extern const fri_expandable fri_meta_expandable;
-
 /* Whose workspace sizes meta answers, on this thread; NULL (the default): every workspace is 0 bytes. Returns what it
  * was before. */
 const fri_backend *fri_meta_target_set(const fri_backend *target);

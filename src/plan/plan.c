@@ -23,8 +23,7 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     if ((p = calloc(1, sizeof *p)) == NULL) return fr_fail(FR_ENOMEM, "plan: out of host memory");
     p->record.device = FR_META;
     p->target = target;
-    fri_segment_source source = {meta->segment_alloc, meta->segment_free, NULL};
-    if (stands_for->expandable != NULL && stands_for->expandable() != NULL) source.expandable = &fri_meta_expandable;
+    fri_segment_source source = {meta->segment_alloc, meta->segment_free};
     FR_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
     FR_TRY(s, fri_allocator_follow_environment(&p->allocator));
     FR_TRY(s, fr_event_subscribe(fri_record_event, &p->record));

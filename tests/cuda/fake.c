@@ -21,7 +21,7 @@ fake_state fake;
 
 static const char *hidden, *lacking;
 
-bool fake_lacks(const char *name) {
+static bool is_lacking(const char *name) {
     return lacking != NULL && strstr(name, lacking) != NULL;
 }
 
@@ -122,12 +122,6 @@ static void append(int stream, work w) {
         queue[stream].items = realloc(queue[stream].items, queue[stream].capacity * sizeof w);
     }
     queue[stream].items[queue[stream].count++] = w;
-}
-
-bool fake_work_left(void) {
-    for (int i = 0; i < STREAMS; i++)
-        if (queue[i].done < queue[i].count) return true;
-    return false;
 }
 
 static bool calls_wait(int stream, size_t up_to) {
@@ -380,7 +374,6 @@ static const fri_cudart table = {
     .FreeHost = host_release,
     .MemcpyAsync = copy,
     .MemsetAsync = set_bytes,
-    .GetDriverEntryPointByVersion = fake_entry_point,
     .StreamCreateWithFlags = stream_create,
     .StreamSynchronize = stream_synchronize,
     .StreamWaitEvent = stream_wait_event,
@@ -406,7 +399,7 @@ static void *open_fake(const char *name) {
 
 static void *symbol_of(void *library, const char *name) {
     void *at = fake.symbol != NULL ? fake.symbol(name) : NULL;
-    if (fake_lacks(name)) return NULL;
+    if (is_lacking(name)) return NULL;
     if (strncmp(name, "nvml", 4) == 0) return fake_nvml(name);
     if (strcmp(name, "cudnnGetVersion") == 0) {
         size_t (*f)(void) = cudnn_version;

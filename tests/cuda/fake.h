@@ -44,21 +44,6 @@ void fake_begin(void);
 /* After fake_begin: the device's kernels are the CPU's. Of this thread. */
 void fake_kernels(void);
 
-/* The driver's virtual memory: what is mapped, and the call of cuMemCreate or cuMemMap that fails (1: the next). */
-typedef struct fake_virtual_state {
-    bool unsupported;
-    const char *refuses; /* "cuMemMap": what the calls of this name answer, though the device has them; NULL: none */
-    int creates_left, maps_left; /* 0: none fails */
-    size_t reserved, mapped, handles, unmaps;
-    int unmapped_early; /* while a stream had work left */
-} fake_virtual_state;
-extern fake_virtual_state fake_virtual;
-/* fake_virtual.c's, and what it asks: has a stream anything left to do; is the symbol not to be found? */
-cudaError_t fake_entry_point(const char *name, void **f, unsigned version, unsigned long long flags,
-                             enum cudaDriverEntryPointQueryResult *found);
-bool fake_work_left(void);
-bool fake_lacks(const char *name);
-
 /* What another library queues in a stream: asked until it answers that it is over, as late as a copy. */
 void fake_queue_call(cudaStream_t stream, bool (*over)(void *ctx), void *ctx);
 

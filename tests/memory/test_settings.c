@@ -329,7 +329,7 @@ Test(settings, equal_to_the_published_rules, .timeout = 240) {
         m.threshold = cases[c].threshold;
         m.end = next_address = (uintptr_t)1 << 45;
         memcpy(m.divisions, cases[c].divisions, sizeof m.divisions);
-        cr_assert_eq(fri_allocator_create(FR_META, (fri_segment_source){take, give, NULL}, &a), FR_OK);
+        cr_assert_eq(fri_allocator_create(FR_META, (fri_segment_source){take, give}, &a), FR_OK);
         cr_assert_eq(fri_allocator_set(a, cases[c].text), FR_OK, "'%s': %s", cases[c].text, fr_last_error());
         fri_allocator *was = fri_allocator_override(FR_META, a);
         run(a, c);
@@ -384,33 +384,6 @@ Test(settings, a_wrong_one_is_named) {
         snprintf(sentence, sizeof sentence, "allocator settings: %s", wrong[i].sentence);
         cr_expect_str_eq(fr_last_error(), sentence);
     }
-}
-
-/* Segments that grow split off every rest. */
-Test(settings, segments_that_grow) {
-    fri_allocator *a = NULL;
-    fri_block *b = NULL;
-    fr_memory_stats t;
-    fr_shape shape = FRI_SHAPE(1);
-    fr_tag tag = fri_tag_make(FR_MEM_OTHER, FR_F32, &shape);
-    fri_segment_source source = {take, give, &fri_meta_expandable};
-    cr_assert_eq(fri_allocator_create(FR_META, source, &a), FR_OK);
-    cr_assert_eq(fri_allocator_set(a, "max_split_size_mb:20,garbage_collection_threshold:0.1"), FR_OK);
-    fri_allocator_limit(a, 100 * MIB);
-    for (size_t mib = 36; mib > 2; mib /= 2) {
-        cr_assert_eq(fri_block_alloc(a, mib * MIB, &tag, &b), FR_OK);
-        fri_block_free(&b);
-        fri_allocator_stats(a, &t);
-        cr_expect_eq(t.reserved, 40 * MIB, "%zu MiB: %zu reserved", mib, t.reserved);
-    }
-    fr_memory_flows flows;
-    fri_allocator *was = fri_allocator_override(FR_META, a);
-    cr_assert_eq(fri_block_alloc(a, 3 * MIB, &tag, &b), FR_OK);
-    cr_assert_eq(fr_memory_flows_get(FR_META, &flows), FR_OK);
-    cr_expect_eq(flows.flow[FR_FLOW_INACTIVE_SPLIT][FR_MEMORY_ALL].total, 0u, "any granule of it can go back");
-    fri_block_free(&b);
-    (void)fri_allocator_override(FR_META, was);
-    fri_allocator_destroy(&a);
 }
 
 /* The variable speaks for every pool, and for plans; a wrong one stops the first allocation. */
