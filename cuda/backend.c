@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "context.h"
 #include "conv2d.h"
@@ -12,12 +11,11 @@
 #include "memory.h"
 #include "nccl.h"
 #include "nvml.h"
-#include "plan_file.h"
 #include "streams.h"
 
 static void remark(char *buf, size_t bytes) {
-    int64_t timed, guessed, replaced;
-    fri_cuda_conv2d_timed(&timed, &guessed, &replaced);
+    int64_t timed, guessed;
+    fri_cuda_conv2d_timed(&timed, &guessed);
     buf[0] = '\0';
     if (timed + guessed > 0)
         snprintf(buf, bytes, "cudnn-benchmark: %" PRId64 " of %" PRId64 " plans are timed ones%s", timed,
@@ -25,10 +23,6 @@ static void remark(char *buf, size_t bytes) {
                  guessed == 0 ? ""
                  : timed == 0 ? "; nothing to time them on, so scratch is that of the heuristics' choice"
                               : "; the scratch of the others is that of the heuristics' choice");
-    size_t n = strlen(buf);
-    if (replaced > 0)
-        snprintf(buf + n, bytes - n, "%skept plans that cuDNN refused, searched for anew: %" PRId64, n > 0 ? "; " : "",
-                 replaced);
 }
 
 extern const fri_backend fri_backend_cuda; /* read by the registry alone, so no header declares it */
@@ -51,8 +45,6 @@ const fri_backend fri_backend_cuda = {
     .synchronize = fri_cuda_synchronize,
     .streams = &fri_cuda_streams,
     .links = &fri_cuda_links,
-    .choices = fri_cuda_plan_file_choices,
-    .choose = fri_cuda_plan_file_choose,
     .kernels = {FRI_KERNEL_MAP(SLOT)},
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT)},
 };

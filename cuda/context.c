@@ -170,14 +170,16 @@ void fri_cuda_forget(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* What results and scratch sizes depend on: the device that is planned for and the libraries' versions. */
+/* Results and scratch sizes depend on the device that is planned for, on its driver and on the libraries' versions. */
 void fri_cuda_describe(char *buf, size_t bytes) {
-    char reason[256];
+    char reason[256], driver[32] = "", library[64] = "no cuDNN";
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
     size_t version = dnn != NULL ? dnn->GetVersion() : 0;
-    char number[64] = "no cuDNN";
+    int of_driver = 0;
+    if (fri_cudnn_device_is_here() && fri_cudart_table->DriverGetVersion(&of_driver) == cudaSuccess)
+        snprintf(driver, sizeof driver, ", driver %d.%d", of_driver / 1000, of_driver % 1000 / 10);
     if (version > 0)
-        snprintf(number, sizeof number, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
-    snprintf(buf, bytes, "%s, %s%s%s", fri_cudnn_device_name(), number, fr_cudnn_benchmark_get() ? ", benchmark" : "",
-             fr_cudnn_deterministic_get() ? "" : ", not deterministic");
+        snprintf(library, sizeof library, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    snprintf(buf, bytes, "%s%s, %s%s%s", fri_cudnn_device_name(), driver, library,
+             fr_cudnn_benchmark_get() ? ", benchmark" : "", fr_cudnn_deterministic_get() ? "" : ", not deterministic");
 }

@@ -117,7 +117,7 @@ static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data
     void *sum = (void *)(uintptr_t)data.w;
     for (int64_t i = 0; i < v->parts; i++) {
         if (adds && i == 1) data.w = (const char *)data.workspace + v->sum_at;
-        FRI_TRY(fri_cuda_conv2d_run(fri_cuda_stream_of(e), d, v->pass, v->plan, &data));
+        FRI_TRY(fri_cuda_conv2d_run(fri_cuda_stream_of(e), v->pass, v->plan, &data));
         if (adds && i > 0) FRI_TRY(fri_backend_get(FR_CUDA)->kernels.add(e, d->dtype, weights, sum, data.w, sum));
         data.x = (const char *)data.x + d->n * d->h * d->w * d->c * size;
         data.y = (const char *)data.y + d->n * d->p * d->q * d->k * size;

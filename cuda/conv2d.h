@@ -8,9 +8,8 @@
  *
  * A pass may be a fused one, with the bias. Such a plan is taken under the same limit, or if it needs no more than the plain pass.
  *
- * With fr_cudnn_benchmark_set(true) and a device, all plans within the limit are timed and the fastest is taken; it is
- * kept in the file of plans, where a dry run finds it too. Without a device and without such a plan the heuristics'
- * choice stands in. */
+ * With fr_cudnn_benchmark_set(true) and a device, all plans within the limit are timed and the fastest is taken, once
+ * per thread and convolution. Without a device the heuristics' choice stands in. */
 #ifndef FRI_CUDA_CONV2D_H
 #define FRI_CUDA_CONV2D_H
 
@@ -38,8 +37,7 @@ typedef struct fri_cuda_conv2d_choice {
  * the backend's conv2d_*_workspace slots. */
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out);
 
-/* Under fr_cudnn_benchmark_set(true): plans of this thread that were timed, now or for the file, and those that were
- * not. Always: those of the file that cuDNN did not read any more, so that others took their place. */
-void fri_cuda_conv2d_timed(int64_t *timed, int64_t *guessed, int64_t *replaced);
+/* Under fr_cudnn_benchmark_set(true): plans of this thread that were timed, and those that were not. */
+void fri_cuda_conv2d_timed(int64_t *timed, int64_t *guessed);
 
 #endif

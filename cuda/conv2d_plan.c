@@ -1,4 +1,4 @@
-/* conv2d_plan.c - which plan a convolution has: from this thread's cache, the file of plans, a search, or timing. */
+/* conv2d_plan.c - which plan a convolution has: from this thread's cache, a search, or timing. */
 #include "conv2d_plan.h"
 
 #include <pthread.h>
@@ -7,9 +7,8 @@
 
 #include "base/cache.h"
 #include "context.h"
-#include "plan_file.h"
 
-enum { KEY = FRI_CUDA_PLAN_KEY };
+enum { KEY = 19 };
 
 typedef struct entry {
     int64_t key[KEY];
@@ -22,7 +21,7 @@ typedef struct entry {
 /* Per thread: cuDNN does not promise that plans are thread-safe, and one thread runs kernels. */
 enum { BUCKETS = 256 };
 static _Thread_local entry *cache[BUCKETS];
-static _Thread_local int64_t timed, guessed, replaced;
+static _Thread_local int64_t timed, guessed;
 
 /* A thread's cache goes with it. Without a key the plans stay until the process ends. */
 static pthread_key_t owner;
@@ -83,11 +82,6 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
 
 static fr_status make(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, entry *e) {
     fr_status s = FR_OK;
-    if (fri_cuda_plan_file_find(e->key, &e->plan)) {
-        timed += benchmark && e->plan.choice.nanoseconds > 0;
-        guessed += benchmark && e->plan.choice.nanoseconds == 0; /* it was replaced */
-        return FR_OK;
-    }
     if (!benchmark) {
         FR_TRY(s, fri_cuda_conv2d_search(d, pass, &e->plan));
     } else if (time_all(d, pass, &e->plan, &s)) {
@@ -97,9 +91,7 @@ static fr_status make(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool 
         FR_TRY(s, get(d, pass, false, &e->stands_in));
         e->none = e->stands_in == NULL;
         guessed += !e->none;
-        return FR_OK; /* kept for this process only: the next one may have a device */
     }
-    fri_cuda_plan_file_add(e->key, &e->plan);
 done:
     return s;
 }
@@ -154,14 +146,7 @@ fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass 
     return FR_OK;
 }
 
-void fri_cuda_conv2d_plan_replaced(const fri_cuda_conv2d_plan *p) {
-    const entry *e = (const entry *)(const void *)((const char *)p - offsetof(entry, plan));
-    replaced++;
-    fri_cuda_plan_file_add(e->key, p);
-}
-
-void fri_cuda_conv2d_timed(int64_t *yes, int64_t *no, int64_t *anew) {
+void fri_cuda_conv2d_timed(int64_t *yes, int64_t *no) {
     *yes = timed;
     *no = guessed;
-    *anew = replaced;
 }

@@ -1,4 +1,4 @@
-/* conv2d_plan.h - plans: searched for, kept, timed, executed. Private to conv2d*.c and plan_file.c. */
+/* conv2d_plan.h - plans: searched for, kept, timed, executed. Private to conv2d*.c. */
 #ifndef FRI_CUDA_CONV2D_PLAN_H
 #define FRI_CUDA_CONV2D_PLAN_H
 
@@ -14,9 +14,6 @@ typedef struct fri_cuda_conv2d_plan {
 /* The plan, from the thread's cache or made now. Borrowed: lives until the thread ends. Without an engine that will do
  * *out is NULL for a fused pass, and for the others FR_EUNSUPPORTED is returned. */
 fr_status fri_cuda_conv2d_plan_get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan **out);
-
-/* It has become another one: counted, and kept in the file instead of what it was. */
-void fri_cuda_conv2d_plan_replaced(const fri_cuda_conv2d_plan *p);
 
 /* ---- conv2d_search.c ---- */
 
@@ -37,10 +34,9 @@ typedef struct fri_cuda_conv2d_data {
     void *workspace;
 } fri_cuda_conv2d_data;
 
-/* Queues the plan on the stream; at its first time it becomes one of this thread's handle. With d, which it is for, one
- * that cuDNN does not read here is replaced: p is then one of fri_cuda_conv2d_plan_get's. */
-fr_status fri_cuda_conv2d_run(void *stream, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,
-                              fri_cuda_conv2d_plan *p, const fri_cuda_conv2d_data *data);
+/* Queues the plan on the stream; at its first time it becomes one of this thread's handle. */
+fr_status fri_cuda_conv2d_run(void *stream, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p,
+                              const fri_cuda_conv2d_data *data);
 /* Times the plans on memory of its own, which the driver gives for as long as that takes, and waits for each.
  * *best: the fastest, its time filled in; -1 where none could be timed (no memory, no plan that runs). */
 fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *plans, int n,

@@ -70,36 +70,12 @@ static fr_status begin(void *stream, fri_cuda_conv2d_pass pass, fri_cudnn_call *
     return s;
 }
 
-/* A plan's text names the driver that it was made under, so one that was kept may not be read any more. Then the first
- * that is takes its place, of those that need no more scratch than was planned; what is counted stays. */
-static fr_status bind_or_replace(fri_cudnn_call c, cudnnHandle_t handle, const fri_conv2d_desc *d,
-                                 fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p) {
-    const size_t planned = p->choice.workspace;
-    int n = 0, found = 0;
-    fr_status s = bind(c, handle, p);
-    if (s >= 0 || s == FR_ENOMEM || d == NULL) return s;
-    fri_cuda_conv2d_plan *plans = calloc(FRI_CONV2D_PLANS, sizeof *plans);
-    if (plans == NULL) return fr_fail(FR_ENOMEM, "%s: out of host memory", c.name);
-    (void)fri_cuda_conv2d_search_all(d, pass, plans, &n);
-    while (found < n && (plans[found].choice.workspace > planned || bind(c, handle, &plans[found]) < 0)) found++;
-    if (found < n) {
-        const fri_cuda_conv2d_plan refused = *p;
-        *p = plans[found];
-        p->choice.workspace = planned;
-        plans[found] = refused;
-        fri_cuda_conv2d_plan_replaced(p);
-    }
-    for (int i = 0; i < n; i++) fri_cuda_conv2d_plan_drop(&plans[i]);
-    free(plans);
-    return found < n ? FR_OK : bind(c, handle, p); /* for its sentence */
-}
-
-fr_status fri_cuda_conv2d_run(void *stream, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,
-                              fri_cuda_conv2d_plan *p, const fri_cuda_conv2d_data *data) {
+fr_status fri_cuda_conv2d_run(void *stream, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p,
+                              const fri_cuda_conv2d_data *data) {
     cudnnHandle_t handle = NULL;
     fri_cudnn_call c;
     FRI_TRY(begin(stream, pass, &c, &handle));
-    FRI_TRY(bind_or_replace(c, handle, d, pass, p));
+    FRI_TRY(bind(c, handle, p));
     return execute(c, handle, p, data);
 }
 
@@ -160,7 +136,7 @@ static void give_back(stage *t) {
 static fr_status time_once(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p, float *ms) {
     fr_status s = FR_OK;
     FRI_CUDART(s, EventRecord, (t->begin, t->stream));
-    FR_TRY(s, fri_cuda_conv2d_run(t->stream, NULL, pass, p, &t->data));
+    FR_TRY(s, fri_cuda_conv2d_run(t->stream, pass, p, &t->data));
     FRI_CUDART(s, EventRecord, (t->end, t->stream));
     FRI_CUDART(s, EventSynchronize, (t->end));
     FRI_CUDART(s, EventElapsedTime, (ms, t->begin, t->end));
@@ -198,7 +174,7 @@ static void time_rounds(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv
     float fastest = 0;
     for (int i = 0; i < ROUNDS * n; i++) {
         const int at = i % n;
-        if (i < n) over[at] = fri_cuda_conv2d_run(t->stream, NULL, pass, &plans[at], &t->data) < 0;
+        if (i < n) over[at] = fri_cuda_conv2d_run(t->stream, pass, &plans[at], &t->data) < 0;
         if (over[at]) continue;
         if (!warm) warm_up(t, pass, &plans[at]);
         warm = true;

@@ -5,7 +5,6 @@
 #include "cudnn.h"
 
 #include "base/atomic_file.h"
-#include "base/cache.h"
 #include "base/env.h"
 
 #include <pthread.h>
@@ -158,50 +157,19 @@ done:
     return s;
 }
 
-/* The whole number behind "key": in the JSON text; -1 without one. */
-static int64_t number_in(const char *text, size_t length, const char *key) {
-    const char *at = memmem(text, length, key, strlen(key)), *end = text + length;
-    int64_t value = 0;
-    if (at == NULL) return -1;
-    at += strlen(key);
-    while (at < end && (*at == '"' || *at == ':' || *at == ' ')) at++;
-    if (at == end || *at < '0' || *at > '9') return -1;
-    while (at < end && *at >= '0' && *at <= '9' && value < INT64_MAX / 16) value = 10 * value + (*at++ - '0');
-    return value;
-}
-
-/* Neither needs cuDNN's engines, which take a tenth of a second to load. */
-fr_status fri_cudnn_device_key(uint64_t *key) {
-    const fri_cuda_device *gpu = NULL;
-    const char *text = NULL;
-    size_t length = 0;
-    pthread_mutex_lock(&device_lock);
-    fr_status s = describe(&gpu, &text, &length);
-    if (s == FR_OK) {
-        int64_t numbers[3] = {0};
-        if (gpu != NULL) {
-            numbers[0] = 100 * gpu->major + 10 * gpu->minor;
-            numbers[1] = gpu->processors;
-            numbers[2] = (int64_t)gpu->total_bytes;
-        } else {
-            numbers[0] = number_in(text, length, "\"deviceVer\"");
-            numbers[1] = number_in(text, length, "\"multiProcessorCount\"");
-            numbers[2] = number_in(text, length, "\"totalGlobalMem\"");
-        }
-        *key = fri_hash(fri_hash(FRI_HASH, device_name, strlen(device_name)), numbers, sizeof numbers);
-    }
-    pthread_mutex_unlock(&device_lock);
-    return s;
-}
-
 bool fri_cudnn_device_is_here(void) {
     const char *path = fri_env_get()->cuda_device, *reason;
     return (path == NULL || path[0] == '\0') && fri_cuda_available(&reason);
 }
 
 const char *fri_cudnn_device_name(void) {
-    uint64_t key;
-    return device_name[0] != '\0' || fri_cudnn_device_key(&key) == FR_OK ? device_name : "no device description";
+    const fri_cuda_device *gpu = NULL;
+    const char *text = NULL;
+    size_t length = 0;
+    pthread_mutex_lock(&device_lock);
+    const bool known = device_name[0] != '\0' || describe(&gpu, &text, &length) == FR_OK;
+    pthread_mutex_unlock(&device_lock);
+    return known ? device_name : "no device description";
 }
 
 fr_status fri_cudnn_device_json(char **text) {

@@ -38,10 +38,6 @@ fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *
  * ends. FRUGAL_CUDA_DEVICE names a file with another one, as JSON. */
 fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out);
 
-/* A number that follows from the device's name, compute capability, processors and memory: the same for a GPU and for
- * its description in a file. */
-fr_status fri_cudnn_device_key(uint64_t *key);
-
 /* True if plans are made for a GPU that is here, so that they can be timed. */
 bool fri_cudnn_device_is_here(void);
 

@@ -255,8 +255,8 @@ FR_API void fr_threads_start(void);
  *   deterministic  (torch.backends.cudnn.deterministic) engines that give the same bits each time, and no others. On at
  *                  the start, unlike in PyTorch: same seed, same run.
  *   benchmark      (torch.backends.cudnn.benchmark) every engine whose scratch is within the workspace limit is timed
- *                  once per shape and the fastest kept, also for later processes. Timing takes memory of its own from
- *                  the driver for a moment, before the planned run reserves any. Off at the start. */
+ *                  once per shape and thread, and the fastest kept. Timing takes memory of its own from the driver for
+ *                  a moment, before the planned run reserves any. Off at the start. */
 FR_API bool fr_cudnn_deterministic_get(void);
 FR_API void fr_cudnn_deterministic_set(bool on);
 FR_API bool fr_cudnn_benchmark_get(void);

@@ -45,10 +45,6 @@ FR_API void fr_comm_goodbye(fr_comm *c, const char *why, const char **first);
  * else that goes through host memory. *bytes: of the device's memory that it took, or 0. Not of fr_comm_dry. */
 FR_API fr_status fr_comm_connect(fr_comm *c, fr_device device, size_t *bytes);
 
-/* What rank 0 has chosen for its device that may be chosen otherwise elsewhere and decides bits, cuDNN's plans, becomes
- * every rank's choice. Rank 0 calls it when it has planned its run, the others before they plan theirs. */
-FR_API fr_status fr_comm_follow_first(fr_comm *c, fr_device device);
-
 /* What the launcher says; nothing is opened. Without one rank 0 of 1. FR_EUSAGE: as of open. */
 FR_API fr_status fr_comm_launched(int *rank, int *size);
 /* This rank's share of `threads`, at least 1: all of them if the launcher has bound it to some cores of the machine. */

@@ -85,10 +85,6 @@ typedef struct fri_backend {
     const fri_streams *streams;
     /* What carries bytes between the devices of several ranks (links.h); NULL: nothing does. */
     const struct fri_links *links;
-    /* What this process has chosen so far that decides bits and might be chosen otherwise by another one, as text
-     * (malloced); choose: what is in the text is chosen. NULL: there is no choice. */
-    fr_status (*choices)(char **text, size_t *bytes);
-    fr_status (*choose)(const char *text, size_t bytes);
 
     const char *lacks; /* why kernels are missing, after a colon; NULL: there is no more to say */
 

@@ -1,4 +1,4 @@
-/* cache.h - where what was measured or chosen once is kept between processes: $XDG_CACHE_HOME/frugal, else
+/* cache.h - where what was measured once is kept between processes: $XDG_CACHE_HOME/frugal, else
  * ~/.cache/frugal. Everything there may be deleted at any time. */
 #ifndef FRI_BASE_CACHE_H
 #define FRI_BASE_CACHE_H

@@ -21,8 +21,6 @@ static void read_environment(void) {
     env.tf32 = on("FRUGAL_TF32");
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
     env.alloc = getenv("FRUGAL_ALLOC");
-    const char *cache = getenv("FRUGAL_PLAN_CACHE");
-    env.no_plan_cache = cache != NULL && strcmp(cache, "0") == 0;
     env.cudnn = getenv("FRUGAL_CUDNN");
     env.cublaslt = getenv("FRUGAL_CUBLASLT");
     env.nvml = getenv("FRUGAL_NVML");

@@ -13,7 +13,6 @@ typedef struct fri_env {
     bool tf32;               /* FRUGAL_TF32=1: f32 linear layers on CUDA may round their factors to TF32 */
     const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
     const char *alloc;       /* FRUGAL_ALLOC: the caching allocator's settings, or NULL */
-    bool no_plan_cache;      /* FRUGAL_PLAN_CACHE=0: plans of CUDA convolutions are not kept in a file */
     const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
     const char *nccl;                    /* FRUGAL_NCCL: likewise, or "off" */
     const char *mpi;                     /* FRUGAL_MPI: file of the engine between ranks, or NULL */

@@ -51,29 +51,6 @@ fr_status fr_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all) {
     return fri_comm_agree(c, mine, bytes, all);
 }
 
-/* Rank 0's bytes, all of the same number, in `text` of all. */
-static fr_status from_first(fr_comm *c, void *text, size_t bytes) {
-    char *all = malloc(bytes * (size_t)fri_comm_size(c));
-    fr_status s = all != NULL ? fri_comm_agree(c, text, bytes, all) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    if (s == FR_OK) memcpy(text, all, bytes);
-    free(all);
-    return s;
-}
-
-fr_status fr_comm_follow_first(fr_comm *c, fr_device device) {
-    FRI_NOT_NULL(c);
-    const fri_backend *be = fri_backend_get(device);
-    FRI_OWNED(fri_free) char *text = NULL;
-    size_t bytes = 0;
-    if (be == NULL || be->choices == NULL || fri_comm_is_dry(c)) return FR_OK;
-    if (fri_comm_rank(c) == 0) FRI_TRY(be->choices(&text, &bytes));
-    FRI_TRY(from_first(c, &bytes, sizeof bytes));
-    if (bytes == 0) return FR_OK;
-    if (text == NULL && (text = malloc(bytes)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    FRI_TRY(from_first(c, text, bytes));
-    return fri_comm_rank(c) > 0 ? be->choose(text, bytes) : FR_OK;
-}
-
 /* ---- between devices --------------------------------------------------------------------------------------------- */
 
 typedef struct connection {

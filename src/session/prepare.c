@@ -55,7 +55,6 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FRI_TRY(fri_model_check(c));
     FRI_TRY(fri_ranks_compare(r));
     if (c->ranks > 1) FRI_TRY(fr_comm_connect(c->comm, o->device, &c->link_bytes));
-    if (c->rank > 0) FRI_TRY(fr_comm_follow_first(c->comm, o->device));
     FRI_TRY(fri_views_begin(r, views));
     FRI_TRY(fri_train_only_choose(c));
     FRI_TRY(fri_prefix_choose(c));
@@ -72,9 +71,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
 }
 
 fr_status fri_run_setup(fri_session *r, fr_calibration **calibration) {
-    const fri_config *c = r->config;
     fri_train_arena_begin(r);
-    if (c->ranks > 1 && c->rank == 0) FRI_TRY(fr_comm_follow_first(c->comm, c->opts.device));
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
     if (r->config->opts.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
     FRI_TRY(fri_model_build(r));

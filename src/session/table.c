@@ -277,7 +277,7 @@ const fr_flag fri_flags[] = {
      "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
     {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,
      "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first step, "
-     "and keep the fastest, also for later runs. Without effect on the CPU."},
+     "and keep the fastest. Without effect on the CPU."},
     {"exact-convolutions", ROW(SET, DEVICE, exact_convolutions), NULL,
      "f32 convolutions multiply each input with each weight: not the faster minimal filtering for 3 x 3 on the CPU, no "
      "TF32 on a GPU.",

@@ -1,6 +1,6 @@
 /* fake_cudnn.h - cuDNN's graph API without cuDNN: engines are rows of a table, and executing one moves a clock.
  *
- * Enough of it for planning, keeping and timing convolution plans; any graph gets the same engines. It remembers the
+ * Enough of it for planning and timing convolution plans; any graph gets the same engines. It remembers the
  * input of a graph. */
 #ifndef TESTS_CUDA_FAKE_CUDNN_H
 #define TESTS_CUDA_FAKE_CUDNN_H
@@ -33,7 +33,6 @@ typedef struct fake_cudnn_state {
     double ramp_ms;   /* until then the device's clock is low, and executions take five times as long */
     int searches;     /* lists that were asked for */
     int descriptors;  /* alive */
-    int stale;        /* graphs, from the first, whose plans a handle does not read any more */
     bool no_memory;   /* for a handle's plan */
     bool not_fused;   /* a graph of more than one operation has no engine */
     int pointers;     /* of the last execution, and which: */

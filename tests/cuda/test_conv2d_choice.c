@@ -1,7 +1,5 @@
-/* test_conv2d_choice.c - which of cuDNN's plans a convolution gets: the workspace limit, determinism, and timing with
- * what is kept of it. On a fake runtime and a fake cuDNN whose engines take the time that the test says. */
+/* test_conv2d_choice.c - which of cuDNN's plans a convolution gets: the workspace limit, determinism, and timing. On a fake runtime and a fake cuDNN whose engines take the time that the test says. */
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,19 +10,11 @@
 #include "cuda/context.h"
 #include "cuda/fake_cudnn.h"
 #include "cuda/kernels.h"
-#include "cuda/plan_file.h"
-#include "data/files.h"
 #include "support/golden.h"
 
 enum { MIB = 1 << 20 };
 
-static void begin(void) {
-    files_begin();
-    setenv("XDG_CACHE_HOME", files_path("cache"), 1);
-    fake_cudnn_begin();
-}
-
-TestSuite(conv2d_choice, .init = begin, .fini = files_end);
+TestSuite(conv2d_choice, .init = fake_cudnn_begin);
 
 static void engines(int in_list_a, int n, const fake_engine *e) {
     fake_dnn.in_list_a = in_list_a;
@@ -67,36 +57,10 @@ static int executions(void) {
 }
 
 static void expect_counts(int64_t timed, int64_t guessed) {
-    int64_t t, g, anew;
-    fri_cuda_conv2d_timed(&t, &g, &anew);
+    int64_t t, g;
+    fri_cuda_conv2d_timed(&t, &g);
     cr_expect_eq(t, timed, "%lld timed", (long long)t);
     cr_expect_eq(g, guessed, "%lld not timed", (long long)g);
-}
-
-/* What a process without a device in its cache does: here a thread, after what is known of the device and the file was
- * forgotten. */
-typedef struct process {
-    int64_t height;
-    size_t limit;
-    int64_t timed, guessed, replaced;
-    fri_cuda_conv2d_choice choice;
-} process;
-
-static void *in_thread(void *ctx) {
-    process *p = ctx;
-    p->choice = choose(p->height, p->limit);
-    fri_cuda_conv2d_timed(&p->timed, &p->guessed, &p->replaced);
-    return NULL;
-}
-
-static process another_process(int64_t height, size_t limit) {
-    process p = {.height = height, .limit = limit};
-    pthread_t t;
-    fri_cuda_use(fri_cudart_table);
-    (void)fri_cuda_plan_file_forget();
-    cr_assert_eq(pthread_create(&t, NULL, in_thread, &p), 0);
-    cr_assert_eq(pthread_join(t, NULL), 0);
-    return p;
 }
 
 /* ---- the workspace limit --------------------------------------------------------------------------------------- */
@@ -174,15 +138,6 @@ Test(conv2d_choice, among_slow_engines_the_first_within_the_limit_wins) {
     cr_expect_eq(choose(1, MIB).engine, 1);
     cr_expect_eq(choose(1, 2 * MIB).engine, 0);
     cr_expect_eq(choose(1, 2 * MIB).configurations, 1, "what is kept is the choice's");
-}
-
-/* What was chosen is read from the file as it was. */
-Test(conv2d_choice, a_slow_plan_is_kept_as_one) {
-    engines(1, 1, (fake_engine[]){{.no_tensor_core = true}});
-    cr_expect(choose(1, MIB).slow);
-    int n = fake_dnn.searches;
-    cr_expect(another_process(1, MIB).choice.slow);
-    cr_expect_eq(fake_dnn.searches, n, "searched again");
 }
 
 Test(conv2d_choice, slow_engines_are_not_timed_where_there_are_others) {
@@ -296,7 +251,7 @@ Test(conv2d_choice, plans_that_do_not_run_are_passed_over) {
     expect_counts(1, 0);
 }
 
-Test(conv2d_choice, without_a_plan_that_runs_the_heuristics_choice_stands_in_for_this_process_only) {
+Test(conv2d_choice, without_a_plan_that_runs_the_heuristics_choice_stands_in) {
     engines(2, 2, (fake_engine[]){{.workspace = 7, .fails = true}, {.fails = true}});
     fr_cudnn_benchmark_set(true);
     fri_cuda_conv2d_choice c = choose(1, MIB);
@@ -307,10 +262,6 @@ Test(conv2d_choice, without_a_plan_that_runs_the_heuristics_choice_stands_in_for
     int n = executions();
     (void)choose(1, MIB);
     cr_expect_eq(executions(), n, "tried again");
-    fake_dnn.engine[1] = (fake_engine){.ms = 1};
-    process p = another_process(1, MIB);
-    cr_expect_eq(p.choice.engine, 1, "the next process could not time it");
-    cr_expect_eq(p.timed, 1);
 }
 
 Test(conv2d_choice, without_memory_for_timing_the_heuristics_choice_stands_in) {
@@ -331,35 +282,15 @@ Test(conv2d_choice, determinism_holds_for_timed_plans_too) {
     cr_expect_eq(choose(1, MIB).engine, 1);
 }
 
-/* The dry run of another process: with the device and without one, for which a description of the device stands. What
- * it counts is what the timed plan needs. */
-Test(conv2d_choice, a_timed_plan_is_kept_for_other_processes) {
+/* A description stands for the device where there is none. */
+Test(conv2d_choice, without_a_device_the_heuristics_choose) {
     engines(4, 5, timed_engines);
-    fake.name = "NVIDIA H200"; /* the device that the stored description is of */
-    fake.memory = 150120000000;
+    fake.devices = 0;
     fri_cuda_use(fri_cudart_table);
     fr_cudnn_benchmark_set(true);
-    fri_cuda_conv2d_choice c = choose(1, 8 * MIB);
-    cr_expect_eq(c.engine, 1);
-    int n = executions();
-    for (fake.devices = 1; fake.devices >= 0; fake.devices--) {
-        fake.memory = 150120000000;
-        process p = another_process(1, 8 * MIB);
-        cr_expect_eq(executions(), n, "timed again with %d devices", fake.devices);
-        cr_expect_eq(p.choice.workspace, c.workspace, "planned %zu, measured %zu", p.choice.workspace, c.workspace);
-        cr_expect_eq(p.choice.engine, c.engine);
-        cr_expect_eq(p.choice.nanoseconds, c.nanoseconds);
-        cr_expect_eq(p.timed, 1);
-        cr_expect_eq(p.guessed, 0);
-    }
-    fake.devices = 0;
-    process other = another_process(2, 8 * MIB);
-    cr_expect_eq(other.choice.engine, 0, "without a device and a timed plan the heuristics choose");
-    cr_expect_eq(other.guessed, 1);
-    fr_cudnn_benchmark_set(false);
-    process plain = another_process(1, 8 * MIB);
-    cr_expect_eq(plain.choice.engine, 0, "the timed plan was taken without being asked for");
-    cr_expect_eq(plain.timed + plain.guessed, 0);
+    cr_expect_eq(choose(2, 8 * MIB).engine, 0);
+    cr_expect_eq(executions(), 0);
+    expect_counts(0, 1);
 }
 
 /* ---- the bias in the same kernel ------------------------------------------------------------------------------- */
@@ -435,57 +366,13 @@ Test(conv2d_choice, the_fused_pass_keeps_to_the_workspace_limit) {
     cr_expect_eq(fake_dnn.operations, 2);
 }
 
-/* ---- plans that a handle does not read any more ------------------------------------------------------------------ */
+/* ---- plans that a handle refuses --------------------------------------------------------------------------------- */
 
-static void expect_remark(const char *words) {
-    char text[256];
-    fri_backend_get(FR_CUDA)->remark(text, sizeof text);
-    cr_expect_str_eq(text, words);
-}
-
-static void *forward_in_thread(void *replaced) {
-    int64_t t, g;
-    (void)forward(shape(1, MIB), memory[0], memory[1], NULL);
-    fri_cuda_conv2d_timed(&t, &g, replaced);
-    return NULL;
-}
-
-/* What another process replaced that runs the convolution. */
-static int64_t replaced_by_another_process(void) {
-    pthread_t t;
-    int64_t replaced = -1;
-    (void)fri_cuda_plan_file_forget();
-    cr_assert_eq(pthread_create(&t, NULL, forward_in_thread, &replaced), 0);
-    cr_assert_eq(pthread_join(t, NULL), 0);
-    return replaced;
-}
-
-Test(conv2d_choice, a_stale_plan_is_searched_for_anew_and_kept_in_the_old_ones_place) {
-    engines(2, 2, (fake_engine[]){{.workspace = 512}, {.workspace = 0}});
-    cr_expect_eq(choose(1, MIB).workspace, 512u);
-    int descriptors = fake_dnn.descriptors;
-    fake_dnn.stale = 1;
-    cr_expect_eq(forward(shape(1, MIB), memory[0], memory[1], NULL), 512u);
-    cr_expect_eq(fake_dnn.engine[0].executions, 1);
-    cr_expect_eq(fake_dnn.descriptors, descriptors + 1, "%d more", fake_dnn.descriptors - descriptors);
-    expect_remark("kept plans that cuDNN refused, searched for anew: 1");
-    int n = fake_dnn.searches;
-    (void)forward(shape(1, MIB), memory[0], memory[1], NULL);
-    cr_expect_eq(replaced_by_another_process(), 0, "the next process read the old one");
-    cr_expect_eq(fake_dnn.searches, n, "searched again");
-    cr_expect_eq(fake_dnn.engine[0].executions, 3);
-}
-
-Test(conv2d_choice, instead_of_a_refused_plan_the_first_runs_that_needs_no_more_scratch) {
-    engines(3, 3, (fake_engine[]){{.workspace = 512, .unbindable = true}, {.workspace = 1024}, {.workspace = 256}});
-    cr_expect_eq(forward(shape(1, MIB), memory[0], memory[1], NULL), 512u);
-    cr_expect_eq(fake_dnn.engine[2].executions, 1);
-    cr_expect_eq(choose(1, MIB).workspace, 512u, "what was planned is not what is counted");
-    engines(2, 2, (fake_engine[]){{.workspace = 0, .unbindable = true}, {.workspace = 512}});
-    fri_conv2d_desc d = shape(2, MIB);
+Test(conv2d_choice, a_refused_plan_is_a_failure_with_cudnns_sentence) {
+    fri_conv2d_desc d = shape(1, MIB);
+    engines(1, 1, (fake_engine[]){{.unbindable = true}});
     cr_expect_eq(fri_cuda_conv2d_forward(&(fri_exec){0}, &d, memory[0], memory[1], NULL, memory[2]), FR_ELIBRARY);
     cr_expect_not_null(strstr(fr_last_error(), "fake refusal"), "%s", fr_last_error());
-    cr_expect_eq(fake_dnn.engine[1].executions, 0, "it needs scratch that nobody planned");
 }
 
 Test(conv2d_choice, without_memory_for_cudnn_the_sentence_says_what_is_free) {
@@ -501,20 +388,6 @@ Test(conv2d_choice, without_memory_for_cudnn_the_sentence_says_what_is_free) {
     cr_expect_eq(fake_dnn.searches, n, "another plan would need memory, too");
     fake_dnn.no_memory = false;
     (void)forward(d, memory[0], memory[1], NULL);
-}
-
-Test(conv2d_choice, a_replaced_plan_is_not_called_a_timed_one) {
-    const size_t whole = fake.memory;
-    engines(1, 1, (fake_engine[]){{.ms = 1}});
-    fr_cudnn_benchmark_set(true);
-    (void)choose(1, MIB);
-    expect_counts(1, 0);
-    fake_dnn.stale = 1;
-    cr_expect_eq(replaced_by_another_process(), 1);
-    fake.memory = whole; /* the device's: its plans are found by it */
-    process p = another_process(1, MIB);
-    cr_expect_eq(p.timed, 0);
-    cr_expect_eq(p.guessed, 1);
 }
 
 /* ---- more elements than cuDNN counts ------------------------------------------------------------------------- */

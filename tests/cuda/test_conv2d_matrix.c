@@ -95,7 +95,6 @@ static void expect_quality(const device *d) {
     const char *all = getenv("FRUGAL_PLAN_MATRIX");
     const int n = all != NULL && strcmp(all, "all") == 0 ? 5 : 2;
     char reason[256];
-    setenv("XDG_CACHE_HOME", "/dev/null", 1); /* planned anew */
     describe(d);
     if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
     for (int which = 0; which < NETWORKS; which++) {
@@ -166,7 +165,6 @@ static int nearer(const fr_scratch *s, int *n) {
 static void expect_scratch_below_the_peak(const device *d) {
     static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
     char reason[256];
-    setenv("XDG_CACHE_HOME", "/dev/null", 1);
     describe(d);
     if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
     for (int which = 0; which < NETWORKS; which++)

@@ -2,24 +2,18 @@
  * this library has, in every float type and all three directions, and what each needs of workspace. */
 #include <criterion/criterion.h>
 #include <stdio.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cuda/conv2d.h"
 #include "cuda/conv2d_plan.h"
 #include "cuda/cudnn.h"
 #include "cuda/kernels.h"
 #include "cuda/networks.h"
-#include "cuda/plan_file.h"
-#include "data/files.h"
 #include "support/golden.h"
 
-/* Planned anew in each process, but for the test that says otherwise. */
 static void needs_cudnn(void) {
     char reason[256];
-    setenv("XDG_CACHE_HOME", "/dev/null", 1); /* no folder can be made there */
     if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
 }
 
@@ -203,142 +197,4 @@ Test(conv2d_plan, padding_a_stem_in_scratch_saves_next_to_nothing) {
                                   stems[i].whose, best, c.workspace);
                 }
     fflush(stdout);
-}
-
-/* ---- plans kept between processes ------------------------------------------------------------------------------ */
-
-/* What a thread with an empty cache of its own plans. */
-typedef struct planner {
-    fri_cuda_conv2d_choice choice[2];
-    char *text[2];
-} planner;
-
-static void *plan_two(void *ctx) {
-    planner *p = ctx;
-    for (int i = 0; i < 2; i++) {
-        fri_cuda_conv2d_plan *plan = NULL;
-        fri_conv2d_desc d = {.dtype = FR_F16,
-                             .n = 8,
-                             .h = 28 << i,
-                             .w = 28,
-                             .c = 64,
-                             .k = 128,
-                             .r = 3,
-                             .s = 3,
-                             .p = 28 << i,
-                             .q = 28,
-                             .stride_h = 1,
-                             .stride_w = 1,
-                             .pad_h = 1,
-                             .pad_w = 1,
-                             .dilation_h = 1,
-                             .dilation_w = 1,
-                             .groups = 1};
-        must(fri_cuda_conv2d_plan_get(&d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &plan));
-        p->choice[i] = plan->choice;
-        p->text[i] = strndup(plan->json, (size_t)plan->json_bytes);
-    }
-    return NULL;
-}
-
-static planner plan_in_a_thread(void) {
-    planner p = {0};
-    pthread_t t;
-    cr_assert_eq(pthread_create(&t, NULL, plan_two, &p), 0);
-    cr_assert_eq(pthread_join(t, NULL), 0);
-    return p;
-}
-
-/* The text of a plan that was made anew may number its tensors otherwise. */
-static void expect_equal(const planner *a, const planner *b, bool same_text) {
-    for (int i = 0; i < 2; i++) {
-        if (same_text) cr_expect_str_eq(a->text[i], b->text[i]);
-        cr_expect_eq(a->choice[i].workspace, b->choice[i].workspace);
-        cr_expect_eq(a->choice[i].engine, b->choice[i].engine);
-        cr_expect_eq(a->choice[i].configurations, b->choice[i].configurations);
-        cr_expect_eq(a->choice[i].fallback, b->choice[i].fallback);
-        cr_expect_eq(a->choice[i].tensor_core, b->choice[i].tensor_core);
-    }
-}
-
-static long size_of(const char *path) {
-    FILE *f = fopen(path, "rb");
-    cr_assert_not_null(f, "%s", path);
-    fseek(f, 0, SEEK_END);
-    long n = ftell(f);
-    fclose(f);
-    return n;
-}
-
-static void overwrite(const char *path, long at, const char *bytes) {
-    FILE *f = fopen(path, "r+b");
-    cr_assert_not_null(f);
-    fseek(f, at, SEEK_SET);
-    fputs(bytes, f);
-    fclose(f);
-}
-
-/* What one rank has planned is what another goes by, whatever its own file says. */
-Test(conv2d_plan, is_taken_from_another_process, .init = files_begin, .fini = files_end) {
-    char reason[256], *text = NULL;
-    size_t bytes = 0;
-    if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
-    setenv("XDG_CACHE_HOME", files_path("cache"), 1);
-    (void)fri_cuda_plan_file_forget();
-    planner first = plan_in_a_thread();
-    must(fri_cuda_plan_file_choices(&text, &bytes));
-    (void)fri_cuda_plan_file_forget();
-    setenv("XDG_CACHE_HOME", files_path("other"), 1);
-    must(fri_cuda_plan_file_choose(text, bytes));
-    cr_expect_eq(fri_cuda_plan_file_choose(text, bytes), FR_EUSAGE);
-    planner second = plan_in_a_thread();
-    expect_equal(&first, &second, true);
-    char *again = NULL;
-    size_t as_many = 0;
-    must(fri_cuda_plan_file_choices(&again, &as_many));
-    cr_expect(as_many == bytes && memcmp(text, again, bytes) == 0, "%zu bytes became %zu", bytes, as_many);
-    cr_expect_eq(fri_cuda_plan_file_forget(), 2, "both plans come from the other process");
-    text[bytes / 2] ^= 1;
-    cr_expect_eq(fri_cuda_plan_file_choose(text, bytes), FR_EFORMAT);
-    (void)fri_cuda_plan_file_forget();
-    free(text);
-    free(again);
-}
-
-/* The second process, here a thread after forgetting, reads what the first one chose; what is damaged is not believed,
- * planned again, and the file is whole after that. */
-Test(conv2d_plan, is_kept_in_a_file, .init = files_begin, .fini = files_end) {
-    char reason[256], command[1024], path[1024] = "";
-    if (fri_cudnn_open(reason, sizeof reason) == NULL) cr_skip_test("%s", reason);
-    setenv("XDG_CACHE_HOME", files_path("cache"), 1);
-    (void)fri_cuda_plan_file_forget();
-    planner first = plan_in_a_thread();
-    cr_expect_eq(fri_cuda_plan_file_forget(), 0);
-    snprintf(command, sizeof command, "ls %s/frugal/cudnn-plans-*.txt", files_path("cache"));
-    FILE *ls = popen(command, "r");
-    cr_assert_not_null(ls);
-    cr_assert_not_null(fgets(path, sizeof path, ls), "no file of plans");
-    pclose(ls);
-    path[strcspn(path, "\n")] = '\0';
-    long whole = size_of(path);
-    planner second = plan_in_a_thread();
-    cr_expect_eq(fri_cuda_plan_file_forget(), 2, "both plans come from the file");
-    expect_equal(&first, &second, true);
-    const long damages[] = {3, 40, whole / 3, whole - 5};
-    for (int i = 0; i < 4; i++) {
-        overwrite(path, damages[i], "#");
-        planner again = plan_in_a_thread();
-        cr_expect_lt(fri_cuda_plan_file_forget(), 2, "damage at byte %ld went unnoticed", damages[i]);
-        expect_equal(&first, &again, false);
-        planner after = plan_in_a_thread();
-        (void)fri_cuda_plan_file_forget();
-        planner last = plan_in_a_thread();
-        cr_expect_eq(fri_cuda_plan_file_forget(), 2, "damage at byte %ld stayed", damages[i]);
-        expect_equal(&first, &after, false);
-        expect_equal(&after, &last, true);
-    }
-    cr_assert_eq(truncate(path, whole / 3), 0);
-    planner cut = plan_in_a_thread();
-    cr_expect_lt(fri_cuda_plan_file_forget(), 2);
-    expect_equal(&first, &cut, false);
 }

@@ -8,6 +8,7 @@ import filecmp
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import law
@@ -76,6 +77,16 @@ def linked(build, where):
     del os.environ["PLANTED_NCCL"]
 
 
+def mixed(build, where):
+    """Ranks whose drivers differ are refused: the same plan might not be the same code there."""
+    other = 'test "$OMPI_COMM_WORLD_RANK" = 1 && export PLANTED_DRIVER=12080; exec "$@"'
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    done = subprocess.run(law.RUN["openmpi"] + ["2", "sh", "-c", other, "sh"] + program(build, "scaled"), env=env,
+                          capture_output=True, text=True, check=False)
+    expect(done.returncode != 0 and "rank 1 (" in done.stderr and "driver 13.0" in done.stderr
+           and "driver 12.8" in done.stderr, f"ranks with two drivers: status {done.returncode}, {done.stderr}")
+
+
 def gone(build, where):
     """A rank that stands still, or is killed, while devices wait for it: what waits is aborted, and all end."""
     env = {"PLANTED_NCCL": "1", "PLANTED_MODEL": "densenet_bc22_k12"}
@@ -91,4 +102,4 @@ def gone(build, where):
 
 
 if __name__ == "__main__":
-    sys.exit(main((staged, linked, gone), missing))
+    sys.exit(main((staged, linked, mixed, gone), missing))

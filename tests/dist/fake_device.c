@@ -7,13 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/backend.h"
+#include "cuda/context.h"
 #include "cuda/fake_nccl.h"
 #include "cuda/fake_order.h"
 
 __attribute__((constructor)) static void begin(void) {
     fake_begin();
     fake_kernels();
-    const char *nccl = getenv("PLANTED_NCCL");
+    static fri_backend device;
+    device = *fri_backend_get(FR_CUDA);
+    device.describe = fri_cuda_describe;
+    fri_backend_override(FR_CUDA, &device);
+    const char *nccl = getenv("PLANTED_NCCL"), *driver = getenv("PLANTED_DRIVER");
+    if (driver != NULL) fake.driver = atoi(driver);
     if (nccl != NULL) fake_nccl_begin(strcmp(nccl, "stalls") == 0);
 }
 
