@@ -10,10 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph.h"
 #include "memory.h"
 #include "nccl.h"
-#include "nvml.h"
 #include "streams.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
@@ -129,7 +127,6 @@ bool fri_cuda_available(const char **reason) {
 static fr_status make_stream(void) {
     fr_status s = FR_OK;
     pthread_mutex_lock(&lock);
-    if (compute == NULL) fri_nvml_baseline(device.index);
     FRI_CUDART(s, SetDevice, (device.index));
     if (compute == NULL) FRI_CUDART(s, StreamCreateWithFlags, (&compute, cudaStreamNonBlocking));
 done:

@@ -6,7 +6,8 @@
  * those that are not slow, or if all are among those, the first whose workspace is within the limit, else the one with
  * the smallest workspace. Its bytes are known before any device is touched, so a dry run counts them.
  *
- * A pass may be a fused one, with the bias. Such a plan is taken under the same limit, or if it needs no more than the plain pass.
+ * A pass may be a fused one, with the bias. Such a plan is taken under the same limit, or if it needs no more than the
+ * plain pass.
  *
  * With fr_cudnn_benchmark_set(true) and a device, all plans within the limit are timed and the fastest is taken, once
  * per thread and convolution. Without a device the heuristics' choice stands in. */
@@ -19,7 +20,7 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_FORWARD,
     FRI_CUDA_CONV2D_BACKWARD_INPUT,
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
-    FRI_CUDA_CONV2D_FORWARD_BIAS, /* y = conv(x, w) + b in one kernel; b of x's type. Not every convolution has a plan */
+    FRI_CUDA_CONV2D_FORWARD_BIAS, /* y = conv(x, w) + b in one kernel; b of x's type; may have no plan */
 } fri_cuda_conv2d_pass;
 enum { FRI_CUDA_CONV2D_PASSES = 4 };
 

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "context.h"
@@ -14,43 +13,23 @@
 
 #define SONAME "libnvidia-ml.so.1"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static fri_nvml table;
-static bool tried, usable;
-static char why_not[256];
-static int own_device; /* the one whose context was made */
-static size_t before;  /* bytes in use on it before that; 0: not known */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static fri_nvml nvml;
+static bool usable;
 
-/* ---- the library ------------------------------------------------------------------------------------------- */
-
-static bool load(void) {
-    void *library = fri_cuda_open("FRUGAL_NVML", fri_env_get()->nvml, SONAME, why_not, sizeof why_not);
-    if (library == NULL) return false;
-    bool all = true;
+static void load(void) {
+    char reason[256];
+    void *library = fri_cuda_open("FRUGAL_NVML", fri_env_get()->nvml, SONAME, reason, sizeof reason);
+    usable = library != NULL;
 #define LOAD(slot, name, parameters) \
-    all &= fri_cuda_symbol(library, SONAME, name, &table.slot, why_not, sizeof why_not);
+    usable = usable && fri_cuda_symbol(library, SONAME, name, &nvml.slot, reason, sizeof reason);
     FRI_NVML_MAP(LOAD)
-    LOAD(error, "nvmlErrorString", ())
 #undef LOAD
-    if (!all) return false;
-    int code = table.init();
-    if (code != FRI_NVML_SUCCESS) snprintf(why_not, sizeof why_not, "nvmlInit: %s", table.error(code));
-    return code == FRI_NVML_SUCCESS;
+    usable = usable && nvml.init() == FRI_NVML_SUCCESS;
 }
 
-const fri_nvml *fri_nvml_open(const char **reason) {
-    pthread_mutex_lock(&lock);
-    if (!tried) usable = load();
-    tried = true;
-    pthread_mutex_unlock(&lock);
-    *reason = usable ? "" : why_not;
-    return usable ? &table : NULL;
-}
-
-/* ---- numbers ----------------------------------------------------------------------------------------------- */
-
-/* By its place on the bus: NVML's numbering does not know CUDA_VISIBLE_DEVICES. */
-static void *handle_of(const fri_nvml *nvml, int device) {
+/* The device by its place on the bus: NVML's numbering does not know CUDA_VISIBLE_DEVICES. */
+static void *handle_of(int device) {
     struct cudaDeviceProp p;
     char bus[32];
     void *handle = NULL;
@@ -60,23 +39,18 @@ static void *handle_of(const fri_nvml *nvml, int device) {
     }
     snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", (unsigned)p.pciDomainID, (unsigned)p.pciBusID,
              (unsigned)p.pciDeviceID);
-    return nvml->handle(bus, &handle) == FRI_NVML_SUCCESS ? handle : NULL;
-}
-
-static bool device_memory(const fri_nvml *nvml, void *handle, fri_nvml_memory *m) {
-    *m = (fri_nvml_memory){.version = FRI_NVML_MEMORY_VERSION};
-    return handle != NULL && nvml->memory(handle, m) == FRI_NVML_SUCCESS;
+    return nvml.handle(bus, &handle) == FRI_NVML_SUCCESS ? handle : NULL;
 }
 
 /* 0: the driver does not list this process, or does not say how much it holds. */
-static size_t own_memory(const fri_nvml *nvml, void *handle) {
+static size_t own_memory(void *handle) {
     unsigned n = 64, pid = (unsigned)getpid();
     size_t used = 0;
     for (int attempt = 0; attempt < 3; attempt++) { /* the list may grow between two calls */
         fri_nvml_process *list = calloc(n, sizeof *list);
         unsigned room = n;
         if (list == NULL) return 0;
-        int code = nvml->processes(handle, &n, list);
+        int code = nvml.processes(handle, &n, list);
         for (unsigned i = 0; code == FRI_NVML_SUCCESS && i < n && i < room; i++)
             if (list[i].pid == pid && list[i].used != ~0ull) used += (size_t)list[i].used;
         free(list);
@@ -86,34 +60,17 @@ static size_t own_memory(const fri_nvml *nvml, void *handle) {
     return used;
 }
 
-void fri_nvml_baseline(int device) {
-    const char *reason;
-    fri_nvml_memory m;
-    const fri_nvml *nvml = fri_nvml_open(&reason);
-    own_device = device;
-    before = nvml != NULL && device_memory(nvml, handle_of(nvml, device), &m) ? (size_t)m.used : 0;
-}
-
 void fri_cuda_memory_use(fr_memory_use *out) {
     const char *reason;
-    fri_nvml_memory m;
+    const fri_cuda_device *device = NULL;
     size_t left = 0;
     *out = (fr_memory_use){.source = ""};
-    if (!fri_cuda_available(&reason)) return;
-    const fri_nvml *nvml = fri_nvml_open(&reason);
-    void *handle = nvml != NULL ? handle_of(nvml, own_device) : NULL;
-    if (nvml != NULL && device_memory(nvml, handle, &m)) {
-        out->device = (size_t)m.used;
-        out->total = (size_t)m.total;
-        out->process = own_memory(nvml, handle);
-        out->source = "NVML";
-        if (out->process > 0 || before == 0 || m.used < before) return;
-        out->process = (size_t)m.used - before;
-        out->source = "NVML, which does not list this process: the device's growth since its context was made";
-        return;
-    }
-    if (fri_cuda_stream() == NULL) return; /* asking would make a context */
+    if (!fri_cuda_available(&reason) || fri_cuda_stream() == NULL) return; /* asking would make a context */
+    if (fri_cuda_context(&device) < 0) return;
     fri_cuda_memory_info(&left, &out->total);
     out->device = out->total - left;
-    out->source = "cudaMemGetInfo, NVML cannot be used";
+    out->source = "cudaMemGetInfo";
+    (void)pthread_once(&once, load);
+    void *handle = usable ? handle_of(device->index) : NULL;
+    if (handle != NULL) out->process = own_memory(handle);
 }

@@ -54,13 +54,11 @@ void fake_lack(const char *name);
 
 /* NVML: what its functions answer. */
 typedef struct fake_nvml_state {
-    int init_error, handle_error, memory_error, process_error;
-    unsigned long long used, total; /* of the device; every call adds `growth` to used */
-    unsigned long long growth;
+    int init_error, handle_error, process_error;
     unsigned processes;     /* listed, this one last */
     bool hide_own;          /* as in a container */
     unsigned long long own; /* bytes of this process; ~0: not known */
-    int calls;              /* of any function but for the error's name */
+    int calls;              /* of any function */
 } fake_nvml_state;
 extern fake_nvml_state fake_nvml_says;
 

@@ -1,5 +1,5 @@
-/* fake_kernels.h - the kernels of the fake runtime's device: the CPU's, each at its turn in its stream. A call that has to
- * wait keeps its arguments as CUDA keeps them: descriptions and lists by value, device pointers as they are. */
+/* fake_kernels.h - the kernels of the fake runtime's device: the CPU's, each at its turn in its stream. A call that
+ * has to wait keeps its arguments as CUDA keeps them: descriptions and lists by value, device pointers as they are. */
 #ifndef TESTS_CUDA_FAKE_KERNELS_H
 #define TESTS_CUDA_FAKE_KERNELS_H
 

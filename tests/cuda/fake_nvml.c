@@ -6,9 +6,9 @@
 #include "cuda/fake.h"
 #include "cuda/nvml.h"
 
-fake_nvml_state fake_nvml_says = {.used = 3000ull << 20, .total = 143771ull << 20, .processes = 3, .own = 700ull << 20};
+fake_nvml_state fake_nvml_says = {.processes = 3, .own = 700ull << 20};
 
-enum { INVALID_ARGUMENT = 2, NOT_FOUND = 6, VERSION_MISMATCH = 25 };
+enum { INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
 
 static int init(void) {
     fake_nvml_says.calls++;
@@ -20,17 +20,6 @@ static int handle(const char *bus, void **device) {
     if (strcmp(bus, "00000001:2a:00.0") != 0) return NOT_FOUND;
     *device = &fake_nvml_says;
     return fake_nvml_says.handle_error;
-}
-
-static int memory(void *device, fri_nvml_memory *out) {
-    fake_nvml_says.calls++;
-    if (device != &fake_nvml_says) return INVALID_ARGUMENT;
-    if (out->version != 0x02000028) return VERSION_MISMATCH;
-    out->total = fake_nvml_says.total;
-    out->used = fake_nvml_says.used;
-    out->free = out->total - out->used;
-    fake_nvml_says.used += fake_nvml_says.growth;
-    return fake_nvml_says.memory_error;
 }
 
 static int processes(void *device, unsigned *n, fri_nvml_process *out) {
@@ -47,10 +36,6 @@ static int processes(void *device, unsigned *n, fri_nvml_process *out) {
     return FRI_NVML_SUCCESS;
 }
 
-static const char *error(int code) {
-    return code == 9 ? "Driver Not Loaded" : "Unknown Error";
-}
-
 void *fake_nvml(const char *name) {
     static const struct {
         const char *name;
@@ -58,9 +43,7 @@ void *fake_nvml(const char *name) {
     } all[] = {
         {"nvmlInit_v2", (void (*)(void))init},
         {"nvmlDeviceGetHandleByPciBusId_v2", (void (*)(void))handle},
-        {"nvmlDeviceGetMemoryInfo_v2", (void (*)(void))memory},
         {"nvmlDeviceGetComputeRunningProcesses_v3", (void (*)(void))processes},
-        {"nvmlErrorString", (void (*)(void))error},
     };
     void *p = NULL;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -1,4 +1,5 @@
-/* test_conv2d_choice.c - which of cuDNN's plans a convolution gets: the workspace limit, determinism, and timing. On a fake runtime and a fake cuDNN whose engines take the time that the test says. */
+/* test_conv2d_choice.c - which of cuDNN's plans a convolution gets: the workspace limit, determinism, and timing. On a
+ * fake runtime and a fake cuDNN whose engines take the time that the test says. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

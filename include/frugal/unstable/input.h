@@ -33,7 +33,8 @@ FR_API void fr_input_release(fr_input **in);
 /* Memory for a batch that comes early, images and targets of at most these shapes; taken in a plan, too. */
 FR_API fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, fr_dtype of_images, const fr_shape *targets,
                                    fr_dtype of_targets);
-/* Begins to copy the loader's next batch there, unless it holds one; fr_input_next for this loader takes it. FR_OK also at the end of an epoch. Without that memory: does nothing. */
+/* Begins to copy the loader's next batch there, unless it holds one; fr_input_next for this loader takes
+ * it. FR_OK also at the end of an epoch. Without that memory: does nothing. */
 FR_API fr_status fr_input_fetch(fr_input *in, fr_loader *loader);
 
 /* The next batch on the device. FR_END as fr_loader_next. */
