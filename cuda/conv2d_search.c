@@ -17,7 +17,7 @@ typedef struct search {
     cudnnBackendDescriptor_t best; /* a finalized plan */
     fri_cuda_conv2d_choice choice; /* of the best */
     int looked_at;
-    bool begun, usual; /* whether a configuration suited; whether the first one that suited is slow */
+    bool begun, usual;         /* whether a configuration suited; whether the first one that suited is slow */
     fri_cuda_conv2d_plan *all; /* or NULL: only the best is wanted */
     int n_all;
 } search;
