@@ -63,15 +63,6 @@ FR_API fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_da
  * its image's; in the byte order of their names. FR_EFORMAT names what has no counterpart, and a mask's wrong value. */
 FR_API fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t classes, fr_dataset **out);
 
-/* JPEG and PNG images in tar shards, as WebDataset writes them: plain tar, not compressed. `pattern` is a path, one
- * with a range in braces ("train-{000000..001281}.tar"), or one with * and ?. "key.cls" beside "key.jpg" holds the
- * class's number; where no image has one, an image's folder names its class, numbered as fr_dataset_image_folder does
- * it. Images are numbered in the byte order of their names over all shards: shards made from a folder give its batches.
- * A shard's headers are read once and kept in <shard>.index, where the folder can be written; an image is then one read
- * at its offset. FR_EIO, FR_EFORMAT name shard and image; FR_EUNSUPPORTED: a shard without an index, in a build
- * without libarchive. */
-FR_API fr_status fr_dataset_tar(const char *pattern, fr_dataset **out);
-
 /* Noise, for benchmarks: bytes and labels are a function of (seed, index). channels is 1 or 3. */
 FR_API fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, int64_t width, int64_t channels,
                                       uint64_t seed, fr_dataset **out);
@@ -218,6 +209,31 @@ typedef struct fr_image {
 /* A JPEG or PNG file, as RGB. FR_EIO, FR_EFORMAT, FR_ENOMEM name the file. */
 FR_API fr_status fr_image_read(const char *path, fr_image *image);
 FR_API void fr_image_clear(fr_image *image);
+/* The same from memory, `name` in messages. FR_EFORMAT, FR_ENOMEM. */
+FR_API fr_status fr_image_decode(const char *name, const void *bytes, size_t n, fr_image *image);
+/* FR_EFORMAT, without a name, unless these first bytes of a file (4, or all of a shorter one) begin a JPEG or PNG. */
+FR_API fr_status fr_image_check_signature(const void *bytes, size_t n);
+FR_API bool fr_image_has_name(const char *name); /* does it end in .jpg, .jpeg or .png? */
+/* Memory of the image for a file's bytes, kept from image to image. */
+FR_API fr_status fr_image_room(fr_image *image, size_t bytes, void **out);
+
+/* Images in files that a program finds and reads: in an archive, on a server. What pointers name is copied. */
+typedef struct fr_file_source {
+    const char *name; /* in messages: a path */
+    int64_t count, classes;
+    const int32_t *labels;  /* [count] */
+    const int64_t *place;   /* [count], the images in the order in which they are stored; NULL: as they are numbered */
+    const int64_t *run_end; /* [runs], of the files that hold them in that order: the first place after each; or NULL */
+    int64_t runs;
+    /* Makes image `index` by fr_image_room and fr_image_decode. Several threads call at a time, each with an image of
+     * its own. */
+    fr_status (*read)(void *ctx, int64_t index, fr_image *image);
+    const char *(*class_name)(void *ctx, int64_t label); /* NULL: classes have no names */
+    void (*release)(void *ctx);                          /* of ctx: at the end, also of a call that fails; or NULL */
+    void *ctx;
+} fr_file_source;
+/* The data set's size is that of its first image, which is read. FR_EINVAL: it has none, or no read. */
+FR_API fr_status fr_dataset_files(const fr_file_source *source, fr_dataset **out);
 /* What a loader with these options makes of the image without random changes: f32 [1, height, width, channels];
  * FR_LOADER_AUTO is the image's own size; opts NULL: all defaults. The pixels may be the caller's: a frame. */
 FR_API fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts, fr_device device,

@@ -59,7 +59,6 @@ typedef struct fri_names {
 void fri_names_free(fri_names *l);
 fr_status fri_names_add(fri_names *l, const char *prefix, const char *name);
 int fri_names_order(const void *a, const void *b); /* of two elements, for qsort and bsearch */
-bool fri_is_image_name(const char *name);          /* .jpg, .jpeg, .png */
 /* Adds the subfolders of `path` (want_folders) or its image files, with `prefix` before each. */
 fr_status fri_names_list(const char *path, bool want_folders, const char *prefix, fri_names *out);
 /* <root>/train, or <root>/test or val; FR_EIO where there is none. */
@@ -83,12 +82,8 @@ fr_status fri_target_check(const fr_dataset *d, int64_t index, const fr_image *i
 /* ops->read with the index checked. image->label holds a class, image->target any other target. */
 fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image);
 
-/* FR_EFORMAT unless these first bytes of a file (all of a shorter one) are those of a JPEG or PNG file. Does not name
- * it. */
-enum { FRI_IMAGE_SIGNATURE = 4 };
-fr_status fri_image_check_signature(const uint8_t *bytes, size_t n);
-/* JPEG or PNG by its first bytes, as RGB. `name` stands in messages. */
-fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
+enum { FRI_IMAGE_SIGNATURE = 4 }; /* bytes that fr_image_check_signature looks at */
+/* As RGB. `name` stands in messages. */
 fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
 fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
 /* The values of a gray PNG or the indices of a palette, into image->target; its size in *height and *width. */

@@ -7,11 +7,12 @@
 
 static const uint8_t jpeg_first[3] = {0xff, 0xd8, 0xff}, png_first[4] = {0x89, 'P', 'N', 'G'};
 
-static bool begins_with(const uint8_t *bytes, size_t n, const uint8_t *first, size_t k) {
+static bool begins_with(const void *bytes, size_t n, const uint8_t *first, size_t k) {
     return n >= k && memcmp(bytes, first, k) == 0;
 }
 
-fr_status fri_image_check_signature(const uint8_t *bytes, size_t n) {
+fr_status fr_image_check_signature(const void *bytes, size_t n) {
+    FRI_NOT_NULL(bytes);
     uint8_t b[FRI_IMAGE_SIGNATURE] = {0};
     if (begins_with(bytes, n, jpeg_first, sizeof jpeg_first) || begins_with(bytes, n, png_first, sizeof png_first))
         return FR_OK;
@@ -20,9 +21,17 @@ fr_status fri_image_check_signature(const uint8_t *bytes, size_t n) {
                    b[1], b[2], b[3]);
 }
 
-fr_status fri_image_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
-    fr_status s = fri_image_check_signature(bytes, n);
+fr_status fr_image_decode(const char *name, const void *bytes, size_t n, fr_image *image) {
+    FRI_NOT_NULL(name, bytes, image);
+    fr_status s = fr_image_check_signature(bytes, n);
     if (s < 0) return fr_fail_prefix(s, "%s: ", name);
     return begins_with(bytes, n, jpeg_first, sizeof jpeg_first) ? fri_jpeg_decode(name, bytes, n, image)
                                                                 : fri_png_decode(name, bytes, n, image);
+}
+
+fr_status fr_image_room(fr_image *image, size_t bytes, void **out) {
+    FRI_NOT_NULL(image, out);
+    FRI_TRY(fri_buffer_reserve(&image->file, bytes, "its bytes"));
+    *out = image->file.data;
+    return FR_OK;
 }

@@ -43,7 +43,8 @@ int fri_names_order(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-bool fri_is_image_name(const char *name) {
+bool fr_image_has_name(const char *name) {
+    if (name == NULL) return false;
     static const char *const endings[] = {".jpg", ".jpeg", ".png"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
@@ -73,7 +74,7 @@ fr_status fri_names_list(const char *path, bool want_folders, const char *prefix
             s = fr_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", path, e->d_name, PATH_BYTES);
             break;
         }
-        if (want_folders ? stat(full, &st) != 0 || !S_ISDIR(st.st_mode) : !fri_is_image_name(e->d_name)) continue;
+        if (want_folders ? stat(full, &st) != 0 || !S_ISDIR(st.st_mode) : !fr_image_has_name(e->d_name)) continue;
         s = fri_names_add(out, prefix, e->d_name);
         if (s != FR_OK) break;
     }
@@ -97,7 +98,7 @@ fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes) {
     }
     size_t n = size < sizeof first ? (size_t)size : sizeof first;
     FR_TRY(s, fr_file_read(fd, first, n, 0));
-    FR_TRY(s, fri_image_check_signature(first, n)); /* before memory is taken for all of it */
+    FR_TRY(s, fr_image_check_signature(first, n)); /* before memory is taken for all of it */
     FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, "its bytes"));
     FR_TRY(s, fr_file_read(fd, image->file.data, (size_t)size, 0));
     *bytes = (size_t)size;
@@ -110,7 +111,7 @@ fr_status fr_image_read(const char *path, fr_image *image) {
     FRI_NOT_NULL(path, image);
     size_t bytes = 0;
     fr_status s = fri_image_file(path, image, &bytes);
-    return s < 0 ? s : fri_image_decode(path, image->file.data, bytes, image);
+    return s < 0 ? s : fr_image_decode(path, image->file.data, bytes, image);
 }
 
 static fr_status folder_read(const fr_dataset *d, int64_t index, fr_image *image) {

@@ -1,7 +1,7 @@
 /* data.c - from --dataset to datasets, and to loaders with the augmentation that belongs to them. */
 #include "session/session.h"
 
-#include <glob.h>
+#include <frugal/addon.h>
 #include <string.h>
 
 /* What is known of a dataset without its files: sizes for --device meta, and how its images may be varied. */
@@ -57,22 +57,15 @@ static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_d
                              out);
 }
 
-/* <folder>/train*.tar, and test*.tar or else val*.tar. */
-static fr_status open_shards(const char *folder, fr_split split, fr_dataset **out) {
-    static const char *const names[2][2] = {[FR_SPLIT_TRAIN] = {"train", "train"}, [FR_SPLIT_TEST] = {"test", "val"}};
-    char pattern[4096];
-    glob_t found = {0};
-    int missing = 1;
-    for (int i = 0; i < 2 && missing != 0; i++) {
-        int n = snprintf(pattern, sizeof pattern, "%s/%s*.tar", folder, names[split][i]);
-        if (n < 0 || n >= (int)sizeof pattern) return fr_fail(FR_EIO, "%s: the path is too long", folder);
-        missing = glob(pattern, 0, NULL, &found);
-        globfree(&found);
-    }
-    if (missing != 0)
-        return fr_fail(FR_EIO, "%s: holds no shard %s", folder,
-                       split == FR_SPLIT_TRAIN ? "train*.tar" : "test*.tar or val*.tar");
-    return fr_dataset_tar(pattern, out);
+/* --dataset NAME of the add-on of this name. */
+static fr_status open_source(const fr_train_opts *o, fr_split split, fr_dataset **out) {
+    const char *name = fri_dataset_name(o->dataset);
+    const fr_addon *a = fr_addon_find(name);
+    for (const fr_train_source *s = a != NULL ? a->sources : NULL; s != NULL && s->name != NULL; s++)
+        if (strcmp(s->name, name) == 0) return s->open(o, split, out);
+    char what[64];
+    snprintf(what, sizeof what, "--dataset %s", name);
+    return fr_addon_missing(what, name);
 }
 
 /* The labels of a test set mean something only if they are numbered like those of the training set. */
@@ -101,7 +94,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     case FR_TRAIN_CIFAR10: return fr_dataset_cifar10(o->data, split, out);
     case FR_TRAIN_CIFAR100: return fr_dataset_cifar100(o->data, split, out);
     case FR_TRAIN_FOLDER: return fr_dataset_image_folder(o->data, split, out);
-    case FR_TRAIN_TAR: return open_shards(o->data, split, out);
+    case FR_TRAIN_TAR: return open_source(o, split, out);
     case FR_TRAIN_MASKS: return fr_dataset_mask_folder(o->data, split, o->classes, out);
     case FR_TRAIN_SYNTHETIC:
         return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,

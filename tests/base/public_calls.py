@@ -39,7 +39,7 @@ VALUE = {
     "struct DLManagedTensorVersioned **": "&given.dlpack", "struct DLManagedTensor **": "&given.dlpack_legacy",
     "const char *": "NOWHERE", "char *": "given.text", "const char **": "&given.words", "FILE *": "given.file",
     "const fr_network_file **": "&(const fr_network_file *){NULL}",
-    "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes",
+    "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes", "void **": "&(void *){NULL}",
     "const int64_t *": "given.numbers", "int64_t *": "given.numbers", "double *": "given.reals",
     "const double *": "given.reals",
     "size_t *": "given.sizes", "const size_t *": "given.sizes", "const int *": "given.ints", "int *": "given.ints",

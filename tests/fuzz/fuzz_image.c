@@ -6,7 +6,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     fr_image image = {0};
     unsigned sum = 0;
-    fr_status s = fri_image_decode("fuzz", data, n, &image);
+    fr_status s = fr_image_decode("fuzz", data, n, &image);
     if (s == FR_OK) {
         FUZZ_CHECK(image.channels == 3 && image.height >= 1 && image.width >= 1);
         FUZZ_CHECK(image.height <= FRI_IMAGE_SIDE_MAX && image.width <= FRI_IMAGE_SIDE_MAX);

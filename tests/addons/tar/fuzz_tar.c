@@ -1,9 +1,10 @@
 /* fuzz_tar.c - any bytes as a tar shard, whose images are then read, and as the index beside one. */
 #define _GNU_SOURCE
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
-#include "data/dataset.h"
-#include "data/tar_index.h"
+#include "addons/tar/index.h"
+
+#include <frugal/tar.h>
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -1,13 +1,13 @@
-/* tar_index.h - where the images of one tar shard lie, and the file beside it that remembers. */
-#ifndef FRI_DATA_TAR_INDEX_H
-#define FRI_DATA_TAR_INDEX_H
+/* index.h - where the images of one tar shard lie, and the file beside it that remembers. */
+#ifndef FRI_TAR_INDEX_H
+#define FRI_TAR_INDEX_H
 
-#include <frugal/base.h>
+#include <frugal/data.h>
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRI_TAR_BLOCK = 512, FRI_TAR_NO_LABEL = -1, FRI_TAR_LABEL_MAX = (1 << 20) - 1 };
+enum { FRI_TAR_BLOCK = 512, FRI_TAR_PATH = 4096, FRI_TAR_NO_LABEL = -1, FRI_TAR_LABEL_MAX = (1 << 20) - 1 };
 
 typedef struct fri_tar_image {
     char *name;            /* its path inside of the shard */
@@ -22,7 +22,7 @@ typedef struct fri_tar_index {
 } fri_tar_index;
 
 /* What <path>.index says if the shard still has the size that it names; else the shard is read once, and the index
- * written where its folder takes it. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: a build without libarchive. */
+ * written where its folder takes it. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: libarchive is not there. */
 fr_status fri_tar_index_open(const char *path, fri_tar_index *out);
 /* The text of an index. *other: it is one of a shard with another size. */
 fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, uint64_t shard_bytes,

@@ -1,23 +1,20 @@
-/* tar_index.c - see tar_index.h.
+/* index.c - see index.h.
  *
  * A shard is plain tar, as WebDataset writes it: "key.jpg" beside "key.cls", the text of whose number is the label, or
  * images in folders without one. libarchive reads the headers, whatever dialect they are in; only the place of the data
  * is kept, so that an image is one read at an offset. */
-#include "data/tar_index.h"
+#include "addons/tar/index.h"
 
-#include "base/status.h"
-#include "base/atomic_file.h"
-#include "data/dataset.h"
+#include <frugal/addon.h>
+#include <frugal/unstable/atomic_file.h>
+#include <frugal/unstable/try.h>
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#ifdef FRI_LIBARCHIVE
-#include <archive.h>
-#include <archive_entry.h>
-#endif
 
 enum { READ_BYTES = 1 << 20, CLASS_TEXT = 32, INDEX_BYTES_MAX = 1 << 30 };
 static const char format[] = "frugal tar index 1";
@@ -38,7 +35,35 @@ static fr_status add(fri_tar_index *x, const char *name, int64_t offset, int64_t
 
 /* ---- a shard's own headers --------------------------------------------------------------------------------- */
 
-#ifdef FRI_LIBARCHIVE
+static const char *const names[] = {
+    "archive_read_new",       "archive_read_support_format_tar",
+    "archive_read_open_fd",   "archive_read_next_header",
+    "archive_read_data",      "archive_read_free",
+    "archive_error_string",   "archive_filter_bytes",
+    "archive_entry_size",     "archive_entry_sparse_count",
+    "archive_entry_hardlink", "archive_entry_pathname",
+    "archive_entry_filetype",
+};
+enum { FUNCTIONS = sizeof names / sizeof *names };
+static union {
+    void *function[FUNCTIONS];
+    struct {
+        __typeof__(archive_read_new) *read_new;
+        __typeof__(archive_read_support_format_tar) *support_format_tar;
+        __typeof__(archive_read_open_fd) *open_fd;
+        __typeof__(archive_read_next_header) *next_header;
+        __typeof__(archive_read_data) *data;
+        __typeof__(archive_read_free) *read_free;
+        __typeof__(archive_error_string) *error_string;
+        __typeof__(archive_filter_bytes) *filter_bytes;
+        __typeof__(archive_entry_size) *size;
+        __typeof__(archive_entry_sparse_count) *sparse_count;
+        __typeof__(archive_entry_hardlink) *hardlink;
+        __typeof__(archive_entry_pathname) *pathname;
+        __typeof__(archive_entry_filetype) *filetype;
+    } call;
+} library;
+
 /* WebDataset's key: the path up to the first dot of its last part. */
 static size_t key_length(const char *name) {
     const char *slash = strrchr(name, '/'), *last = slash != NULL ? slash + 1 : name;
@@ -62,7 +87,7 @@ typedef struct scan {
 } scan;
 
 static fr_status broken(const scan *c) {
-    const char *why = archive_error_string(c->archive);
+    const char *why = library.call.error_string(c->archive);
     return fr_fail(FR_EFORMAT,
                    "%s: is no tar file that can be read to its end: %s; a shard is plain tar, not compressed", c->path,
                    why != NULL ? why : "it breaks off");
@@ -77,7 +102,7 @@ static void give_label(scan *c) {
 
 static fr_status read_class(scan *c) {
     char text[CLASS_TEXT + 1] = "", *end = NULL;
-    la_ssize_t n = archive_read_data(c->archive, text, CLASS_TEXT);
+    la_ssize_t n = library.call.data(c->archive, text, CLASS_TEXT);
     if (n < 0) return broken(c);
     long long label = strtoll(text, &end, 10);
     if (end != text) end += strspn(end, " \r\n");
@@ -93,8 +118,8 @@ static fr_status read_class(scan *c) {
 }
 
 static fr_status read_image(scan *c) {
-    const int64_t bytes = archive_entry_size(c->entry), offset = archive_filter_bytes(c->archive, 0);
-    if (archive_entry_sparse_count(c->entry) > 0 || archive_entry_hardlink(c->entry) != NULL)
+    const int64_t bytes = library.call.size(c->entry), offset = library.call.filter_bytes(c->archive, 0);
+    if (library.call.sparse_count(c->entry) > 0 || library.call.hardlink(c->entry) != NULL)
         return fr_fail(FR_EFORMAT, "%s: %s is stored as a sparse file or a link; its bytes are not in one place",
                        c->path, c->now);
     fri_tar_index *x = c->out;
@@ -105,41 +130,34 @@ static fr_status read_image(scan *c) {
 
 static fr_status read_entries(scan *c) {
     for (;;) {
-        int got = archive_read_next_header(c->archive, &c->entry);
+        int got = library.call.next_header(c->archive, &c->entry);
         if (got == ARCHIVE_EOF) return FR_OK;
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return broken(c);
-        c->now = archive_entry_pathname(c->entry);
-        if (c->now == NULL || archive_entry_filetype(c->entry) != AE_IFREG) continue;
+        c->now = library.call.pathname(c->entry);
+        if (c->now == NULL || library.call.filetype(c->entry) != AE_IFREG) continue;
         size_t n = strlen(c->now);
-        if (n >= FRI_PATH_BYTES)
-            return fr_fail(FR_EFORMAT, "%s: a name has %zu bytes, at most %d", c->path, n, FRI_PATH_BYTES);
+        if (n >= FRI_TAR_PATH)
+            return fr_fail(FR_EFORMAT, "%s: a name has %zu bytes, at most %d", c->path, n, FRI_TAR_PATH);
         if (n > 4 && strcmp(c->now + n - 4, ".cls") == 0)
             FRI_TRY(read_class(c));
-        else if (fri_is_image_name(c->now))
+        else if (fr_image_has_name(c->now))
             FRI_TRY(read_image(c));
     }
     return FR_OK;
 }
 
 static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {
-    scan c = {.path = path, .out = out, .archive = archive_read_new()};
+    scan c = {.path = path, .out = out};
+    fr_status s = fr_library_load("libarchive.so.13", "libarchive13", names, library.function, FUNCTIONS);
+    if (s < 0) return fr_fail_prefix(s, "%s: has no index that fits it: ", path);
+    c.archive = library.call.read_new();
     if (c.archive == NULL) return fr_fail(FR_ENOMEM, "%s: no memory to read a tar file", path);
-    archive_read_support_format_tar(c.archive);
-    fr_status s = archive_read_open_fd(c.archive, fd, READ_BYTES) == ARCHIVE_OK ? read_entries(&c) : broken(&c);
+    library.call.support_format_tar(c.archive);
+    s = library.call.open_fd(c.archive, fd, READ_BYTES) == ARCHIVE_OK ? read_entries(&c) : broken(&c);
     free(c.labelled);
-    archive_read_free(c.archive);
+    library.call.read_free(c.archive);
     return s;
 }
-#else
-static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {
-    (void)fd, (void)out;
-    return fr_fail(
-        FR_EUNSUPPORTED,
-        "%s: has no index that fits it, and this library was built without libarchive, which reads tar files: "
-        "install libarchive-dev and configure with -Dlibarchive=enabled",
-        path);
-}
-#endif
 
 /* ---- the index beside it ----------------------------------------------------------------------------------- */
 
@@ -164,7 +182,7 @@ static fr_status parse_image(const char *name, const cJSON *row, fri_tar_index *
     int64_t at = 0, n = 0, of = 0;
     const double end = (double)x->shard_bytes;
     if (!cJSON_IsString(text) || text->next != NULL || text->valuestring[0] == '\0' ||
-        strlen(text->valuestring) >= FRI_PATH_BYTES || !whole(offset, FRI_TAR_BLOCK, end, &at) ||
+        strlen(text->valuestring) >= FRI_TAR_PATH || !whole(offset, FRI_TAR_BLOCK, end, &at) ||
         !whole(bytes, 0, end - (double)at, &n) || !whole(label, FRI_TAR_NO_LABEL, FRI_TAR_LABEL_MAX, &of))
         return bad_index(name, x->count);
     return add(x, text->valuestring, at, n, of);
@@ -253,12 +271,11 @@ static void write_index(const char *path, const fri_tar_index *x) {
 }
 
 fr_status fri_tar_index_open(const char *path, fri_tar_index *out) {
-    char beside[FRI_PATH_BYTES];
+    char beside[FRI_TAR_PATH];
     int fd = -1, n = snprintf(beside, sizeof beside, "%s.index", path);
     fr_status s = FR_OK;
     *out = (fri_tar_index){0};
-    if (n < 0 || n >= FRI_PATH_BYTES)
-        return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", path, FRI_PATH_BYTES);
+    if (n < 0 || n >= FRI_TAR_PATH) return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", path, FRI_TAR_PATH);
     uint64_t bytes = 0;
     s = fr_file_open(path, &fd, &bytes);
     if (s < 0) return fr_fail_prefix(s, "%s: ", path);
