@@ -407,7 +407,7 @@ Test(trainers, a_command_is_its_flag) {
                  {"summary --plan", "--summary --plan", 0},
                  {"predict a.jpg a.jpg --weights w.st", "--predict a.jpg a.jpg --weights w.st", 0},
                  {"predict a.jpg", "--predict a.jpg", 2},
-                 {"plan --log t", "--plan --log t", 2},
+                 {"plan --calibrate", "--plan --calibrate", 2},
                  {"export", "--export", 2},
                  {"plan plan", "--plan plan", 2}};
     uint8_t pixels[16 * 16 * 3], *image = NULL;
