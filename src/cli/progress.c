@@ -44,12 +44,12 @@ const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
     return buf;
 }
 
-/* Of the epoch so far; NAN where nothing is counted. */
+/* Accuracy of the epoch so far; NAN where nothing is counted. */
 static double epoch_accuracy(const fri_session *r) {
     return fri_counts_steps(r->config) && r->epoch_targets > 0 ? r->epoch_correct / r->epoch_targets : NAN;
 }
 
-/* Of the last evaluation: the accuracy, or else the loss. */
+/* Result of the last evaluation: the accuracy, or else the loss. */
 static const char *result_of(const fri_session *r, char *buf, size_t bytes) {
     if (r->config->accuracy) return number(buf, bytes, "%.2f %%", 100 * r->test_accuracy);
     return number(buf, bytes, "loss %.4g", r->test_loss);
@@ -192,7 +192,7 @@ static void print_categories(const fri_session *r) {
     fprintf(r->config->out, "  %-12s %12s\n", "reserved", fr_bytes_text(m->peak_reserved, text));
 }
 
-/* What evaluation needs beside training, and what the engine does not see. */
+/* Memory that evaluation needs beside training, and memory outside the engine. */
 static void print_beside(const fri_session *r) {
     char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FR_MEMORY_USE_TEXT];
     size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, reserved;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Where a network is, and in which type it takes its input. */
+/* Device of a network, and the type of its input. */
 typedef struct place {
     fr_device device;
     fr_dtype dtype;
@@ -22,7 +22,7 @@ done:
     return s;
 }
 
-/* Of the first parameter. */
+/* Device and type of the first parameter. */
 static fr_status place_of(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     (void)path;
     if (!is_parameter) return FR_OK;

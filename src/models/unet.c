@@ -10,7 +10,7 @@
 
 enum { MAX_DEPTH = 5, TOP_CHANNELS = 32 };
 
-/* Behind the double convolution i on the way down, and before the one on the way up. */
+/* Pooling after the double convolution i on the way down. */
 static fr_value halve(fr_net *n, int i, fr_value x) {
     char name[16];
     snprintf(name, sizeof name, "pool%d", i);

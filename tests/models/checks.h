@@ -8,7 +8,7 @@ typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
 
 /* Tensors of these names are there, in this order. */
 void expect_names(model_fn *make, int depth, const fr_model_opts *o, const char *const *names, int count);
-/* At width 2 every number of channels is twice the number at width 1: the even ones among the first and the last of a
+/* Channels at width 2 are twice those at width 1: the even numbers among the first and the last of a
  * kernel's four dimensions, [out, height, width, in]; images have 3 channels, classes are 7, depthwise is 1. */
 void expect_doubled(const char *name);
 

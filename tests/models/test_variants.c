@@ -68,9 +68,7 @@ Test(variants, parameters) {
 
 /* ---- widths --------------------------------------------------------------------------------------------------- */
 
-/* At width 2 every number of channels is twice what it is at width 1: the even ones among the first and the last of a
- * kernel's four dimensions, [out, height, width, in]; images have 3 channels, classes are 7, depthwise is 1. Not
- * MobileNetV3, which rounds what it squeezes to. */
+/* Channels of each family double (checks.h). */
 Test(variants, width_two_doubles_every_channel) {
     static const char *const names[] = {"vgg11_bn", "resnet18",         "resnet50_small", "densenet121",
                                         "unet2",    "densenet_bc22_k8", "mobilenet_v2"};

@@ -137,7 +137,7 @@ static fr_status freeze_norm(void *ctx, const char *path, fr_tensor *t, bool is_
     return fr_module_freeze(ctx, layer, true);
 }
 
-/* As the other side has p = 0. */
+/* Dropout is off: PyTorch's side has p = 0. */
 static void nothing_random(fr_module *m) {
     fr_layer l;
     for (int i = 0; i < fr_module_layers(m); i++) {

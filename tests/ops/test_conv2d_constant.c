@@ -93,7 +93,7 @@ Test(conv2d_constant, one_call_convolves_adds_and_rectifies) {
     expect_nothing_left();
 }
 
-/* As in training: bits do not depend on threads, nor on the batch that an image is in. */
+/* Bits depend neither on threads nor on the batch of an image, as in training. */
 Test(conv2d_constant, bits_are_those_of_one_thread_and_of_one_image) {
     cpu_only("threads are the CPU's");
     const int threads = fr_threads_get();

@@ -121,7 +121,7 @@ static int gelu_end(fri_onnx_reader *r, int at) {
     return end;
 }
 
-/* Over the channels; as the network's only result it is the loss's. */
+/* Softmax over the channels; as the network's only result it is the loss's. */
 static fr_status softmax(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool log_ = strcmp(n->op_type, "LogSoftmax") == 0;

@@ -134,7 +134,7 @@ static bool same_options(const node *a, const node *b) {
     return same;
 }
 
-/* What a node with parameters is called by them: by its weight, by its bias where an exporter gave equal weights one
+/* Name of a node by its parameters: by its weight, by its bias where an exporter gave equal weights one
  * name, or by the bias that is added behind a MatMul. */
 static bool from_parameters(fri_onnx_reader *r, int i, char wish[FRI_ONNX_NAME]) {
     const node *n = r->graph->node[i];

@@ -34,7 +34,7 @@ typedef struct fri_onnx_value {
     int readers, reader; /* inputs of nodes and results that are this value; a node among them, -1: none */
 } fri_onnx_value;
 
-/* What a parameter gets. */
+/* Values that a parameter gets. */
 typedef struct fri_onnx_fill {
     char name[FRI_ONNX_NAME + 16];
     const fri_onnx_constant *from;
@@ -62,17 +62,17 @@ typedef struct fri_onnx_reader {
 
 /* *model is freed with onnx__model_proto__free_unpacked. FR_EIO, FR_EFORMAT, FR_ENOMEM. */
 fr_status fri_onnx_message_read(const char *path, Onnx__ModelProto **model);
-/* The same from bytes. */
+/* Reads *model from bytes. */
 fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto **model);
 
 /* ---- tensor.c -------------------------------------------------------------------------------------------- */
 
 /* A new constant of the reader's with room for n elements of this type, its shape [n]; *out is borrowed. */
 fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, fri_onnx_constant **out);
-/* The same, of another one's shape. */
+/* A new constant of another one's shape. */
 fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_onnx_constant *c,
                                  fri_onnx_constant **out);
-/* What the message says. External data come from files beside r->path. */
+/* Reads a message's tensor as a constant. External data come from files beside r->path. */
 fr_status fri_onnx_tensor_read(fri_onnx_reader *r, const Onnx__TensorProto *t, fri_onnx_constant **out);
 int64_t fri_onnx_int(const fri_onnx_constant *c, int64_t i);
 double fri_onnx_float(const fri_onnx_constant *c, int64_t i);
@@ -107,7 +107,7 @@ int fri_onnx_rank(const fri_onnx_reader *r, fr_value x);
 int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i);
 /* Result 0 of the node is x; of a failed definition, its failure. */
 fr_status fri_onnx_put(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x);
-/* The same, with its channels where those of `like` are. */
+/* Result 0 is x, with its channels where those of `like` are. */
 fr_status fri_onnx_put_like(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const fri_onnx_value *like);
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fri_onnx_constant *c);
 /* The node that alone reads the node's result 0, if it is of this type; -1: none. */

@@ -10,7 +10,7 @@
 #include <frugal/onnx.h>
 #include <frugal/unstable.h>
 
-/* After a failure the calls do nothing; it stays in `status`. */
+/* Calls do nothing after a failure, which stays in `status`. */
 typedef struct fri_onnx_writer {
     fr_module *network;
     fr_net_info net;

@@ -83,7 +83,7 @@ static const char *turned_in(const writing *l) {
     return x;
 }
 
-/* What the layer's last node makes, before turn_out takes the channels back to the front. */
+/* Name of the last node's result, before turn_out takes the channels back to the front. */
 static const char *before_turn(const writing *l) {
     return rank_in(l) == 4 ? between(l, "back") : l->out;
 }
@@ -108,7 +108,7 @@ static fr_status linear(const writing *l) {
     return FR_OK;
 }
 
-/* Before opset 17 in its parts. */
+/* Nodes of its parts before opset 17. */
 static fr_status layer_norm(const writing *l) {
     static const char *const part[] = {"mean", "centred", "square", "variance", "sum", "root", "quotient", "product"};
     const double eps = ((const fr_group_norm_state *)fr_module_state(l->layer->module))->eps;
@@ -171,7 +171,7 @@ static fr_status norm(const writing *l) {
     return FR_OK;
 }
 
-/* Its weight is |gamma| + eps (ops.h). */
+/* The layer multiplies by |gamma| + eps (ops.h). */
 static fr_status inplace_norm(const writing *l) {
     const fr_norm_state *state = fr_module_state(l->layer->module);
     fr_tensor *gamma = fr_module_tensor(l->layer->module, "weight");
@@ -299,7 +299,7 @@ static void resize_mode(const writing *l, node *n, fr_upsample_mode mode) {
     if (nearest) fri_onnx_set_text(l->w, n, "nearest_mode", "floor");
 }
 
-/* By a factor, or to the size of a second value. */
+/* Resize by a factor, or to the size of a second value. */
 static fr_status upsample(const writing *l) {
     const fr_upsample_state *state = fr_module_state(l->layer->module);
     if (l->layer->n_in == 1) {
@@ -357,7 +357,7 @@ static fr_status concat(const writing *l) {
 
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
-/* By class: the function, or the node of the same inputs. */
+/* Classes: the function, or the node of the same inputs. */
 static const struct kind {
     const char *name;
     fr_status (*write)(const writing *l);

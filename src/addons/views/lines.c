@@ -149,7 +149,7 @@ static void add_block(lines *t, fr_device d, uint64_t block, size_t bytes, const
     note_peak(t, d);
 }
 
-/* What is not known came from another pool. */
+/* Blocks of another pool are not known. */
 static void drop_block(lines *t, const fr_event *e, const void *const address[LISTS]) {
     size_t i = t->n_blocks;
     while (i > 0 && (t->block[i - 1].block != e->block || t->block[i - 1].device != e->device)) i--;
@@ -165,7 +165,7 @@ static void drop_block(lines *t, const fr_event *e, const void *const address[LI
     t->live[e->device] -= b.bytes;
 }
 
-/* What lives when the tracker begins is a line of its own. */
+/* Blocks that live when the tracker begins are a line of their own. */
 static void take_earlier(void *ctx, fr_device device, uint64_t block, size_t allocated) {
     add_block(ctx, device, block, allocated, (const void *[LISTS]){NULL, NULL});
 }

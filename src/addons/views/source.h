@@ -19,7 +19,7 @@ typedef struct fri_source {
 /* FR_ENOMEM; FR_EUNSUPPORTED: no libdw. */
 fr_status fri_sources_open(fri_sources **out);
 void fri_sources_close(fri_sources **s);
-/* Of the call that returns to `address`. */
+/* Source line of the call that returns to `address`. */
 fri_source fri_sources_find(fri_sources *s, const void *address);
 
 #endif

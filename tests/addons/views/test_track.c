@@ -52,7 +52,7 @@ Test(track, lines_of_vgg19) {
     cr_expect(strstr(text, "At the end of backward") != NULL && strstr(text, "At the first step's end") != NULL);
 }
 
-/* What was added and not freed is what is left: each point's total is the sum of the lines so far. */
+/* Bytes that were added and not freed are left: each point's total is the sum of the lines so far. */
 Test(track, points_add_up) {
     char arguments[1024];
     snprintf(arguments, sizeof arguments,
@@ -95,7 +95,7 @@ static double counter_sum(cJSON *e) {
 
 /* Chrome's trace event format: an object with traceEvents; B and E nest, times ascend, counters are numbers. The
  * highest sum of a counter is the peak of the report. */
-/* What the lines held at the peak is the report's peak, to the byte, and so is what lived at the last step. */
+/* Bytes of all lines at the peak are the report's peak, and so are the bytes alive at the last step. */
 Test(track, lines_add_up_to_the_report) {
     char arguments[1024], lines[256];
     snprintf(lines, sizeof lines, "%s", files_path("l.txt"));
