@@ -3,7 +3,6 @@
 #include <criterion/criterion.h>
 #include <frugal/dist.h>
 #include <frugal/frugal.h>
-#include <frugal/onnx.h>
 #include <frugal/unstable.h>
 #include <stdlib.h>
 #include <string.h>

@@ -132,13 +132,13 @@ Test(flags, steps_alone_lift_the_limit_of_epochs) {
 
 Test(flags, every_flag_has_a_name_a_help_and_a_default_in_range) {
     fr_train_program p = program();
-    for (int i = 0; i < fri_flags_count; i++) {
-        const fr_flag *f = &fri_flags[i];
+    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f)) {
         char text[FRI_FLAG_TEXT_BYTES];
         fri_flag_text(f, &p.defaults, text);
         cr_expect(f->help != NULL && strlen(f->help) > 10, "--%s has no help", f->name);
         cr_expect(f->group < FR_GROUP_COUNT);
-        for (int k = 0; k < i; k++) cr_expect_str_neq(f->name, fri_flags[k].name);
+        for (const fr_flag *g = fri_flag_next(NULL, f); g != NULL; g = fri_flag_next(NULL, g))
+            cr_expect_str_neq(f->name, g->name);
         if (f->kind == FR_FLAG_ACT) continue;
         bool own_default = strcmp(f->name, "depth") == 0 || strcmp(f->name, "lr") == 0; /* of the program */
         cr_expect(text[0] != '\0' || f->unset != NULL || own_default, "--%s has no default", f->name);
@@ -210,6 +210,16 @@ Test(flags, all_off_takes_every_memory_switch_back) {
     }
 }
 
+Test(flags, a_flag_of_an_add_on_that_was_not_built_names_its_option) {
+    fr_train_opts o;
+    if (fri_flag_find("trace") != NULL) {
+        cr_expect_eq(fri_flag_missing("trace", 5), FR_OK);
+        cr_skip("the add-on views is there");
+    }
+    cr_expect_eq(parse("--trace t", &o), FR_EUNSUPPORTED);
+    cr_expect_str_eq(fr_last_error(), "--trace needs the add-on views: build with -Dviews=enabled");
+}
+
 /* A program that offers the library's switches by their list offers all of them. */
 Test(flags, every_switch_of_the_library_is_a_flag) {
     const fr_switch *w = NULL;
@@ -239,7 +249,8 @@ Test(flags, the_pages_name_no_flag_that_is_not_there) {
             p += 3;
             int n = (int)strspn(p, "abcdefghijklmnopqrstuvwxyz-");
             snprintf(name, sizeof name, "%.*s", n, p);
-            bool there = fri_flag_find(name) != NULL || strcmp(name, "help") == 0;
+            bool there = fri_flag_find(name) != NULL || strcmp(name, "help") == 0 ||
+                         fri_flag_missing(name, strlen(name)) == FR_EUNSUPPORTED;
             cr_expect(there, "%s names --%s", pages[i], name);
         }
     }
