@@ -19,7 +19,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "dist"))
 from hosts import Hosts, lacking  # noqa: E402
-from law import MPI, RUN  # noqa: E402
+from law import RUN  # noqa: E402
 
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 VGG = ["train_vgg", "--depth", "16", "--batch-size", "64"]
@@ -84,7 +84,7 @@ class Benchmark:
 
     def exchange(self):
         program = os.path.join(self.build, "benchmarks", "exchange")
-        for launcher in MPI:
+        for launcher in RUN:
             words = [program, os.path.join(self.build, "src", "mpi", f"liball-reduce-{launcher}.so")]
             print("exchange, shared memory (goal 1.35): " +
                   subprocess.check_output([*RUN[launcher], "2", *words], env=ENV, text=True).strip(), flush=True)

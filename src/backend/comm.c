@@ -4,7 +4,7 @@
 #endif
 #include "backend/comm.h"
 
-#include "backend/tcp.h"
+#include "backend/launcher.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/status.h"
@@ -444,14 +444,8 @@ static fr_status load_engine(const fri_launcher *l, fr_engine *engine) {
 /* A job. */
 static fr_status open_engine(void *ctx, fr_comm *c) {
     const fri_launcher *l = ctx;
-    char reason[512] = "";
     fr_engine engine = {0};
-    fr_status s =
-        l->plugin != NULL ? load_engine(l, &engine) : fri_tcp_open(l, c->seconds, &engine, reason, sizeof reason);
-    if (s < 0 && l->plugin == NULL)
-        return fr_fail(s, "%s started %d ranks, and they have not met within %g s: %s", l->name, l->size, c->seconds,
-                       reason);
-    if (s < 0) return s;
+    FRI_TRY(load_engine(l, &engine));
     if (engine.size != l->size || engine.rank != l->rank)
         return fr_fail(FR_EPEER,
                        "%s says rank %d of %d, but %s sees rank %d of %d: the program and its launcher belong to "

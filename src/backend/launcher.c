@@ -6,14 +6,13 @@
 #include <stdlib.h>
 
 /* Under the wrong library each process is "rank 0 of 1", in silence. So the variables say how many there are, and the
- * engine must agree. A launcher that another one started comes before it, whose variables are still there: srun may
- * have started all of the others. */
+ * engine must agree. Where srun started mpirun, the variables of both are there, and
+ * mpirun's count: it comes before. */
 static const struct {
     const char *name, *plugin;
     const char *rank, *size, *local_rank, *local_size;
     const char *needs; /* another variable without which this launcher is none of the engine's */
 } launchers[] = {
-    {"torchrun", NULL, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"},
     {"mpirun of Open MPI", "openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
     {"srun with PMIx", "openmpi", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, "PMIX_RANK"},

@@ -7,7 +7,7 @@
 
 typedef struct fri_launcher {
     const char *name;   /* "mpirun (Open MPI)"; NULL: nobody started several ranks */
-    const char *plugin; /* the last part of its engine's name: "openmpi", "mpich"; NULL: it needs none (tcp.h) */
+    const char *plugin; /* the last part of its engine's name: "openmpi", "mpich" */
     int rank, size, local_rank, local_size;
 } fri_launcher;
 

@@ -13,11 +13,11 @@ import tempfile
 import time
 import zlib
 
-from law import MPI, RESNET, RUN, missing
+from law import RESNET, RUN, missing
 
 LIMIT = 4  # seconds of --peer-timeout
 ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK", "torchrun": "RANK"}
+RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
 LONG = ["--image-size", "32", "--batch-size", "4", "--eval-every", "0", "--seed", "3", "--steps", "100000",
         "--peer-timeout", str(LIMIT), "--workers", "0"]
 
@@ -115,7 +115,7 @@ def killed(build, launcher):
     """The launcher may be faster than the ranks' own limit."""
     run = Run(build, launcher, [])
     os.kill(run.pids[1], signal.SIGKILL)
-    return run.ended(LIMIT + 5, ["rank 1 ended without a word"] if launcher == "torchrun" else [])
+    return run.ended(LIMIT + 5, [])
 
 
 def memory(build, launcher):
@@ -269,26 +269,18 @@ def no_engine(build, launcher):
     return run.ended(30, ["the engine that connects them cannot be opened: /nowhere/engine.so"])
 
 
-def no_launcher(build, launcher):
-    """Of srun's variables those of PMIx are missing, or torchrun's say nothing of where rank 0 is: one sentence, not as
-    many runs as there are ranks. A rank that does not come is named."""
-    torchrun = {"WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0", "MASTER_PORT": "29500"}
+def no_launcher(build, _):
+    """Of srun's variables those of PMIx are missing: one sentence, not as many runs as there are ranks."""
     program = os.path.join(build, "examples", RESNET[0])
-    for variables, sentence in (
-            ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, "add --mpi=pmix"),
-            (torchrun, "MASTER_ADDR and MASTER_PORT are '' and '29500'"),
-            (dict(torchrun, MASTER_ADDR="localhost"), "not met within 5 s: rank 1 has not come"),
-            (dict(torchrun, MASTER_ADDR="localhost", RANK="1"), "not met within 5 s: rank 0 does not answer")):
-        done = subprocess.run([program] + RESNET[1:] + LONG + ["--peer-timeout", "1"], text=True, timeout=60,
-                              env=dict(os.environ, **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if done.returncode != 1 or sentence not in done.stdout:
-            return f"exit status {done.returncode}:\n{done.stdout}"
-    return None
+    done = subprocess.run([program] + RESNET[1:] + LONG + ["--peer-timeout", "1"], text=True, timeout=60,
+                          env=dict(os.environ, SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0", SLURM_LOCALID="0"),
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wrong = done.returncode != 1 or "add --mpi=pmix" not in done.stdout
+    return f"exit status {done.returncode}:\n{done.stdout}" if wrong else None
 
 
 FAULTS = [stopped, terminated, killed, exits, late, slow_save, slow_end, memory, unreadable, full_disk, lost_folder,
           other_flags, other_data, other_isa, other_threads, wrong_engine, no_engine, no_launcher]
-OF_MPI = [slow_end, wrong_engine, no_engine]
 
 
 def main():
@@ -301,7 +293,7 @@ def main():
     failures = 0
     for i, fault in enumerate(wanted):
         every = os.environ.get("FRUGAL_DIST_SETS") == "all" or len(wanted) < len(FAULTS)
-        launchers = MPI if fault in OF_MPI else list(RUN)
+        launchers = list(RUN)
         for launcher in launchers if every else [launchers[i % len(launchers)]]:
             print(f"{fault.__name__}, {launcher}:", flush=True)
             wrong = fault(build, launcher)

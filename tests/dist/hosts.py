@@ -11,8 +11,6 @@ import subprocess
 import tempfile
 import time
 
-from law import HERE, RUN
-
 AGENT = """#!/bin/sh
 # What a launcher calls in place of ssh: AGENT [OPTION...] HOST COMMAND...
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -90,9 +88,6 @@ class Hosts:
     def command(self, launcher, each, words):
         """`words` on `each` ranks of both hosts; the launcher itself runs on the first."""
         hosts = ",".join(f"{name}:{each}" for name in self.names)
-        if launcher == "torchrun":
-            start = [*RUN[launcher][:2], "--hosts", self.agent, hosts, "-n", str(2 * each)]
-            return [self.agent, self.names[0], shlex.join(start + words)]
         if launcher == "mpich":
             start = ["mpiexec.mpich", "-launcher", "ssh", "-launcher-exec", self.agent, "-hosts", hosts]
         else:

@@ -12,13 +12,10 @@ import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {
     "openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-n"],
     "mpich": ["mpiexec.mpich", "-n"],
-    "torchrun": [sys.executable, os.path.join(HERE, "torchrun.py"), "-n"],
 }
-MPI = ("openmpi", "mpich")
 TINY = ["--image-size", "32", "--batch-size", "4", "--dataset", "digits", "--eval-every", "0", "--seed", "3",
         "--workers", "0", "--quiet"]
 VGG = ["train_vgg", "--depth", "11"]
@@ -64,7 +61,7 @@ def missing(build):
     for name in RUN:
         if shutil.which(RUN[name][0]) is None:
             return f"{RUN[name][0]} is not installed"
-        if name in MPI and not os.path.exists(os.path.join(build, "src", "mpi", f"libfrugal-mpi-{name}.so")):
+        if not os.path.exists(os.path.join(build, "src", "mpi", f"libfrugal-mpi-{name}.so")):
             return f"the build has no engine for {name}"
     return None
 
