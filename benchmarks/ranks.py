@@ -4,9 +4,8 @@
     python3 benchmarks/ranks.py BUILD [--rounds N] [--torch PYTHON] [PART...]
 
 Parts: beside (two ranks and two processes that know nothing of each other), exchange (25 MB in order and by MPI's own
-all-reduce, in shared memory and between two hosts), gigabit (two hosts on 1 Gbit/s, and a model's efficiency), table
-(that model, up to 1,024 ranks), ddp (PyTorch's DistributedDataParallel on gloo), alone (one process, and one under a
-launcher). Two hosts are network namespaces (tests/dist/hosts.py) and need root. Turns interleave; a figure is the
+all-reduce, in shared memory and between two hosts), gigabit (two hosts on 1 Gbit/s), ddp (PyTorch's
+DistributedDataParallel on gloo), alone (one process, and one under a launcher). Two hosts are network namespaces (tests/dist/hosts.py) and need root. Turns interleave; a figure is the
 median of its rounds.
 """
 import argparse
@@ -100,8 +99,6 @@ class Benchmark:
             return
         flags = ["train_resnet", "--depth", "18", "--batch-size", "64"]
         apart = statistics.median(self.unconnected(flags) for _ in range(self.rounds))
-        plan = Training(self.where, [*self.words(flags), "--plan", "--ranks", "2", "--link", "1Gb"]).report()
-        model = apart / (apart + 1000 * plan["exchange"]["exposed_seconds"])
         for launcher in RUN:
             free, together = [], []
             for _ in range(self.rounds):
@@ -114,25 +111,8 @@ class Benchmark:
             work = statistics.median(r["ranks"][0]["exchange_seconds"] / r["steps"] / r["ranks"][0]["step_bytes"]
                                      for r in free)
             measured = apart / statistics.median(map(step_ms, together))
-            print(f"gigabit: ResNet-18, 64 images of 32 px, {launcher}: efficiency {measured:.3f}, the model's "
-                  f"{model:.3f}: {measured / model:.3f} of it (goal 0.95 to 1.05); without a limit a byte takes "
-                  f"{1e9 * work:.2f} ns", flush=True)
-
-    def table(self):
-        """What the model, which `gigabit` compares with steps, says of more machines than are here."""
-        env = dict(ENV, XDG_CACHE_HOME=self.where)
-        words = [os.path.join(self.build, "examples", "train_resnet"), "--depth", "50", "--batch-size", "8",
-                 "--image-size", "224", "--dataset", "synthetic", "--classes", "1000", "--quiet", "--fused-step"]
-        subprocess.run([*words, "--steps", "3", "--eval-every", "0", "--calibrate"], env=env, check=True,
-                       stdout=subprocess.DEVNULL)
-        for link in ("1Gb", "10Gb", "25Gb"):
-            efficiency = []
-            for n in (2, 8, 64, 1024):
-                plan = [*words, "--plan", "--ranks", str(n), "--link", link]
-                e = Training(self.where, plan, env=env).report()["exchange"]
-                efficiency.append(f"{n}: {e['step_seconds'] / (e['step_seconds'] + e['exposed_seconds']):.2f}")
-            print(f"table: ResNet-50, 8 images of 224 px a rank, --fused-step, {link}, a step of "
-                  f"{1000 * e['step_seconds']:.0f} ms: efficiency of ranks {', '.join(efficiency)}", flush=True)
+            print(f"gigabit: ResNet-18, 64 images of 32 px, {launcher}: efficiency {measured:.3f}; without a limit a "
+                  f"byte takes {1e9 * work:.2f} ns", flush=True)
 
     def ddp(self):
         if self.torch is None:
@@ -201,7 +181,7 @@ def main():
         return ddp_worker()
     with tempfile.TemporaryDirectory() as where:
         b = Benchmark(o.build, o.rounds, o.torch, where)
-        for part in o.parts or ["beside", "exchange", "gigabit", "table", "ddp", "alone"]:
+        for part in o.parts or ["beside", "exchange", "gigabit", "ddp", "alone"]:
             getattr(b, part)()
 
 

@@ -112,17 +112,6 @@ FR_API uint64_t fr_share_bytes(const fr_share *p);
 FR_API double fr_share_exchanged(const fr_share *p);
 FR_API double fr_share_waited(const fr_share *p);
 
-/* What crosses this rank's link in a step, counted beforehand, of fr_comm_dry too: in bytes, the larger of its two
- * directions but for `sent`. All 0 of one rank. */
-typedef struct fr_share_traffic {
-    uint64_t sent;   /* what fr_share_bytes will be */
-    uint64_t sums;   /* gradients, in each round */
-    uint64_t last;   /* of them in the bucket that backward completes last */
-    uint64_t values; /* parameters, at the step's end */
-    int exchanges;   /* of sums in a round, and of values in a step: N - 1 messages each */
-} fr_share_traffic;
-FR_API void fr_share_traffic_of(const fr_share *p, fr_share_traffic *out);
-
 #ifdef __cplusplus
 }
 #endif

@@ -156,7 +156,6 @@ typedef struct fr_train_opts {
     bool keep_best;   /* export the weights of the best evaluation, not the last ones */
     int64_t patience; /* end after so many evaluations without a better one; AUTO: never */
     double ema;       /* fr_optimizer_ema's decay; evaluated and exported are the averages; 0: none */
-    double link;      /* Gbit/s between ranks, of which a plan predicts its step; AUTO: none */
     fr_train_loss loss;
     const char *const *class_weights; /* of cross entropy, a number per class; or "auto" alone: by how often the
                                        * classes are. Borrowed */
@@ -226,7 +225,6 @@ typedef struct fr_flag {
     bool course;         /* another value is another training: a resumed run names it */
     const char *lacking; /* a course flag newer than some states: what those were made with */
     void *own;           /* of a program's flag: its variable, which holds the default */
-    const char *unit;    /* REAL: may follow the number */
 } fr_flag;
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */

@@ -41,11 +41,7 @@ static fr_status set_int(const fr_flag *f, const char *text, int64_t *to) {
 }
 
 static fr_status set_real(const fr_flag *f, const char *text, double *to) {
-    const size_t n = strlen(text), unit = f->unit != NULL ? strlen(f->unit) : 0;
-    char number[FRI_FLAG_TEXT_BYTES];
-    const bool named = unit > 0 && n > unit && strcmp(text + n - unit, f->unit) == 0;
-    snprintf(number, sizeof number, "%.*s", (int)(named ? n - unit : n), text);
-    if (!fri_parse_real(number, to)) return not_a_number(f, text, "a number");
+    if (!fri_parse_real(text, to)) return not_a_number(f, text, "a number");
     if (*to >= f->real_least && *to < f->below) return FR_OK;
     return fr_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
 }

@@ -13,20 +13,6 @@ static void take(fri_session *r, const fri_train_plan *p) {
     r->largest_op = fr_plan_largest_op(p->plan);
     r->parameters = p->parameters;
     r->trained = p->trained;
-    r->traffic = p->traffic;
-}
-
-static void print_exchange(const fri_session *r) {
-    const fri_exchange *e = &r->exchange;
-    char sent[FR_BYTES_TEXT];
-    fprintf(r->config->out, "exchange: this rank sends %s a step", fr_bytes_text(r->traffic.sent, sent));
-    if (e->step > 0)
-        fprintf(r->config->out,
-                ", which takes %.1f ms of %g Gbit/s; %.1f ms come on top of %.1f ms of work (predicted: %.2f "
-                "of the speed without it)",
-                1e3 * e->seconds, r->config->opts.link, 1e3 * e->exposed, 1e3 * e->step,
-                e->step / (e->step + e->exposed));
-    fprintf(r->config->out, "\n");
 }
 
 static fr_status print(const fri_session *r, const fri_train_plan *p) {
@@ -46,7 +32,6 @@ static fr_status print(const fri_session *r, const fri_train_plan *p) {
                     "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
     }
     if (!o->quiet) fri_progress_arena(r);
-    if (!o->quiet && r->config->ranks > 1) print_exchange(r);
     if (!o->quiet && p->again > 0)
         fprintf(r->config->out, "a step runs %" PRIu64 " pieces of the network forward once more in backward\n",
                 p->again);
@@ -90,19 +75,13 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
 fr_status fri_plan_command(fri_session *r) {
     fri_train_plan p = {0};
     fr_status s = FR_OK, fits = FR_OK;
-    fr_fit_clock *clock = NULL;
-    double step = 0;
     r->planned = true;
     FR_TRY(s, fri_run_emit(r, FR_RUN_SETUP));
-    FR_TRY(s, fr_fit_clock_begin(r->config->target, &clock));
-    s = fri_train_plan_make(r->config, SIZE_MAX, &p);
-    fr_fit_clock_end(&clock, &step);
-    FR_TRY(s, s);
+    FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, &p));
     FR_TRY(s, fri_run_emit(r, FR_RUN_STEPS_END));
     FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);
     take(r, &p);
-    if (r->config->opts.link != FR_TRAIN_AUTO) r->exchange = fri_link_predict(r->config, &p.traffic, step);
     FR_TRY(s, print(r, &p));
     if (fits == FR_OK) s = fri_run_emit(r, FR_RUN_END);
     if (fflush(r->config->out) != 0 && s == FR_OK) s = fr_fail(FR_EIO, "--plan: standard output cannot be written");

@@ -210,7 +210,6 @@ static fr_status check_budget(const fri_config *c) {
         {automatic && o->fit_batch, "--train-only auto with --fit-batch: one of them can take what is left"},
         {automatic && c->ranks > 1 && !o->plan,
          "--train-only auto on several ranks: each would choose for itself; --plan --ranks N prints what to give"},
-        {o->link != FR_TRAIN_AUTO && (!o->plan || c->ranks < 2), "--link goes with --plan --ranks N, of several ranks"},
         {o->calibrate && o->plan, "--calibrate measures a run; --plan runs nothing"},
         {o->calibrate && o->device == FR_META, "--calibrate measures a run; --device meta runs nothing"},
     };

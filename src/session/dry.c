@@ -218,7 +218,6 @@ static fr_status run(dry_run *d) {
     FR_TRY(s, fri_drive(r, &on_meta, d));
     d->out->parameters = r->parameters;
     d->out->trained = r->trained;
-    fr_share_traffic_of(r->share, &d->out->traffic);
 done:
     fri_session_end(r);
     return s;

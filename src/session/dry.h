@@ -32,7 +32,6 @@ typedef struct fri_train_plan {
     bool settled;
     double seconds; /* that planning took */
     int64_t parameters, trained;
-    fr_share_traffic traffic;
     uint64_t again; /* pieces of the network that a full step runs forward once more in backward */
 } fri_train_plan;
 

@@ -43,9 +43,6 @@ fr_status fri_plan_all(const fri_config *c);
  * or, where there was none, under what was reserved then. */
 fr_status fri_advise(const fri_config *c, FILE *out);
 
-/* link.c: --link. `step`: seconds of its work, as predicted; c's ranks are as many as t is of. */
-fri_exchange fri_link_predict(const fri_config *c, const fr_share_traffic *t, double step);
-
 /* calibrate.c: --calibrate. begin makes the dry run and starts the clock, end stops it and keeps the times. */
 fr_status fri_calibration_begin(const fri_config *c, fr_calibration **out);
 fr_status fri_calibration_end(const fri_config *c, fr_calibration **p, bool keep);

@@ -195,17 +195,6 @@ static void add_ranks(cJSON *root, const fri_session *r) {
     }
 }
 
-static void add_exchange(cJSON *root, const fri_session *r) {
-    const fri_exchange *e = &r->exchange;
-    cJSON *exchange = r->planned && r->config->ranks > 1 ? cJSON_AddObjectToObject(root, "exchange") : NULL;
-    if (exchange == NULL) return;
-    add_bytes(exchange, "step_bytes", r->traffic.sent);
-    if (e->step == 0) return;
-    add_number(exchange, "step_seconds", e->step);
-    add_number(exchange, "exchange_seconds", e->seconds);
-    add_number(exchange, "exposed_seconds", e->exposed);
-}
-
 static cJSON *build(const fri_session *r) {
     char library[160];
     cJSON *root = cJSON_CreateObject();
@@ -227,7 +216,6 @@ static cJSON *build(const fri_session *r) {
     add_process(root, r);
     add_arena(root, r);
     add_ranks(root, r);
-    add_exchange(root, r);
     add_fit(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));

@@ -49,10 +49,6 @@ typedef struct fri_rank_numbers {
     double exchanged, waited;               /* seconds that bytes travelled, and that nothing else was done meanwhile */
 } fri_rank_numbers;
 
-/* Of a plan's step: seconds of its work, that bytes travel, and of these those that nothing else is done in. */
-typedef struct fri_exchange {
-    double step, seconds, exposed; /* 0 without --link */
-} fri_exchange;
 
 typedef struct fri_session {
     const fri_config *config;
@@ -122,8 +118,6 @@ typedef struct fri_session {
     fr_fit fit; /* the plan that opts.unit_plan shows, if there is one */
 
     bool planned; /* the numbers are a plan's, nothing ran */
-    fr_share_traffic traffic;
-    fri_exchange exchange;
     fri_run_watcher watcher;
     int (*interrupted)(void *ctx); /* the number of a signal that asks the run to end, or 0; NULL: none does */
     void *interrupted_ctx;

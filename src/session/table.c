@@ -262,10 +262,6 @@ const fr_flag fri_flags[] = {
      "Processes that train together, as many as mpirun, mpiexec or srun started; the result does not depend on their "
      "number. With --plan: the memory of the first of N. 'off': each for itself.",
      .unset = "those that a launcher started, else 1", RANGE(1, 1 << 16), .choices = alone},
-    {"link", ROW(REAL, DEVICE, link), "GBITS",
-     "With --plan --ranks N: predict what the exchange adds to a step where each rank has a link of so many Gbit/s in "
-     "each direction ('25Gb').",
-     .unset = "none", BELOW(1e-3, 1e6), .unit = "Gb"},
     {"peer-timeout", ROW(REAL, DEVICE, peer_timeout), "SECONDS",
      "A rank that is not heard from for so long in a step ends the run; at the start, in the first step, in "
      "evaluations "
@@ -434,7 +430,6 @@ fr_train_opts fr_train_opts_default(void) {
         .loss_scale = FR_TRAIN_AUTO,
         .accumulate = FR_TRAIN_AUTO,
         .ranks = FR_TRAIN_AUTO,
-        .link = FR_TRAIN_AUTO,
         .peer_timeout = 120,
         .split_batch = 1,
         .clip = FR_TRAIN_AUTO,
