@@ -5,8 +5,8 @@
 
 Parts: beside (two ranks and two processes that know nothing of each other), exchange (25 MB in order and by MPI's own
 all-reduce, in shared memory and between two hosts), gigabit (two hosts on 1 Gbit/s), ddp (PyTorch's
-DistributedDataParallel on gloo), alone (one process, and one under a launcher). Two hosts are network namespaces (tests/dist/hosts.py) and need root. Turns interleave; a figure is the
-median of its rounds.
+DistributedDataParallel on gloo), alone (one process, and one under a launcher). Two hosts are network namespaces
+(tests/addons/ranks/hosts.py) and need root. Turns interleave; a figure is the median of its rounds.
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "dist"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "addons", "ranks"))
 from hosts import Hosts, lacking  # noqa: E402
 from law import RUN  # noqa: E402
 
@@ -84,7 +84,7 @@ class Benchmark:
     def exchange(self):
         program = os.path.join(self.build, "benchmarks", "exchange")
         for launcher in RUN:
-            words = [program, os.path.join(self.build, "src", "mpi", f"liball-reduce-{launcher}.so")]
+            words = [program, os.path.join(self.build, "src", "addons", "ranks", f"liball-reduce-{launcher}.so")]
             print("exchange, shared memory (goal 1.35): " +
                   subprocess.check_output([*RUN[launcher], "2", *words], env=ENV, text=True).strip(), flush=True)
             if lacking() is None:

@@ -9,7 +9,6 @@
 #include "conv2d.h"
 #include "kernels.h"
 #include "memory.h"
-#include "nccl.h"
 #include "nvml.h"
 #include "streams.h"
 
@@ -44,7 +43,6 @@ const fri_backend fri_backend_cuda = {
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
     .streams = &fri_cuda_streams,
-    .links = &fri_cuda_links,
     .kernels = {FRI_KERNEL_MAP(SLOT)},
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT)},
 };

@@ -1,17 +1,16 @@
 /* context.c - see context.h. */
 #include "context.h"
 
-#include "backend/launcher.h"
 #include "base/env.h"
 #include "cublaslt.h"
 #include "cudnn.h"
 
+#include <frugal/addon.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "memory.h"
-#include "nccl.h"
 #include "streams.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
@@ -64,12 +63,12 @@ static cudaStream_t compute; /* one stream, not synchronizing with the default s
 /* Which of n devices: the first one, and of ranks on one machine each its own. A rank that sees one device was given it
  * by its launcher. CUDA_VISIBLE_DEVICES chooses which are seen. */
 static bool choose(int n) {
-    fri_launcher l;
-    (void)fri_launcher_find(&l);
-    device = (fri_cuda_device){.count = n, .index = n > 1 ? l.local_rank : 0};
+    int rank = 0;
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
+        if ((*a)->local_rank != NULL) rank = (*a)->local_rank();
+    device = (fri_cuda_device){.count = n, .index = n > 1 ? rank : 0};
     if (device.index < n) return true;
-    snprintf(why_not, sizeof why_not, "no CUDA device for rank %d of this machine: the driver sees %d", l.local_rank,
-             n);
+    snprintf(why_not, sizeof why_not, "no CUDA device for rank %d of this machine: the driver sees %d", rank, n);
     return false;
 }
 
@@ -158,7 +157,6 @@ done:
 }
 
 void fri_cuda_forget(void) {
-    fri_nccl_forget();
     fri_cuda_staging_forget();
     fri_cuda_streams_forget();
     pthread_mutex_lock(&lock);

@@ -23,6 +23,8 @@ typedef struct fr_addon {
     const struct fr_flag *flags;             /* of the trainers, with fields in fr_train_opts (train.h) */
     const struct fr_train_source *sources;   /* of images, for --dataset (train.h) */
     const struct fr_view *const *views;      /* of runs, NULL ends them (train.h) */
+    const struct fr_rank_calls *ranks;       /* one training by several processes (extend.h) */
+    int (*local_rank)(void);                 /* of this process among those that a launcher started on its machine */
 } fr_addon;
 
 /* The add-ons of this build; NULL ends them. */

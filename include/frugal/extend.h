@@ -106,6 +106,49 @@ FR_OPTS_DEFAULT(fr_gradcheck_opts, FR_GRADCHECK_OPTS())
 FR_API fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in,
                               const fr_gradcheck_opts *opts);
 
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+
+/* One training by several processes, the ranks of a run: what a session asks of the add-on that has them. Each call is
+ * documented in <frugal/ranks.h> under the name beside it. */
+struct fr_module;
+struct fr_optimizer;
+struct fr_comm;
+struct fr_share;
+
+typedef struct fr_rank_calls {
+    /* The communicator. */
+    fr_status (*launched)(int *rank, int *size);             /* fr_comm_launched */
+    fr_status (*open)(double seconds, struct fr_comm **out); /* fr_comm_open */
+    fr_status (*dry)(int rank, int size, struct fr_comm **out);
+    void (*release)(struct fr_comm **c);
+    fr_status (*connect)(struct fr_comm *c, fr_device device, size_t *bytes);
+    fr_status (*patience)(struct fr_comm *c, double seconds);
+    fr_status (*agree)(struct fr_comm *c, const void *mine, size_t bytes, void *all);
+    void (*goodbye)(struct fr_comm *c, const char *why, const char **first);
+    int (*rank)(const struct fr_comm *c);
+    int (*size)(const struct fr_comm *c);
+    const char *(*engine)(const struct fr_comm *c);
+    const char *(*host)(const struct fr_comm *c, int rank);
+    int (*threads)(int threads);
+    /* Gradients, optimizer state and running statistics in parts; fr_share_create with these options. */
+    fr_status (*share)(struct fr_module *m, struct fr_optimizer *o, struct fr_comm *c, int64_t micro_batches,
+                       uint64_t streams, bool sync_batch_norm, struct fr_share **out);
+    void (*unshare)(struct fr_share **p); /* fr_share_release */
+    int64_t (*rounds)(const struct fr_share *p);
+    int64_t (*micro_batch)(const struct fr_share *p, int64_t round);
+    fr_status (*round_begin)(struct fr_share *p, int64_t round);
+    fr_status (*round_end)(struct fr_share *p, int64_t round);
+    fr_status (*clip_grad_norm)(struct fr_share *p, double max_norm, double *norm);
+    fr_status (*step_end)(struct fr_share *p);
+    fr_status (*ema_swap)(struct fr_share *p);
+    fr_status (*check)(struct fr_share *p);
+    fr_status (*serve)(struct fr_share *p);
+    fr_status (*served)(struct fr_share *p, fr_status outcome);
+    uint64_t (*bytes)(const struct fr_share *p); /* fr_share_bytes */
+    double (*exchanged)(const struct fr_share *p);
+    double (*waited)(const struct fr_share *p);
+} fr_rank_calls;
+
 #ifdef __cplusplus
 }
 #endif

@@ -115,7 +115,7 @@ FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "rmsprop"
  * "<path>.step" (f32 []) is Adam's count of a parameter whose steps are not fr_optimizer_steps. */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
-/* The values of one of these tensors but "<path>.step", to host memory. Of a shared optimizer (dist.h) the visited
+/* The values of one of these tensors but "<path>.step", to host memory. Of a shared optimizer (ranks.h) the visited
  * tensors are on FR_META, and rank 0 collects the values from all ranks, which answer in fr_share_serve meanwhile. */
 FR_API fr_status fr_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data);
 /* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END

@@ -363,7 +363,8 @@ static inline FRI_HOST_DEVICE fri_real fri_norm_scale(const fri_real *invstd, co
 }
 
 /* A running statistic (or NULL) moves towards sum / count by the fraction momentum: a rounded product plus a rounded
- * step. So the step alone, made from a running value of -0, can be added elsewhere, with the same bits (src/dist). */
+ * step. So the step alone, made from a running value of -0, can be added elsewhere, with the same bits (the add-on
+ * ranks). */
 static inline FRI_HOST_DEVICE void fri_running_update(fri_real *running, int64_t c, double momentum, double sum,
                                                       double count) {
     if (running == NULL) return;

@@ -83,9 +83,6 @@ typedef struct fri_backend {
     fr_status (*synchronize)(const fri_exec *e);
     /* A device that works while the host goes on; NULL: calls return when their work is done. */
     const fri_streams *streams;
-    /* What carries bytes between the devices of several ranks (links.h); NULL: nothing does. */
-    const struct fri_links *links;
-
     const char *lacks; /* why kernels are missing, after a colon; NULL: there is no more to say */
 
     fri_kernels kernels;     /* f32, f16, bf16 data, and the copies of every type */

@@ -412,7 +412,7 @@ typedef struct fri_array {
 typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
                                  const float *inv_scale, float *found);
 /* out [1] f64 += sums of squares, array by array; an array's sum is that of its units' in order, so ranks that have
- * some of the units each make the same (src/dist/clip.c). */
+ * some of the units each make the same (src/addons/ranks/clip.c). */
 enum { FRI_NORM_UNIT = 16384 };
 typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
                                       double *out);

@@ -52,7 +52,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fri_views_end(&views);
     fri_session_end(&r);
     fr_offload_close();
-    fr_comm_release(&config.comm);
+    if (config.comm != NULL) config.rank_calls->release(&config.comm);
     if (config.out != stdout) fclose(config.out);
     return s < 0 ? failure : r.signal != 0 ? 128 + r.signal : 0;
 }

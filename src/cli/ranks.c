@@ -1,7 +1,7 @@
 /* ranks.c - a program that a launcher started several times: which of them this is, who speaks, and how all end. */
 #include "cli/commands.h"
 
-#include <frugal/engine.h>
+#include <frugal/addon.h>
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static fr_status open_ranks(fri_config *c, int started) {
     const fr_train_opts *o = &c->opts;
     if (planned(o)) {
         const int n = o->ranks != FR_TRAIN_AUTO ? (int)o->ranks : started;
-        return n > 1 ? fr_comm_dry(0, n, &c->comm) : FR_OK;
+        return n > 1 ? c->rank_calls->dry(0, n, &c->comm) : FR_OK;
     }
     if (o->ranks != FR_TRAIN_AUTO && o->ranks != started && started == 1)
         return fr_fail(FR_EINVAL,
@@ -36,7 +36,14 @@ static fr_status open_ranks(fri_config *c, int started) {
                        o->ranks, o->ranks, c->program->name);
     if (o->ranks != FR_TRAIN_AUTO && o->ranks != started)
         return fr_fail(FR_EINVAL, "--ranks %" PRId64 ": the launcher started %d", o->ranks, started);
-    return fr_comm_open(FRI_PATIENCE * o->peer_timeout, &c->comm);
+    return c->rank_calls->open(FRI_PATIENCE * o->peer_timeout, &c->comm);
+}
+
+/* Without the add-on each of several processes trains for itself. */
+static fr_status find_calls(fri_config *c) {
+    for (const fr_addon *const *a = fr_addons(); *a != NULL && c->rank_calls == NULL; a++) c->rank_calls = (*a)->ranks;
+    if (c->rank_calls != NULL || c->opts.ranks == FR_TRAIN_AUTO) return FR_OK;
+    return fr_addon_missing("--ranks", "ranks");
 }
 
 fr_status fri_ranks_begin(fri_config *c) {
@@ -44,11 +51,13 @@ fr_status fri_ranks_begin(fri_config *c) {
     fr_status s = FR_OK;
     c->ranks = 1;
     if (c->opts.ranks == 1) return FR_OK;
-    FR_TRY(s, fr_comm_launched(&rank, &started));
+    FR_TRY(s, find_calls(c));
+    if (c->rank_calls == NULL) return FR_OK;
+    FR_TRY(s, c->rank_calls->launched(&rank, &started));
     if (rank > 0) FR_TRY(s, fall_silent(c));
     s = open_ranks(c, started);
-    c->rank = fr_comm_rank(c->comm);
-    c->ranks = fr_comm_size(c->comm);
+    c->rank = c->rank_calls->rank(c->comm);
+    c->ranks = c->rank_calls->size(c->comm);
 done:
     return s;
 }
@@ -57,18 +66,19 @@ void fri_ranks_note(const fri_session *r) {
     const fri_config *c = r->config;
     if (c->ranks == 1 || c->opts.quiet || planned(&c->opts)) return;
     fprintf(c->out, "%d ranks%s%s; the same training on one process: --accumulate %" PRId64 "\n", c->ranks,
-            fr_comm_engine(c->comm)[0] != '\0' ? ", " : "", fr_comm_engine(c->comm), c->opts.accumulate);
+            c->rank_calls->engine(c->comm)[0] != '\0' ? ", " : "", c->rank_calls->engine(c->comm), c->opts.accumulate);
 }
 
+enum { SENTENCE_BYTES = 1024 };
 #define ENDED " ended "
 
 /* "rank 1 (hostb) ended in step 7: " in front of a reason. */
-static void explain(const fri_session *r, const char *reason, char sentence[FR_ENGINE_TEXT]) {
+static void explain(const fri_session *r, const char *reason, char sentence[SENTENCE_BYTES]) {
     const fri_config *c = r->config;
     char when[48] = "before the first step";
     if (r->loader != NULL) snprintf(when, sizeof when, "in step %" PRId64, r->step + 1);
-    snprintf(sentence, FR_ENGINE_TEXT, "rank %d (%s)" ENDED "%s: %s", c->rank, fr_comm_host(c->comm, c->rank), when,
-             reason);
+    snprintf(sentence, SENTENCE_BYTES, "rank %d (%s)" ENDED "%s: %s", c->rank, c->rank_calls->host(c->comm, c->rank),
+             when, reason);
 }
 
 static const char *reason_of(const char *sentence) {
@@ -86,10 +96,11 @@ static void say(const fri_config *c, const char *sentence) {
  * that goes. Before the first step it is said as by one process. */
 void fri_ranks_failed(const fri_session *r, fr_status s) {
     const fri_config *c = r->config;
-    char error[FR_ENGINE_TEXT / 2], sentence[FR_ENGINE_TEXT];
+    char error[SENTENCE_BYTES / 2], sentence[SENTENCE_BYTES];
     const char *first = "";
     int rank = 0, started = 1;
-    const bool launched = c->opts.ranks != 1 && fr_comm_launched(&rank, &started) == FR_OK;
+    const bool launched =
+        c->opts.ranks != 1 && c->rank_calls != NULL && c->rank_calls->launched(&rank, &started) == FR_OK;
     if (c->ranks < 2 || c->comm == NULL || planned(&c->opts)) {
         if (launched && rank > 0) sleep(1); /* nothing connects them: rank 0 gets the time to say it, if it is there */
         if (!launched || rank == 0 || s == FR_EPEER) say(c, fr_last_error());
@@ -101,6 +112,6 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
     else
         explain(r, error, sentence);
     if (c->rank == 0) say(c, r->loader != NULL ? sentence : fr_last_error());
-    fr_comm_goodbye(c->comm, sentence, &first);
+    c->rank_calls->goodbye(c->comm, sentence, &first);
     if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) say(c, sentence);
 }

@@ -46,7 +46,7 @@ fr_status fri_confusion_total(fri_session *r) {
     if (r->confusion == NULL || c->ranks == 1) return FR_OK;
     int64_t *all = malloc(n * sizeof *all * (size_t)c->ranks);
     if (all == NULL) return fr_fail(FR_ENOMEM, "--per-class: no host memory for the numbers of %d ranks", c->ranks);
-    fr_status s = fr_comm_agree(c->comm, r->confusion, n * sizeof *all, all);
+    fr_status s = c->rank_calls->agree(c->comm, r->confusion, n * sizeof *all, all);
     memset(r->confusion, 0, n * sizeof *all);
     for (size_t i = 0; i < n * (size_t)c->ranks && s == FR_OK; i++) r->confusion[i % n] += all[i];
     free(all);

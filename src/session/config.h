@@ -7,7 +7,7 @@
 
 #include <frugal/unstable/try.h>
 
-#include <frugal/dist.h>
+#include <frugal/extend.h>
 #include <frugal/io.h>
 #include <frugal/train.h>
 #include <stdio.h>
@@ -29,7 +29,8 @@ typedef struct fri_config {
     const char *no_gpu;   /* why --device auto is the CPU in a build with CUDA; NULL: no question */
 
     /* ranks.c */
-    fr_comm *comm; /* borrowed; NULL: one process */
+    const fr_rank_calls *rank_calls; /* of the add-on that has them; NULL: it was not built */
+    struct fr_comm *comm;            /* borrowed; NULL: one process */
     int rank, ranks;
     size_t link_bytes; /* of the device's memory, taken by what connects it to the other ranks' */
     uint64_t streams;  /* of random numbers that a batch draws (model.c) */

@@ -1,22 +1,28 @@
 /* driver.c - see driver.h. */
 #include "session/driver.h"
 
+/* The batch of the round that is this rank's; -1: none. */
+static int64_t batch_of(const fri_session *r, int64_t round) {
+    return r->share != NULL ? r->config->rank_calls->micro_batch(r->share, round) : round;
+}
+
 /* In each round a rank has at most one of the step's batches. */
 static fr_status rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
-    const int64_t all = r->share != NULL ? fr_share_rounds(r->share) : r->config->opts.accumulate;
+    const fr_rank_calls *of = r->config->rank_calls;
+    const int64_t all = r->share != NULL ? of->rounds(r->share) : r->config->opts.accumulate;
     for (int64_t i = 0; i < all; i++) {
-        const int64_t v = fr_share_micro_batch(r->share, i);
-        if (r->share != NULL) FRI_TRY(fr_share_round_begin(r->share, i));
+        const int64_t v = batch_of(r, i);
+        if (r->share != NULL) FRI_TRY(of->round_begin(r->share, i));
         if (v >= 0 && i > 0) FRI_TRY(how->batch(ctx, v));
         if (v >= 0) FRI_TRY(how->train(ctx, v));
-        if (r->share != NULL) FRI_TRY(fr_share_round_end(r->share, i));
+        if (r->share != NULL) FRI_TRY(of->round_end(r->share, i));
     }
     return FR_OK;
 }
 
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
     fr_step_scope scope;
-    const int64_t v0 = fr_share_micro_batch(r->share, 0);
+    const int64_t v0 = batch_of(r, 0);
     fr_status s = v0 >= 0 ? how->batch(ctx, v0) : FR_OK;
     if (s == FR_OK) s = fr_step_begin(&scope);
     if (s != FR_OK) return s;
@@ -25,8 +31,8 @@ fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
     FR_TRY(s, rounds(r, how, ctx));
     FR_TRY(s, how->update(ctx));
-    if (r->share != NULL) FR_TRY(s, fr_share_step_end(r->share));
-    if (r->share != NULL && r->config->opts.check_replicas) FR_TRY(s, fr_share_check(r->share));
+    if (r->share != NULL) FR_TRY(s, r->config->rank_calls->step_end(r->share));
+    if (r->share != NULL && r->config->opts.check_replicas) FR_TRY(s, r->config->rank_calls->check(r->share));
 done:
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
 }

@@ -107,7 +107,7 @@ bool fri_run_finished(const fri_session *r) {
 }
 
 fr_status fri_swap_averages(const fri_session *r) {
-    return r->share != NULL ? fr_share_ema_swap(r->share) : fr_optimizer_ema_swap(r->optimizer);
+    return r->share != NULL ? r->config->rank_calls->ema_swap(r->share) : fr_optimizer_ema_swap(r->optimizer);
 }
 
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r) {

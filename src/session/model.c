@@ -162,10 +162,8 @@ fr_status fri_model_build(fri_session *r) {
     FRI_TRY(fri_groups_build(r));
     FRI_TRY(fr_optimizer_master_weights(r->optimizer, o->master_weights));
     if (r->config->ranks > 1)
-        FRI_TRY(fr_share_create(r->model, r->optimizer, r->config->comm,
-                                FR_SHARE_OPTS(.micro_batches = o->accumulate, .streams = r->config->streams,
-                                              .sync_batch_norm = o->sync_batch_norm),
-                                &r->share));
+        FRI_TRY(r->config->rank_calls->share(r->model, r->optimizer, r->config->comm, o->accumulate, r->config->streams,
+                                             o->sync_batch_norm, &r->share));
     if (o->fused_step != FR_TRAIN_FUSED_OFF) FRI_TRY(fr_optimizer_fuse(r->optimizer, true));
     FRI_TRY(build_scaler(r));
     FRI_TRY(fri_class_weights_begin(r));
@@ -175,7 +173,7 @@ fr_status fri_model_build(fri_session *r) {
 void fri_model_release(fri_session *r) {
     fr_input_release(&r->input);
     fr_tensor_release(&r->class_weights);
-    fr_share_release(&r->share);
+    if (r->share != NULL) r->config->rank_calls->unshare(&r->share);
     fr_grad_scaler_release(&r->scaler);
     fr_optimizer_release(&r->optimizer);
     fr_module_release(&r->model);

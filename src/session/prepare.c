@@ -22,7 +22,7 @@ static fr_status check_device(fri_config *c) {
 static fr_status start_threads(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int n = o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get();
-    if (o->threads == FR_TRAIN_AUTO && c->ranks > 1 && getenv("OMP_NUM_THREADS") == NULL) n = fr_comm_threads(n);
+    if (o->threads == FR_TRAIN_AUTO && c->ranks > 1 && getenv("OMP_NUM_THREADS") == NULL) n = c->rank_calls->threads(n);
     fr_status s = fr_threads_set(n);
     if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", n);
     if (s < 0) return fr_fail_prefix(s, "--threads is not given (OMP_NUM_THREADS, else all cores): ");
@@ -54,7 +54,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FRI_TRY(fri_data_open(c, &r->train, &r->test));
     FRI_TRY(fri_model_check(c));
     FRI_TRY(fri_ranks_compare(r));
-    if (c->ranks > 1) FRI_TRY(fr_comm_connect(c->comm, o->device, &c->link_bytes));
+    if (c->ranks > 1) FRI_TRY(c->rank_calls->connect(c->comm, o->device, &c->link_bytes));
     FRI_TRY(fri_views_begin(r, views));
     FRI_TRY(fri_train_only_choose(c));
     FRI_TRY(fri_prefix_choose(c));

@@ -12,9 +12,9 @@ static fr_status no_memory(void) {
 }
 
 fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes) {
-    if (fr_comm_size(c->comm) == 1 || c->opts.plan || c->opts.summary) return FR_OK;
+    if (c->ranks == 1 || c->opts.plan || c->opts.summary) return FR_OK;
     char *all = malloc(bytes * (size_t)c->ranks);
-    fr_status s = all != NULL ? fr_comm_agree(c->comm, data, bytes, all) : no_memory();
+    fr_status s = all != NULL ? c->rank_calls->agree(c->comm, data, bytes, all) : no_memory();
     if (s == FR_OK) memcpy(data, all, bytes);
     free(all);
     return s;
@@ -74,12 +74,12 @@ fr_status fri_ranks_compare(const fri_session *r) {
     if (c->ranks == 1 || fri_without_data(&c->opts)) return FR_OK;
     FRI_TRY(describe(r, &mine));
     all = malloc((size_t)c->ranks * sizeof *all);
-    FRI_TRY(all != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, all) : no_memory());
+    FRI_TRY(all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory());
     for (int i = 1; i < c->ranks; i++) {
         const char *what = difference(&all[0], &all[i], text);
         if (what != NULL)
-            return fr_fail(FR_EPEER, "rank %d (%s) and rank 0 (%s) have %s", i, fr_comm_host(c->comm, i),
-                           fr_comm_host(c->comm, 0), what);
+            return fr_fail(FR_EPEER, "rank %d (%s) and rank 0 (%s) have %s", i, c->rank_calls->host(c->comm, i),
+                           c->rank_calls->host(c->comm, 0), what);
     }
     return FR_OK;
 }
@@ -92,19 +92,19 @@ typedef struct meeting {
 
 fr_status fri_ranks_patience(const fri_session *r, bool step) {
     const fri_config *c = r->config;
-    return c->comm != NULL ? fr_comm_patience(c->comm, (step ? 1 : FRI_PATIENCE) * c->opts.peer_timeout) : FR_OK;
+    return c->comm != NULL ? c->rank_calls->patience(c->comm, (step ? 1 : FRI_PATIENCE) * c->opts.peer_timeout) : FR_OK;
 }
 
 fr_status fri_ranks_meet(fri_session *r, int64_t step) {
     const fri_config *c = r->config;
     const meeting mine = {step, fri_signal_here(r)};
     meeting *all = malloc((size_t)c->ranks * sizeof *all);
-    fr_status s = all != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, all) : no_memory();
+    fr_status s = all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory();
     for (int i = 0; i < c->ranks && s == FR_OK; i++) {
         if (all[i].signal != 0 && r->heard == 0) r->heard = (int)all[i].signal;
         if (all[i].step != step)
             s = fr_fail(FR_EPEER, "rank %d (%s) is at step %" PRId64 ", rank %d at step %" PRId64, i,
-                        fr_comm_host(c->comm, i), all[i].step, c->rank, step);
+                        c->rank_calls->host(c->comm, i), all[i].step, c->rank, step);
     }
     free(all);
     return s;
@@ -118,7 +118,7 @@ fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine,
     fri_batch_numbers *ordered = malloc(each * (size_t)c->ranks);
     fr_status s = sent != NULL && all != NULL && ordered != NULL ? FR_OK : no_memory();
     if (s == FR_OK && n > 0) memcpy(sent, mine, (size_t)n * sizeof *mine);
-    if (s == FR_OK) s = fr_comm_agree(c->comm, sent, each, all);
+    if (s == FR_OK) s = c->rank_calls->agree(c->comm, sent, each, all);
     for (int64_t b = 0; s == FR_OK && b < most * c->ranks; b++) ordered[b] = all[b % c->ranks * most + b / c->ranks];
     free(sent);
     free(all);
@@ -133,16 +133,17 @@ static uint64_t larger(size_t a, size_t b) {
 
 fr_status fri_ranks_report(fri_session *r) {
     const fri_config *c = r->config;
+    const fr_rank_calls *of = c->rank_calls;
+    if (c->ranks == 1) return FR_OK;
     fri_rank_numbers mine = {.peak_requested = larger(r->training.peak_requested, r->evaluation.peak_requested),
                              .peak_reserved = larger(r->training.peak_reserved, r->evaluation.peak_reserved),
                              .planned = r->arena.used ? r->arena.placement.extent : 0,
                              .departures = r->arena.departures,
                              .links = c->link_bytes,
-                             .step_bytes = fr_share_bytes(r->share),
-                             .exchanged = fr_share_exchanged(r->share),
-                             .waited = fr_share_waited(r->share)};
-    if (c->ranks == 1) return FR_OK;
-    snprintf(mine.host, sizeof mine.host, "%s", fr_comm_host(c->comm, c->rank));
+                             .step_bytes = of->bytes(r->share),
+                             .exchanged = of->exchanged(r->share),
+                             .waited = of->waited(r->share)};
+    snprintf(mine.host, sizeof mine.host, "%s", of->host(c->comm, c->rank));
     r->rank = malloc((size_t)c->ranks * sizeof *r->rank);
-    return r->rank != NULL ? fr_comm_agree(c->comm, &mine, sizeof mine, r->rank) : no_memory();
+    return r->rank != NULL ? of->agree(c->comm, &mine, sizeof mine, r->rank) : no_memory();
 }

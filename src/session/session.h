@@ -49,7 +49,6 @@ typedef struct fri_rank_numbers {
     double exchanged, waited;               /* seconds that bytes travelled, and that nothing else was done meanwhile */
 } fri_rank_numbers;
 
-
 typedef struct fri_session {
     const fri_config *config;
     fr_pool *pool; /* its memory on the device; NULL: none yet */
@@ -65,7 +64,7 @@ typedef struct fri_session {
     fr_scratch *scratch;      /* of convolutions; NULL: the switches' limit */
     fr_grad_scaler *scaler;   /* passes everything through where nothing is to be scaled */
     fr_tensor *class_weights; /* f32 [classes]; NULL: none */
-    fr_share *share;          /* NULL: one process */
+    struct fr_share *share;   /* NULL: one process */
     fri_rank_numbers *rank;   /* of each, at the run's end; NULL: one process */
     fr_schedule schedule;
     int64_t parameters, trained; /* elements; those that are not frozen */

@@ -210,11 +210,11 @@ bool fri_save_is_due(const fri_session *r, bool last) {
 static fr_status save_together(const fri_session *r, fr_status s) {
     char sentence[1024];
     if (r->config->rank > 0) {
-        s = fr_share_serve(r->share);
+        s = r->config->rank_calls->serve(r->share);
         return s == FR_EIO || s == FR_ENOMEM ? fr_fail(s, "rank 0 could not save the training") : s;
     }
     snprintf(sentence, sizeof sentence, "%s", s < 0 ? fr_last_error() : "");
-    fr_status told = fr_share_served(r->share, s);
+    fr_status told = r->config->rank_calls->served(r->share, s);
     return told < 0 ? told : s < 0 ? fr_fail(s, "%s", sentence) : s;
 }
 

@@ -233,7 +233,7 @@ static fr_status clip_gradients(fri_session *r) {
         if (!fr_grad_scaler_device_decides(r->scaler))
             FRI_TRY(fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
     }
-    return r->share != NULL ? fr_share_clip_grad_norm(r->share, limit, &norm)
+    return r->share != NULL ? r->config->rank_calls->clip_grad_norm(r->share, limit, &norm)
                             : fr_clip_grad_norm(r->model, limit, NULL);
 }
 

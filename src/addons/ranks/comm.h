@@ -1,0 +1,56 @@
+/* comm.h - the ranks of a run: who they are, and the lane on which bytes travel between them.
+ *
+ * The lane is one thread with a queue. It runs jobs in the order in which they were queued, which is the same on all
+ * ranks, while the program computes; only jobs call the engine (fr_engine in frugal/ranks.h). The first
+ * failure stays: every later job and wait answers it. */
+#ifndef FRI_RANKS_COMM_H
+#define FRI_RANKS_COMM_H
+
+#include "addons/ranks/links.h"
+
+typedef struct fr_comm fr_comm;
+
+/* Opens the engine of the launcher that started this program; *out stays NULL where there is none. A wait is FR_EPEER
+ * after `seconds`. */
+fr_status fri_comm_open(double seconds, fr_comm **out);
+/* On an engine that is open, which goes with it; on failure, too. */
+fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out);
+/* How long a wait that begins from now on may take. */
+void fri_comm_patience(fr_comm *c, double seconds);
+/* Rank `rank` of `size` that moves nothing: for plans. */
+fr_status fri_comm_dry(int rank, int size, fr_comm **out);
+void fri_comm_release(fr_comm **c);
+
+int fri_comm_rank(const fr_comm *c); /* 0 of NULL */
+int fri_comm_size(const fr_comm *c); /* 1 of NULL */
+bool fri_comm_is_dry(const fr_comm *c);
+const char *fri_comm_name(const fr_comm *c);           /* of the engine */
+const char *fri_comm_host(const fr_comm *c, int rank); /* where it runs */
+
+/* Runs on the lane; its failure's sentence is kept. */
+typedef fr_status fri_comm_job(void *ctx, fr_comm *c);
+/* *ticket is for wait. ctx is the job's until then. */
+fr_status fri_comm_queue(fr_comm *c, fri_comm_job *job, void *ctx, uint64_t *ticket);
+/* Until the job with this ticket and all before it are over. */
+fr_status fri_comm_wait(fr_comm *c, uint64_t ticket);
+
+/* In a job: see fr_engine. */
+fr_status fri_comm_exchange(fr_comm *c, fr_pieces out, fr_pieces in);
+/* In a job, for what the links do: asks until `over` does not answer FR_END, and returns its answer; FR_EPEER as of an
+ * exchange. */
+fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx);
+/* In a job: see agree. */
+fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *all);
+
+/* From now on the lane closes the links, before the engine and where a job fails; NULL: there are none. */
+void fri_comm_links_set(fr_comm *c, const fri_links *links, const char *name);
+const fri_links *fri_comm_links(const fr_comm *c);
+
+/* Not in a job: all[i] becomes rank i's `mine`, of `bytes` each. Waits for what was queued before. */
+fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
+
+/* Ends the run for all ranks with this sentence; jobs that wait fail. *first (or NULL) is rank 0's sentence, "" if it
+ * has said none in time; borrowed from c. */
+void fri_comm_goodbye(fr_comm *c, const char *why, const char **first);
+
+#endif

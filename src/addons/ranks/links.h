@@ -1,0 +1,30 @@
+/* links.h - a library that carries bytes between the devices of several ranks, without the host's memory.
+ *
+ * Each process has one connection to all others. All calls are made by one thread, in the same order on all ranks.
+ * Nothing waits: what open and exchange begin is over when `state` says so, on the device when a fence behind it has
+ * passed. */
+#ifndef FRI_RANKS_LINKS_H
+#define FRI_RANKS_LINKS_H
+
+#include <frugal/ranks.h>
+
+enum { FRI_LINKS_ID = 128 };
+
+typedef struct fri_links {
+    /* Its name, "NCCL 2.28.9", in static storage; NULL: it cannot be used, and *reason says why. */
+    const char *(*name)(const char **reason);
+    /* Made by one rank, told to all. */
+    fr_status (*id)(char id[FRI_LINKS_ID]);
+    fr_status (*open)(const char id[FRI_LINKS_ID], int rank, int size);
+    /* As an engine's, of device memory; queued on FRI_STREAM_RANKS. */
+    fr_status (*exchange)(int size, fr_pieces out, fr_pieces in);
+    /* FR_OK; FR_END: what was begun goes on; else the failure of what ran since. */
+    fr_status (*state)(void);
+    /* abort: others may be gone; what waits for them on the device ends. */
+    void (*close)(bool abort);
+} fri_links;
+
+/* The library between devices of this kind; NULL: there is none. */
+const fri_links *fri_links_of(fr_device d);
+
+#endif

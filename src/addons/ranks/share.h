@@ -1,0 +1,148 @@
+/* share.h - buckets: which gradients are sent together, and who adds which part of them.
+ *
+ * Parameters that train, in reverse order of the module (that is about the order in which backward completes them), are
+ * cut into buckets of one type. The elements of a bucket are one range, of which rank k owns the k-th N-th part; cuts
+ * lie at multiples of FRI_SHARE_UNIT elements of a parameter. A chunk sum of the CPU's reductions and a block of 8-bit
+ * moments lie within one unit, so neither depends on N.
+ *
+ * A bucket is a list, not a buffer: pieces are sent from where they lie. What arrives lands in one zone that is taken
+ * at the start, and is added from there in the order of micro-batches.
+ *
+ * The running values of batch norms are a bucket too. There the owner does not add but moves its part, sample by
+ * sample. A micro-batch's forward begins with running values of -0 and so leaves the step that they would make
+ * (fri_running_update). */
+#ifndef FRI_RANKS_SHARE_H
+#define FRI_RANKS_SHARE_H
+
+#include "addons/ranks/comm.h"
+#include "backend/kernels.h"
+#include "base/clock.h"
+#include "net/module.h"
+#include "optim/optimizer.h"
+
+#include <frugal/ranks.h>
+
+enum { FRI_SHARE_UNIT = FRI_NORM_UNIT }; /* parts of gradients have whole units of their norm */
+
+struct fr_share;
+struct fri_bucket;
+
+typedef struct fri_member {
+    struct fri_bucket *bucket;
+    fr_tensor *tensor;        /* the parameter or running value */
+    int64_t n;                /* its elements */
+    fri_parameter *parameter; /* NULL of a running value */
+    double momentum;          /* of a running value */
+    bool ready;               /* its gradient of this round is complete */
+    void *from, *to;          /* what this round adds; this rank's part of the sum. NULL: none */
+} fri_member;
+
+/* Rank k's part begins at element `at` of member `member` and ends where rank k + 1's begins. */
+typedef struct fri_cut {
+    int member;
+    int64_t at;
+} fri_cut;
+
+typedef struct fri_bucket {
+    struct fr_share *share;
+    fr_dtype dtype;
+    fri_member *member;
+    int n, ready;
+    int64_t elements, largest; /* all, and of the largest part */
+    fri_cut *cut;              /* [ranks + 1] */
+    fr_tensor *moved;          /* running values: this rank's part of them */
+    /* of the round that is on its way */
+    int64_t present;  /* ranks that have a micro-batch in it */
+    bool first;       /* its sums begin here */
+    fri_fence before; /* on a device: behind what the program queued before, and behind what the lane did */
+    fri_fence after;
+    uint64_t ticket;
+} fri_bucket;
+
+struct fr_share {
+    fr_module *module;       /* retained */
+    fr_optimizer *optimizer; /* borrowed, as c */
+    fr_comm *comm;
+    fr_share_opts opts;
+    int rank, size;
+    bool dry; /* nothing is sent */
+    fr_device device;
+    fri_sharing sharing;
+    fri_bucket *bucket;
+    int buckets;
+    fri_bucket statistics; /* without members: no batch norm trains */
+    fr_module **norm;      /* borrowed: whose statistics they are */
+    int64_t *counted;      /* their num_batches_tracked at the step's begin */
+    int norms;
+    fri_statistics_sync sync; /* with sync_batch_norm */
+    double *numbers[2];       /* its rooms: of this rank, of all */
+    int64_t numbers_room;
+    fr_tensor *landing; /* NULL: one rank */
+    /* device.c */
+    const fri_streams *streams; /* NULL: calls return when their work is done */
+    fri_exec exec;              /* of the lane's kernels */
+    const fri_links *links;     /* between the devices; NULL: */
+    void *staging[2];           /* as large as the landing zone: what leaves, what arrives */
+    /* scratch of the lane */
+    fr_piece *piece[2], *staged[2];
+    char *heard; /* [size] */
+    int *first[2];
+    /* of the step */
+    int64_t round;
+    fr_rng rng; /* at its begin */
+    int queued, finished;
+    uint64_t bytes; /* sent by the last step's jobs */
+    uint64_t sending;
+    double exchanged, waited; /* seconds, of the lane and of the program */
+};
+
+/* bucket.c. make: of what trains and is in none yet; the statistics' anew. */
+fr_status fri_buckets_make(fr_share *p);
+void fri_buckets_free(fr_share *p);
+int64_t fri_bucket_part(const fri_bucket *b, int rank); /* elements */
+/* The elements [*first, *first + result) of member i that rank has; 0: none. */
+int64_t fri_bucket_overlap(const fri_bucket *b, int rank, int i, int64_t *first);
+
+/* exchange.c: jobs of the lane. Sums the parts, or moves them; hands the results round. ctx: an fri_bucket. */
+fr_status fri_share_exchange(void *bucket, fr_comm *c);
+fr_status fri_share_gather(void *bucket, fr_comm *c);
+/* Room of the lane for pieces of the largest bucket. */
+fr_status fri_share_make_scratch(fr_share *p);
+
+/* device.c: where the device works while the host goes on, the lane does so on a stream of its own. */
+fr_status fri_share_device_begin(fr_share *p);
+void fri_share_device_end(fr_share *p);
+/* Queues the job, behind what the program has queued on the device. */
+fr_status fri_share_queue(fri_bucket *b, fri_comm_job *job);
+/* What the program queues from now on is behind the bucket's job, which is over. */
+fr_status fri_share_follow(const fri_bucket *b);
+/* Around a job. */
+fr_status fri_share_job_begin(const fri_bucket *b);
+fr_status fri_share_job_end(fri_bucket *b, fr_comm *c);
+/* In a job: waits until the device has passed f, which other ranks' devices may hold up. */
+fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f);
+/* In a job: exchanges the pieces of p->piece and p->first; same: each rank gets the same ones. */
+fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c);
+
+/* statistics.c */
+fr_status fri_statistics_find(fr_share *p);
+fr_status fri_statistics_begin(fr_share *p, bool first, bool mine);
+fr_status fri_statistics_end(fr_share *p);
+
+/* sync.c: where batch norms exchange their statistics in this round; off: where they do not. */
+void fri_share_sync_begin(fr_share *p);
+void fri_share_sync_end(fr_share *p);
+
+/* state.c */
+extern const fri_sharing fri_share_calls;
+
+static inline int64_t fri_share_present(const fr_share *p, int64_t round) {
+    const int64_t left = p->opts.micro_batches - round * p->size;
+    return left < p->size ? left : p->size;
+}
+
+static inline void *fri_share_at(const fr_tensor *t, int64_t element) {
+    return (char *)fri_data(t) + (size_t)element * fr_dtype_size(t->dtype);
+}
+
+#endif

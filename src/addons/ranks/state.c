@@ -1,0 +1,163 @@
+/* state.c - what all ranks do together beside the sums: decisions, rank 0's look at the whole state, and comparing. */
+#include "addons/ranks/share.h"
+
+#include "base/cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static fr_status any(void *ctx, bool *found) {
+    fr_share *p = ctx;
+    bool *all = calloc((size_t)p->size, sizeof *all);
+    fr_status s = all != NULL ? fri_comm_agree(p->comm, found, sizeof *found, all)
+                              : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    for (int i = 0; s == FR_OK && i < p->size; i++) *found = *found || all[i];
+    free(all);
+    return s;
+}
+
+/* The tensor's bytes where the host reads them: its own memory, or a copy. */
+static fr_status on_host(fr_tensor *t, fr_piece *out) {
+    *out = (fr_piece){fri_data(t), fri_nbytes(t)};
+    if (fri_device_of(t) == FR_CPU) return FR_OK;
+    if ((out->data = malloc(out->bytes)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    return fr_tensor_to_host(t, out->data);
+}
+
+static void leave_host(const fr_tensor *t, fr_piece p) {
+    if (t != NULL && fri_device_of(t) != FR_CPU) free(p.data);
+}
+
+/* ---- the state, collected --------------------------------------------------------------------------------------- */
+
+enum { COLLECT, SERVED };
+typedef struct wish {
+    int64_t what, parameter, slot, outcome;
+} wish;
+
+typedef struct collection {
+    fr_share *share;
+    int i, k;
+    void *whole; /* on rank 0 */
+} collection;
+
+/* Where rank's part of the state lies in the whole; returns its bytes. */
+static size_t part_of(const fr_share *p, int rank, int i, int k, size_t *offset) {
+    fri_state_slot slots[FRI_STATE_SLOTS];
+    fri_parameter part = p->optimizer->parameters[i];
+    (void)fri_optimizer_slots(p->optimizer, part.parameter, slots);
+    const size_t size = fr_dtype_size(slots[k].dtype);
+    for (int b = 0; b < p->buckets; b++)
+        for (int m = 0; m < p->bucket[b].n; m++)
+            if (p->bucket[b].member[m].parameter == &p->optimizer->parameters[i])
+                part.count = fri_bucket_overlap(&p->bucket[b], rank, m, &part.first);
+    *offset = (size_t)fri_optimizer_part_first(&part, &slots[k]) * size;
+    if (part.count == 0) return 0;
+    (void)fri_optimizer_part_slots(p->optimizer, &part, slots);
+    return (size_t)fri_shape_numel(&slots[k].shape) * size;
+}
+
+/* A job: the parts go to rank 0; `mine` is this rank's, on the host. */
+static fr_status exchange_parts(const collection *w, fr_piece mine, fr_comm *c) {
+    const fr_share *p = w->share;
+    int out = 0, in = 0;
+    size_t offset = 0;
+    for (int k = 0; k < p->size; k++) {
+        p->first[0][k] = out;
+        p->first[1][k] = in;
+        if (p->rank != 0 && k == 0 && mine.bytes > 0) p->piece[0][out++] = mine;
+        const size_t bytes = p->rank == 0 ? part_of(p, k, w->i, w->k, &offset) : 0;
+        if (bytes > 0 && k > 0) p->piece[1][in++] = (fr_piece){(char *)w->whole + offset, bytes};
+        if (bytes > 0 && k == 0) memcpy((char *)w->whole + offset, mine.data, bytes);
+    }
+    p->first[0][p->size] = out;
+    p->first[1][p->size] = in;
+    return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
+}
+
+static fr_status collect_parts(void *ctx, fr_comm *c) {
+    const collection *w = ctx;
+    fr_tensor *mine = w->share->optimizer->parameters[w->i].state[w->k];
+    fr_piece part = {0};
+    fr_status s = mine != NULL ? on_host(mine, &part) : FR_OK;
+    if (s == FR_OK) s = exchange_parts(w, part, c);
+    leave_host(mine, part);
+    return s;
+}
+
+/* What rank 0 wishes, told to all. */
+static fr_status hear(const fr_share *p, wish *w) {
+    wish *all = malloc((size_t)p->size * sizeof *all);
+    fr_status s =
+        all != NULL ? fri_comm_agree(p->comm, w, sizeof *w, all) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    if (s == FR_OK) *w = all[0];
+    free(all);
+    return s;
+}
+
+static fr_status run(fr_share *p, int i, int k, void *whole) {
+    collection w = {p, i, k, whole};
+    uint64_t ticket = 0;
+    fr_status s = fri_comm_queue(p->comm, collect_parts, &w, &ticket);
+    return s < 0 ? s : fri_comm_wait(p->comm, ticket);
+}
+
+static fr_status collect(void *ctx, int i, int k, void *whole) {
+    fr_share *p = ctx;
+    wish w = {COLLECT, i, k, 0};
+    if (p->dry || p->rank != 0)
+        return fr_fail(FR_EUSAGE, "ranks: the optimizer's state is collected on rank 0 of a run, not %s",
+                       p->dry ? "in a plan" : "on another");
+    fr_status s = hear(p, &w);
+    return s < 0 ? s : run(p, i, k, whole);
+}
+
+const fri_sharing fri_share_calls = {.any = any, .collect = collect};
+
+fr_status fr_share_serve(fr_share *p) {
+    FRI_NOT_NULL(p);
+    fr_status s = FR_OK;
+    while (s == FR_OK) {
+        wish w = {0};
+        s = hear(p, &w);
+        if (s == FR_OK && w.what == SERVED) return (fr_status)w.outcome;
+        if (s == FR_OK) s = run(p, (int)w.parameter, (int)w.slot, NULL);
+    }
+    return s;
+}
+
+fr_status fr_share_served(fr_share *p, fr_status outcome) {
+    FRI_NOT_NULL(p);
+    wish w = {SERVED, 0, 0, outcome};
+    return hear(p, &w);
+}
+
+/* ---- replicas ---------------------------------------------------------------------------------------------------- */
+
+static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    uint64_t *hash = ctx;
+    fr_piece bytes;
+    (void)path, (void)is_parameter;
+    fr_status s = on_host(t, &bytes);
+    if (s == FR_OK) *hash = fri_hash(*hash, bytes.data, bytes.bytes);
+    leave_host(t, bytes);
+    return s;
+}
+
+fr_status fr_share_check(fr_share *p) {
+    FRI_NOT_NULL(p);
+    uint64_t mine = FRI_HASH, *all = NULL;
+    fr_status s = FR_OK;
+    if (p->dry) return FR_OK;
+    FR_TRY(s, fr_module_each_tensor(p->module, hash_tensor, &mine));
+    all = malloc((size_t)p->size * sizeof *all);
+    s = all != NULL ? fri_comm_agree(p->comm, &mine, sizeof mine, all)
+                    : fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    for (int i = 1; s == FR_OK && i < p->size; i++)
+        if (all[i] != all[0])
+            s = fr_fail(FR_EPEER, "rank %d (%s) has other parameters or buffers than rank 0 (%s)", i,
+                        fri_comm_host(p->comm, i), fri_comm_host(p->comm, 0));
+done:
+    free(all);
+    return s;
+}

@@ -1,0 +1,37 @@
+/* sync.c - synchronized batch norms: what each norm has summed on this rank goes to all, in its own pass. The numbers
+ * are small (2 C + 1 of f64) and lie on the host beside the engine's memory, as the lane's own do. */
+#include "addons/ranks/share.h"
+
+#include "autograd/state.h"
+
+#include <stdlib.h>
+
+static double *room(void *ctx, int64_t n) {
+    fr_share *p = ctx;
+    if (n <= p->numbers_room) return p->numbers[0];
+    for (int i = 0; i < 2; i++) {
+        double *larger = realloc(p->numbers[i], (size_t)n * (i == 0 ? 1 : (size_t)p->size) * sizeof *larger);
+        if (larger == NULL) {
+            (void)fr_fail(FR_ENOMEM, "ranks: out of host memory for %lld statistics", (long long)n);
+            return NULL;
+        }
+        p->numbers[i] = larger;
+    }
+    p->numbers_room = n;
+    return p->numbers[0];
+}
+
+static fr_status gather(void *ctx, int64_t n, const double **all) {
+    fr_share *p = ctx;
+    *all = p->numbers[1];
+    return fri_comm_agree(p->comm, p->numbers[0], (size_t)n * sizeof *p->numbers[0], p->numbers[1]);
+}
+
+void fri_share_sync_begin(fr_share *p) {
+    p->sync = (fri_statistics_sync){.ranks = p->size, .room = room, .gather = gather, .ctx = p};
+    fri_statistics_sync_set(&p->sync);
+}
+
+void fri_share_sync_end(fr_share *p) {
+    if (fri_statistics_sync_get() == &p->sync) fri_statistics_sync_set(NULL);
+}

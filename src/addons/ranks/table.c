@@ -1,0 +1,54 @@
+/* table.c - the add-on's table: its calls, and which of a machine's processes this one is. */
+#include "addons/ranks/launcher.h"
+
+#include <frugal/addon.h>
+#include <frugal/extend.h>
+#include <frugal/ranks.h>
+
+static fr_status share(fr_module *m, fr_optimizer *o, fr_comm *c, int64_t micro_batches, uint64_t streams,
+                       bool sync_batch_norm, fr_share **out) {
+    return fr_share_create(m, o, c,
+                           FR_SHARE_OPTS(.micro_batches = micro_batches, .streams = streams,
+                                         .sync_batch_norm = sync_batch_norm),
+                           out);
+}
+
+static int local_rank(void) {
+    fri_launcher l;
+    (void)fri_launcher_find(&l);
+    return l.local_rank;
+}
+
+static const fr_rank_calls calls = {
+    .launched = fr_comm_launched,
+    .open = fr_comm_open,
+    .dry = fr_comm_dry,
+    .release = fr_comm_release,
+    .connect = fr_comm_connect,
+    .patience = fr_comm_patience,
+    .agree = fr_comm_agree,
+    .goodbye = fr_comm_goodbye,
+    .rank = fr_comm_rank,
+    .size = fr_comm_size,
+    .engine = fr_comm_engine,
+    .host = fr_comm_host,
+    .threads = fr_comm_threads,
+    .share = share,
+    .unshare = fr_share_release,
+    .rounds = fr_share_rounds,
+    .micro_batch = fr_share_micro_batch,
+    .round_begin = fr_share_round_begin,
+    .round_end = fr_share_round_end,
+    .clip_grad_norm = fr_share_clip_grad_norm,
+    .step_end = fr_share_step_end,
+    .ema_swap = fr_share_ema_swap,
+    .check = fr_share_check,
+    .serve = fr_share_serve,
+    .served = fr_share_served,
+    .bytes = fr_share_bytes,
+    .exchanged = fr_share_exchanged,
+    .waited = fr_share_waited,
+};
+
+extern const fr_addon fr_addon_ranks;
+const fr_addon fr_addon_ranks = {.name = "ranks", .ranks = &calls, .local_rank = local_rank};

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Ranks on devices, each on a fake one (tests/cuda/fake.h): states are those of one process, byte for byte; planned
+bytes are measured; nothing on the devices is out of order (planted_cuda ends with 3).
+
+device.py BUILD [PART...]   skips (exit 77) with a reason where no MPI or no CUDA is.
+"""
+import filecmp
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import law
+from faults import LIMIT, Run
+from parts import expect, main
+
+# As law.py's; none is of two passes, and batches overflow in some. A part of VGG's parameters is larger than what one
+# other rank has of the landing zone.
+CASES = {
+    "scaled": ("densenet_bc22_k12", 4, ["--amp=fp16", "--clip", "1", "--optimizer", "adamw"], ["--check-replicas"]),
+    "adam8": ("resnet18", 5, ["--optimizer", "adam8", "--checkpoint-segments", "sqrt", "--clip", "0.5"], []),
+    "fused": ("vgg11_bn", 4, ["--optimizer", "adamw", "--ema", "0.9"], ["--fused-step"]),
+    "masters": ("unet3", 5, ["--half", "--master-weights", "--optimizer", "adamw", "--device-prefetch"], []),
+}
+RANKS = {"scaled": ("openmpi", 3), "adam8": ("mpich", 2), "fused": ("openmpi", 3), "masters": ("mpich", 3)}
+
+
+def missing(build):
+    if not os.path.exists(os.path.join(build, "tests", "addons", "ranks", "planted_cuda")):
+        return "the build is without CUDA"
+    return law.missing(build)
+
+
+def program(build, name, *more):
+    network, batches, flags, _ = CASES[name]
+    os.environ["PLANTED_MODEL"] = network
+    return [os.path.join(build, "tests", "addons", "ranks", "planted_cuda")] + law.TINY + flags + [
+        "--device", "cuda", "--steps", "3", "--accumulate", str(batches)] + list(more)
+
+
+def case(build, where, name):
+    launcher, n = RANKS[name]
+    only_ranks = CASES[name][3]
+    one, many, report = (os.path.join(where, f) for f in ("one", "many", "report.json"))
+    law.run(program(build, name, "--save", one, "--report", report))
+    with open(report) as f:
+        lost = json.load(f).get("loss_scale", {}).get("skipped", 0)
+    law.run(law.RUN[launcher] + [str(n)] + program(build, name, *only_ranks, "--save", many, "--report", report))
+    with open(report) as f:
+        got = json.load(f)
+    same = filecmp.cmp(law.newest(one), law.newest(many), shallow=False)
+    expect(same, f"{name}: {n} ranks have another state than one process")
+    expect(name != "scaled" or 0 < lost < 3, f"{name}: {lost} of 3 steps overflowed")
+    expect(got.get("loss_scale", {}).get("skipped", 0) == lost, f"{name}: ranks skipped other steps")
+    for i, r in enumerate(got["ranks"]):
+        expect(r["departures"] == 0, f"{name}: rank {i} departs from its plan {r['departures']} times")
+        expect(r["planned"] == r["peak_reserved"] > 0, f"{name}: rank {i} was planned {r['planned']} bytes")
+
+
+def each(build, where):
+    for name in CASES:
+        folder = os.path.join(where, name)
+        os.mkdir(folder)
+        case(build, folder, name)
+
+
+def staged(build, where):
+    """Through host memory, by MPI."""
+    each(build, where)
+
+
+def linked(build, where):
+    """From device to device, by a fake NCCL."""
+    os.environ["PLANTED_NCCL"] = "1"
+    each(build, where)
+    del os.environ["PLANTED_NCCL"]
+
+
+def mixed(build, where):
+    """Ranks whose drivers differ are refused: the same plan might not be the same code there."""
+    other = 'test "$OMPI_COMM_WORLD_RANK" = 1 && export PLANTED_DRIVER=12080; exec "$@"'
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    done = subprocess.run(law.RUN["openmpi"] + ["2", "sh", "-c", other, "sh"] + program(build, "scaled"), env=env,
+                          capture_output=True, text=True, check=False)
+    expect(done.returncode != 0 and "rank 1 (" in done.stderr and "driver 13.0" in done.stderr
+           and "driver 12.8" in done.stderr, f"ranks with two drivers: status {done.returncode}, {done.stderr}")
+
+
+def gone(build, where):
+    """A rank that stands still, or is killed, while devices wait for it: what waits is aborted, and all end."""
+    env = {"PLANTED_NCCL": "1", "PLANTED_MODEL": "densenet_bc22_k12"}
+    for number, sentences in ((signal.SIGSTOP, ["no word from rank 1 (", f"for {LIMIT} s"]), (signal.SIGKILL, [])):
+        run = Run(build, "mpich", ["--device", "cuda"], env, program=program(build, "scaled")[0])
+        os.kill(run.pids[1], number)
+        wrong = run.ended(LIMIT + 5, sentences)
+        expect(wrong is None, wrong)
+    run = Run(build, "openmpi", ["--device", "cuda"], dict(env, PLANTED_NCCL="stalls"),
+              program=program(build, "scaled")[0])
+    wrong = run.ended(LIMIT + 5, [f"NCCL 2.28.9 has not moved for {LIMIT} s what the ranks send each other"])
+    expect(wrong is None, wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main((staged, linked, mixed, gone), missing))
