@@ -2,8 +2,8 @@
  *
  *   mpirun -n 2 exchange ALL_REDUCE.so [ROUNDS]
  *
- * Rank 0 prints medians in milliseconds. The exchange is a step of the add-on ranks: parts to their owners, sums in order,
- * results to all; what an all-reduce does. */
+ * Rank 0 prints medians in milliseconds. The exchange is a step of the add-on ranks: parts to their owners, sums in
+ * order, results to all; what an all-reduce does. */
 #include "autograd/node.h"
 
 #include <dlfcn.h>

@@ -411,7 +411,7 @@ static void own_folder(char folder[FOLDER_BYTES]) {
 /* Beside the library, beside the library that belongs to the program's folder, or where the loader looks. */
 static void *open_plugin(const fri_launcher *l, char path[PATH_BYTES]) {
     static const char *const places[] = {"/frugal/", "/../lib/frugal/", "/../src/addons/ranks/",
-                                         "/../../src/addons/ranks/"};
+                                         "/../../../src/addons/ranks/"};
     char folder[FOLDER_BYTES];
     const char *given = fri_env_get()->mpi;
     void *library = NULL;
