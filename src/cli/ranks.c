@@ -39,7 +39,7 @@ static fr_status open_ranks(fri_config *c, int started) {
     return c->rank_calls->open(FRI_PATIENCE * o->peer_timeout, &c->comm);
 }
 
-/* Without the add-on each of several processes trains for itself. */
+/* Processes that a launcher started train each for itself where the add-on is not built. */
 static fr_status find_calls(fri_config *c) {
     for (const fr_addon *const *a = fr_addons(); *a != NULL && c->rank_calls == NULL; a++) c->rank_calls = (*a)->ranks;
     if (c->rank_calls != NULL || c->opts.ranks == FR_TRAIN_AUTO) return FR_OK;
