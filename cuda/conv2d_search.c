@@ -102,8 +102,8 @@ static fr_status add(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_co
 }
 
 /* The lists have the best first: a later engine takes the place of an earlier one only where that is slow or above the
- * limit. Where the first engine that suits is slow itself, as cuDNN's first choice for a depthwise convolution in f16 is
- * by its notes, slowness decides nothing. */
+ * limit. Where the first engine that suits is slow itself, as cuDNN's first choice for a depthwise convolution in f16
+ * is by its notes, slowness decides nothing. */
 static bool better(const search *c, const fri_cuda_conv2d_choice *found) {
     if (c->best == NULL) return true;
     if (found->slow != c->choice.slow && !c->usual) return c->choice.slow;

@@ -141,7 +141,7 @@ static fr_status complete(fri_backward_run *p, fri_leaf *l) {
 }
 
 /* What one backward brings is added up before it is added to what earlier ones brought, as in PyTorch: the same number
- * wherever that backward runs (src/dist). */
+ * wherever that backward runs (the add-on ranks). */
 static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) {
     fr_tensor **to = l->grad != NULL && l->earlier && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
     fr_status s = FR_OK;

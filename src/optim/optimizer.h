@@ -53,7 +53,7 @@ typedef struct fri_update_room {
     fri_array *arrays;
 } fri_update_room;
 
-/* The ranks that share the work of an optimizer (src/dist): each has gradients and state of its part of a parameter.
+/* The ranks that share the work of an optimizer: each has gradients and state of its part of a parameter.
  * Each call is one of all ranks. */
 typedef struct fri_sharing {
     fr_status (*any)(void *ctx, bool *found); /* *found becomes true if it is so on any rank */

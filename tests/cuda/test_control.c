@@ -13,7 +13,6 @@
 #include "cuda/cudnn.h"
 #include "cuda/fake.h"
 #include "cuda/memory.h"
-#include "cuda/nccl.h"
 #include "support/golden.h"
 
 TestSuite(control, .init = fake_begin);
@@ -30,49 +29,6 @@ static void expect_absent(const char *word) {
 Test(control, a_device_with_its_libraries_is_available) {
     cr_expect(fr_device_available(FR_CUDA), "%s", fr_device_reason(FR_CUDA));
     cr_expect_eq(fake.streams, 0, "asking must not make a context");
-}
-
-Test(control, ranks_of_a_machine_take_a_device_each) {
-    const fri_cuda_device *device = NULL;
-    fake.devices = 2;
-    setenv("OMPI_COMM_WORLD_RANK", "5", 1);
-    setenv("OMPI_COMM_WORLD_SIZE", "6", 1);
-    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
-    must(fri_cuda_context(&device));
-    cr_expect_eq(device->index, 1);
-    cr_expect_str_eq(device->name, "Fake 1");
-    fake.devices = 1; /* its launcher shows it its own alone */
-    fri_cuda_use(fri_cudart_table);
-    must(fri_cuda_context(&device));
-    cr_expect_eq(device->index, 0);
-    fake.devices = 2;
-    fake.streams = 0;
-    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "2", 1);
-    fri_cuda_use(fri_cudart_table);
-    expect_absent("no CUDA device for rank 2 of this machine: the driver sees 2");
-}
-
-static void expect_no_nccl(const char *why) {
-    const char *reason = NULL;
-    cr_expect_null(fri_cuda_links.name(&reason));
-    cr_expect_str_eq(reason, why);
-}
-
-Test(control, nccl_that_is_not_there_is_named) {
-    expect_no_nccl("libnccl.so.2 cannot be loaded (set FRUGAL_NCCL to its file or folder)");
-    fake_hide(NULL);
-    fake_lack("ncclSend");
-    fri_nccl_forget();
-    expect_no_nccl("libnccl.so.2 lacks ncclSend");
-    cr_expect_str_eq(getenv("NCCL_MAX_P2P_NCHANNELS"), "4");
-}
-
-Test(control, nccl_can_be_switched_off) {
-    setenv("FRUGAL_NCCL", "off", 1);
-    setenv("NCCL_MAX_P2P_NCHANNELS", "9", 1);
-    fake_hide(NULL);
-    expect_no_nccl("FRUGAL_NCCL=off");
-    cr_expect_str_eq(getenv("NCCL_MAX_P2P_NCHANNELS"), "9");
 }
 
 Test(control, no_driver) {
