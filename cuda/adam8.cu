@@ -15,12 +15,12 @@ static_assert(sizeof(list) + sizeof(fri_adam_desc) + 3 * sizeof(void *) <= FRI_P
 template <typename T, typename G>
 __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list all, fri_adam_desc d,
                                                     const float *maps, const float *inv_scale, const float *found) {
-    __shared__ fri_code_map map[2];
+    __shared__ fri_device_code_map map[2];
     __shared__ float part[FRI_THREADS / 32];
     __shared__ fri_adam_coef shared;
     const int t = (int)threadIdx.x;
     if (found != NULL && *found != 0) return;
-    for (int k = 0; k < 2; k++) fri_code_map_read(maps + k * 256, &map[k]);
+    for (int k = 0; k < 2; k++) fri_device_code_map_read(maps + k * 256, &map[k]);
     const fri_chunk at = fri_chunk_of(all, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK);
     const fri_step_item &item = all.item[at.item];
     if (t == 0) shared = fri_adam_coef_of(&d, *item.step, inv_scale != NULL ? *inv_scale : 1.0f);

@@ -10,12 +10,12 @@ enum { FRI_CODES_BLOCKS = 32 /* of elements per block of threads, which reads th
 
 static_assert(FRI_SCALE_BLOCK == (int)FRI_THREADS, "one thread per element of a block");
 
-typedef struct fri_code_map {
+typedef struct fri_device_code_map {
     float value[256], midpoint[256];
-} fri_code_map;
+} fri_device_code_map;
 
 /* By all threads, which wait for each other before they use it. */
-static __device__ __forceinline__ void fri_code_map_read(const float *from, fri_code_map *to) {
+static __device__ __forceinline__ void fri_device_code_map_read(const float *from, fri_device_code_map *to) {
     const int t = (int)threadIdx.x;
     to->value[t] = from[t];
     to->midpoint[t] = t + 1 < 256 ? (from[t] + from[t + 1]) * 0.5f : 0;
@@ -39,7 +39,7 @@ static __device__ float fri_block_largest(float x, float part[FRI_THREADS / 32])
 }
 
 /* A block of zeros gets the codes of 0. */
-static __device__ __forceinline__ uint8_t fri_code_of(const fri_code_map *map, float x, float absmax) {
+static __device__ __forceinline__ uint8_t fri_code_of(const fri_device_code_map *map, float x, float absmax) {
     return (uint8_t)fri_nearest_code(map->midpoint, x / (absmax > 0 ? absmax : 1));
 }
 

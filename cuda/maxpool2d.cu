@@ -19,7 +19,7 @@ static __device__ __forceinline__ void clip(const fri_axis &a, int32_t origin, i
 /* index or NULL. NaN wins over everything; the first maximum wins; a window in the padding gives -inf and -1. */
 template <typename T, typename I, int N>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
-    forward(fri_axis ah, fri_axis aw, fri_pixels out, const T *x, T *y, I *index) {
+    forward(fri_axis ah, fri_axis aw, fri_pixel_grid out, const T *x, T *y, I *index) {
     const fri_pixel o = fri_pixel_of(out, N);
     const int32_t h0 = o.h * ah.stride - ah.pad, w0 = o.w * aw.stride - aw.pad;
     int32_t r0, r1, s0, s1;
@@ -95,7 +95,7 @@ template <typename I, int N> static __device__ __forceinline__ indices<I, N> loa
 
 template <typename T, typename I, int N>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
-    backward(fri_axis ah, fri_axis aw, fri_pixels in, const I *index, const T *dy, T *dx) {
+    backward(fri_axis ah, fri_axis aw, fri_pixel_grid in, const I *index, const T *dy, T *dx) {
     const fri_pixel i = fri_pixel_of(in, N);
     int32_t p0, p1, q0, q1;
     float sum[N] = {0};
@@ -157,7 +157,7 @@ static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype, fri_axis 
 extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
                                                 fr_dtype index_dtype, void *index) {
     const fr_dtype it = index != NULL ? index_dtype : FR_I32;
-    const fri_pixels out = {d->n * d->p * d->q, d->p, d->q, d->c};
+    const fri_pixel_grid out = {d->n * d->p * d->q, d->p, d->q, d->c};
     fri_axis ah = {}, aw = {};
     fr_status s = check(d, it, &ah, &aw);
     if (s < 0 || out.count * out.c == 0) return s;
@@ -173,7 +173,7 @@ extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_poo
 
 extern "C" fr_status fri_cuda_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
                                                  const void *index, const void *dy, void *dx) {
-    const fri_pixels in = {d->n * d->h * d->w, d->h, d->w, d->c};
+    const fri_pixel_grid in = {d->n * d->h * d->w, d->h, d->w, d->c};
     fri_axis ah = {}, aw = {};
     fr_status s = check(d, index_dtype, &ah, &aw);
     if (s < 0 || in.count * in.c == 0) return s;

@@ -11,9 +11,9 @@ enum {
     FRI_PIXEL_BLOCKS = 4 /* per processor, so 64 registers a thread: left alone, the compiler spills for more blocks */
 };
 
-typedef struct fri_pixels {
+typedef struct fri_pixel_grid {
     int64_t count, h, w, c; /* count = n * h * w */
-} fri_pixels;
+} fri_pixel_grid;
 
 typedef struct fri_pixel {
     int64_t n;
@@ -24,7 +24,7 @@ typedef struct fri_pixel {
 } fri_pixel;
 
 /* Division by 32-bit numbers wherever they suffice: it costs a quarter. */
-static __device__ __forceinline__ fri_pixel fri_pixel_of(const fri_pixels &s, int pack) {
+static __device__ __forceinline__ fri_pixel fri_pixel_of(const fri_pixel_grid &s, int pack) {
     fri_pixel p;
     int64_t i = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     p.c = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * pack;
@@ -81,7 +81,7 @@ typedef struct fri_pixel_launch {
     dim3 grid, block;
 } fri_pixel_launch;
 
-static inline fri_pixel_launch fri_pixel_launch_of(const fri_pixels &s, int pack) {
+static inline fri_pixel_launch fri_pixel_launch_of(const fri_pixel_grid &s, int pack) {
     fri_pixel_launch l;
     int64_t packs = s.c / pack;
     unsigned tx = 1;

@@ -69,7 +69,7 @@ static __device__ __forceinline__ void readers(const axis &a, int64_t i, int64_t
 
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
-    forward(axis ah, axis aw, fri_pixels out, const T *x, T *y) {
+    forward(axis ah, axis aw, fri_pixel_grid out, const T *x, T *y) {
     const fri_pixel o = fri_pixel_of(out, N);
     if (!o.inside) return;
     const source sh = source_of(ah, o.h), sw = source_of(aw, o.w);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
 
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
-    backward(axis ah, axis aw, fri_pixels in, const T *dy, T *dx) {
+    backward(axis ah, axis aw, fri_pixel_grid in, const T *dy, T *dx) {
     const fri_pixel i = fri_pixel_of(in, N);
     int64_t p0, p1, q0, q1;
     float sum[N] = {0};
@@ -125,7 +125,7 @@ static axis axis_of(const fri_upsample_desc *d, int64_t in, int64_t out) {
 }
 
 extern "C" fr_status fri_cuda_upsample_forward(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {
-    const fri_pixels out = {d->n * d->p * d->q, d->p, d->q, d->c};
+    const fri_pixel_grid out = {d->n * d->p * d->q, d->p, d->q, d->c};
     if (out.count * out.c == 0) return FR_OK;
     const axis ah = axis_of(d, d->h, d->p), aw = axis_of(d, d->w, d->q);
     FRI_FLOAT_TYPES(d->dtype, "upsample_forward", FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(y, 16), {
@@ -137,7 +137,7 @@ extern "C" fr_status fri_cuda_upsample_forward(const fri_exec *e, const fri_upsa
 
 extern "C" fr_status fri_cuda_upsample_backward(const fri_exec *e, const fri_upsample_desc *d, const void *dy,
                                                 void *dx) {
-    const fri_pixels in = {d->n * d->h * d->w, d->h, d->w, d->c};
+    const fri_pixel_grid in = {d->n * d->h * d->w, d->h, d->w, d->c};
     if (in.count * in.c == 0) return FR_OK;
     const axis ah = axis_of(d, d->h, d->p), aw = axis_of(d, d->w, d->q);
     FRI_FLOAT_TYPES(d->dtype, "upsample_backward", FRI_PACKS_OF(T, d->c, fri_aligned(dy, 16) && fri_aligned(dx, 16), {

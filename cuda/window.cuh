@@ -50,7 +50,7 @@ static __device__ __forceinline__ float fri_window_divisor(bool include_pad, con
 
 template <typename T, int N, bool ADAPTIVE>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
-    fri_window_mean(fri_axis ah, fri_axis aw, bool include_pad, fri_pixels out, const T *x, T *y) {
+    fri_window_mean(fri_axis ah, fri_axis aw, bool include_pad, fri_pixel_grid out, const T *x, T *y) {
     const fri_pixel o = fri_pixel_of(out, N);
     float sum[N] = {0};
     if (!o.inside) return;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
 
 template <typename T, int N, bool ADAPTIVE>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
-    fri_window_spread(fri_axis ah, fri_axis aw, bool include_pad, fri_pixels in, const T *dy, T *dx) {
+    fri_window_spread(fri_axis ah, fri_axis aw, bool include_pad, fri_pixel_grid in, const T *dy, T *dx) {
     const fri_pixel i = fri_pixel_of(in, N);
     int32_t p0, p1, q0, q1;
     float sum[N] = {0};
@@ -98,8 +98,8 @@ template <bool ADAPTIVE>
 static fr_status fri_launch_window(const fri_exec *e, const char *kernel, const fri_pool2d_desc *d, bool backward,
                                    const void *a, void *b) {
     fri_axis ah = {}, aw = {};
-    const fri_pixels in = {d->n * d->h * d->w, d->h, d->w, d->c}, out = {d->n * d->p * d->q, d->p, d->q, d->c};
-    const fri_pixels own = backward ? in : out;
+    const fri_pixel_grid in = {d->n * d->h * d->w, d->h, d->w, d->c}, out = {d->n * d->p * d->q, d->p, d->q, d->c};
+    const fri_pixel_grid own = backward ? in : out;
     const bool pad = d->count_include_pad;
     if (own.count * own.c == 0) return FR_OK;
     fr_status s = fri_axes_of(kernel, d, &ah, &aw);

@@ -11,9 +11,9 @@
 enum { MAX_LAYERS = 64, BOTTLENECK = 4, MOST_GROWTH = 4096 };
 
 static fr_value dense_layer(fr_net *n, fr_value x, int64_t growth, const fr_model_opts *o) {
-    x = fri_norm_relu(n, "norm1", "relu1", x, o);
+    x = fri_model_norm_relu(n, "norm1", "relu1", x, o);
     x = fr_net_conv2d(n, "conv1", x, BOTTLENECK * growth, 1, NULL, FR_NO_BIAS);
-    x = fri_norm_relu(n, "norm2", "relu2", x, o);
+    x = fri_model_norm_relu(n, "norm2", "relu2", x, o);
     return fr_net_conv2d(n, "conv2", x, growth, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
 }
 
@@ -34,7 +34,7 @@ static fr_value dense_block(fr_net *n, int b, int layers, fr_value x, int64_t gr
 /* norm, relu, 1x1 convolution to half the channels, 2x2 average pooling. */
 static fr_value transition(fr_net *n, int b, fr_value x, const fr_model_opts *o) {
     fr_net_scope_begin(n, "transition%d", b + 1);
-    x = fri_norm_relu(n, "norm", "relu", x, o);
+    x = fri_model_norm_relu(n, "norm", "relu", x, o);
     x = fr_net_conv2d(n, "conv", x, fr_net_dim(n, x, -1) / 2, 1, NULL, FR_NO_BIAS);
     x = fr_net_avgpool2d(n, "pool", x, 2, NULL);
     fr_net_scope_end(n);
@@ -72,7 +72,7 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
 static fr_value dense_stem(fr_net *n, fr_value x, const plan *p, const fr_model_opts *o) {
     if (!p->imagenet) return fr_net_conv2d(n, "conv0", x, p->stem, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
     x = fr_net_conv2d(n, "conv0", x, p->stem, 7, FR_CONV2D_OPTS(.stride = 2, .padding = 3), FR_NO_BIAS);
-    x = fri_norm_relu(n, "norm0", "relu0", x, o);
+    x = fri_model_norm_relu(n, "norm0", "relu0", x, o);
     return fr_net_maxpool2d(n, "pool0", x, 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1));
 }
 
@@ -93,9 +93,9 @@ fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m) {
         x = dense_block(n, b, p.layers[b], x, p.growth, &o);
         if (b + 1 < p.blocks) x = transition(n, b, x, &o);
     }
-    x = fri_norm(n, "norm5", x, &o);
+    x = fri_model_norm(n, "norm5", x, &o);
     fr_net_scope_end(n);
-    x = fri_relu(n, "relu", x, &o);
+    x = fri_model_relu(n, "relu", x, &o);
     x = fr_net_linear(n, "classifier", fri_pool_flatten(n, x, 1), o.classes, FR_BIAS);
     if (fr_net_layer_of(n, x) != NULL)
         fr_net_try(n, fr_tensor_fill(fr_module_tensor(fr_net_layer_of(n, x), "bias"), 0));

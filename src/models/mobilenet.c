@@ -17,7 +17,7 @@ static fr_value conv_norm_relu6(fr_net *n, const char *name, fr_value x, int64_t
     fr_net_scope_begin(n, "%s", name);
     x = fr_net_conv2d(n, NULL, x, out, kernel,
                       FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2, .groups = groups), FR_NO_BIAS);
-    x = fri_norm(n, NULL, x, o);
+    x = fri_model_norm(n, NULL, x, o);
     x = o->abn_slope > 0 ? fr_net_identity(n, NULL, x) : fr_net_relu6(n, NULL, x);
     fr_net_scope_end(n);
     return x;

@@ -41,16 +41,16 @@ fr_net *fri_model_begin(const fr_model_opts *o, fr_value *x) {
     return n;
 }
 
-fr_value fri_norm(fr_net *n, const char *name, fr_value x, const fr_model_opts *o) {
+fr_value fri_model_norm(fr_net *n, const char *name, fr_value x, const fr_model_opts *o) {
     return o->abn_slope > 0 ? fr_net_inplace_abn(n, name, x, o->abn_slope) : fr_net_batchnorm2d(n, name, x, NULL);
 }
 
-fr_value fri_relu(fr_net *n, const char *name, fr_value x, const fr_model_opts *o) {
+fr_value fri_model_relu(fr_net *n, const char *name, fr_value x, const fr_model_opts *o) {
     return o->abn_slope > 0 ? fr_net_identity(n, name, x) : fr_net_relu(n, name, x);
 }
 
-fr_value fri_norm_relu(fr_net *n, const char *norm, const char *relu, fr_value x, const fr_model_opts *o) {
-    return fri_relu(n, relu, fri_norm(n, norm, x, o), o);
+fr_value fri_model_norm_relu(fr_net *n, const char *norm, const char *relu, fr_value x, const fr_model_opts *o) {
+    return fri_model_relu(n, relu, fri_model_norm(n, norm, x, o), o);
 }
 
 fr_value fri_pool_flatten(fr_net *n, fr_value x, int64_t size) {

@@ -25,7 +25,7 @@ static fr_value conv_bn(fr_net *n, int k, bool last, fr_value x, int64_t out, in
     snprintf(norm, sizeof norm, "bn%d", k);
     snprintf(relu, sizeof relu, "relu%d", k);
     x = fr_net_conv2d(n, conv, x, out, kernel, FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2), FR_NO_BIAS);
-    return last ? fr_net_batchnorm2d(n, norm, x, NULL) : fri_norm_relu(n, norm, relu, x, o);
+    return last ? fr_net_batchnorm2d(n, norm, x, NULL) : fri_model_norm_relu(n, norm, relu, x, o);
 }
 
 static fr_value residual(fr_net *n, bool bottleneck, fr_value x, int64_t width, int64_t stride,
@@ -51,7 +51,7 @@ static fr_value residual_stem(fr_net *n, fr_value x, const fr_model_opts *o) {
     const int64_t kernel = o->small_stem ? 3 : 7, stride = o->small_stem ? 1 : 2;
     x = fr_net_conv2d(n, "conv1", x, fr_model_channels(o, 64), kernel,
                       FR_CONV2D_OPTS(.stride = stride, .padding = kernel / 2), FR_NO_BIAS);
-    x = fri_norm_relu(n, "bn1", "relu", x, o);
+    x = fri_model_norm_relu(n, "bn1", "relu", x, o);
     return o->small_stem ? x : fr_net_maxpool2d(n, "maxpool", x, 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1));
 }
 

@@ -29,7 +29,7 @@ static fr_value join(fr_net *n, int i, fr_value x, fr_value skip) {
 static fr_value twice(fr_net *n, fr_value x, int64_t out, const fr_model_opts *o) {
     for (int i = 0; i < 2; i++) {
         x = fr_net_conv2d(n, NULL, x, out, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
-        x = fri_norm_relu(n, NULL, NULL, x, o);
+        x = fri_model_norm_relu(n, NULL, NULL, x, o);
     }
     fr_net_scope_end(n);
     return x;

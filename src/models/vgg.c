@@ -25,7 +25,7 @@ static fr_value features(fr_net *n, fr_value x, const int *layers, const fr_mode
             continue;
         }
         x = fr_net_conv2d(n, NULL, x, fr_model_channels(o, layers[i]), 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
-        x = o->batch_norm ? fri_norm_relu(n, NULL, NULL, x, o) : fr_net_relu(n, NULL, x);
+        x = o->batch_norm ? fri_model_norm_relu(n, NULL, NULL, x, o) : fr_net_relu(n, NULL, x);
     }
     fr_net_scope_end(n);
     return x;

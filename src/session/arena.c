@@ -18,7 +18,7 @@ bool fri_train_arena_wanted(fri_session *r) {
     return false;
 }
 
-fr_status fri_train_arena_part(fri_session *r, fri_part part) {
+fr_status fri_train_arena_part(fri_session *r, fri_section part) {
     fri_train_arena *a = &r->arena;
     if (!a->counting && (part == FRI_PART_STEP || part == FRI_PART_SHORT_STEP)) {
         a->counting = true;

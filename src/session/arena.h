@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* What repeats in a run. Each is a section of its plan. */
-typedef enum fri_part {
+typedef enum fri_section {
     FRI_PART_SETUP,
     FRI_PART_FIRST_STEP, /* of the run */
     FRI_PART_STEP,
@@ -20,7 +20,7 @@ typedef enum fri_part {
     FRI_PART_EVALUATION_BATCH, /* each further one */
     FRI_PART_EVALUATION_SHORT, /* the short last one */
     FRI_PART_COUNT,
-} fri_part;
+} fri_section;
 
 enum { FRI_ARENA_REASON = 256 };
 
@@ -40,7 +40,7 @@ struct fri_session;
 /* --arena applies to this run; if not, the reason is kept. */
 bool fri_train_arena_wanted(struct fri_session *r);
 /* The allocations that follow are those of this part. */
-fr_status fri_train_arena_part(struct fri_session *r, fri_part part);
+fr_status fri_train_arena_part(struct fri_session *r, fri_section part);
 /* Closes the counts; release gives the memory back when no tensor lives any more. */
 void fri_train_arena_end(struct fri_session *r);
 void fri_train_arena_release(struct fri_session *r);

@@ -70,7 +70,7 @@ static fr_status steps(const drive *d, int64_t i, bool *more) {
     int64_t every = r->config->opts.empty_cache_every, done = 1;
     for (; *more && i < d->per_epoch; i += done) {
         const bool first = r->step == r->first_step;
-        fri_part part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
+        fri_section part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
         int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->step) : 1;
         done = 1;
         FRI_TRY(fri_ranks_patience(r, part != FRI_PART_FIRST_STEP));
@@ -94,7 +94,9 @@ static fr_status evaluation(const drive *d) {
     fri_evaluation_scope was = fri_evaluation_begin(d->r);
     fr_status s = fri_swap_averages(d->r);
     for (int64_t i = 0; s == FR_OK && i < batches && !stopped(d); i += done) {
-        fri_part part = i == 0 ? FRI_PART_EVALUATION : i < full ? FRI_PART_EVALUATION_BATCH : FRI_PART_EVALUATION_SHORT;
+        fri_section part = i == 0     ? FRI_PART_EVALUATION
+                           : i < full ? FRI_PART_EVALUATION_BATCH
+                                      : FRI_PART_EVALUATION_SHORT;
         done = 1;
         s = d->how->evaluate(d->ctx, part, part == FRI_PART_EVALUATION_BATCH ? full - i : 1, &done);
     }

@@ -31,12 +31,12 @@ typedef struct fri_epoch {
  * over then: 1, unless a dry run knows that the others leave the allocator as they find it. NULL: nothing to do. */
 typedef struct fri_execution {
     fr_status (*epoch_begin)(void *ctx, const fri_epoch *e, int64_t *skip); /* so many epochs, this one first */
-    fr_status (*step)(void *ctx, fri_part part, int64_t alike, int64_t *done);
+    fr_status (*step)(void *ctx, fri_section part, int64_t alike, int64_t *done);
     fr_status (*step_over)(void *ctx); /* r->step counts it */
     fr_status (*save)(void *ctx, bool last);
     fr_status (*prefetch)(void *ctx); /* another step of the epoch follows */
     fr_status (*steps_over)(void *ctx);
-    fr_status (*evaluate)(void *ctx, fri_part part, int64_t alike, int64_t *done);
+    fr_status (*evaluate)(void *ctx, fri_section part, int64_t alike, int64_t *done);
     fr_status (*evaluation_over)(void *ctx, fr_status s); /* s: what became of it; is returned, or a later failure */
     fr_status (*epoch_over)(void *ctx);
 } fri_execution;

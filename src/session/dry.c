@@ -78,7 +78,7 @@ static fr_status open_loader(dry_run *d, int split, fr_loader **loader) {
 
 /* ---- steps and batches, as many as it takes to settle -------------------------------------------------------- */
 
-static fr_status section(dry_run *d, fri_part part, bool again) {
+static fr_status section(dry_run *d, fri_section part, bool again) {
     static const struct {
         const char *name, *again;
     } names[FRI_PART_COUNT] = {[FRI_PART_SETUP] = {"setup"},
@@ -102,8 +102,8 @@ static bool steps_differ(const dry_run *d) {
 
 /* Runs one of `alike` parts as a section of the plan. The rest is over, too, once the allocator has settled, or if it
  * did not within the steps and sections there are. */
-static fr_status one_of(dry_run *d, fri_part part, int64_t alike, int64_t *done,
-                        fr_status (*run)(dry_run *d, fri_part part)) {
+static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *done,
+                        fr_status (*run)(dry_run *d, fri_section part)) {
     const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH;
     bool again = d->out->section[part] >= 0;
     uint64_t before = fr_plan_state(d->out->plan);
@@ -134,7 +134,7 @@ static fr_status batch(void *ctx, int64_t i) {
     return next_batch(w->d, FR_SPLIT_TRAIN, w->shorter, &w->work.images, &w->work.targets);
 }
 
-static fr_status run_step(dry_run *d, fri_part part) {
+static fr_status run_step(dry_run *d, fri_section part) {
     static const fri_stepping on_meta = {batch, fri_step_train, fri_step_update};
     step_work w = {.work = {.r = &d->run, .v = d->run.values}, .d = d, .shorter = part == FRI_PART_SHORT_STEP};
     const uint64_t before = fr_graph_stats_get().recomputed_segments;
@@ -144,11 +144,11 @@ static fr_status run_step(dry_run *d, fri_part part) {
     return s;
 }
 
-static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+static fr_status step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     return one_of(ctx, part, alike, done, run_step);
 }
 
-static fr_status run_evaluation(dry_run *d, fri_part part) {
+static fr_status run_evaluation(dry_run *d, fri_section part) {
     FRI_OWNED(fri_sums_drop) fri_sums sum = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
     if (part == FRI_PART_EVALUATION) FRI_TRY(open_loader(d, FR_SPLIT_TEST, &d->loader));
@@ -156,7 +156,7 @@ static fr_status run_evaluation(dry_run *d, fri_part part) {
     return fri_evaluate_batch(&d->run, &images, &targets, 1, &sum);
 }
 
-static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+static fr_status evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     return one_of(ctx, part, alike, done, run_evaluation);
 }
 

@@ -84,7 +84,7 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     FR_TRY(s, fri_model_images(r, images));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
-    FR_TRY(s, fri_loss(r, y, *targets, false, &loss));
+    FR_TRY(s, fri_loss_of_batch(r, y, *targets, false, &loss));
     if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
     FR_TRY(s, fr_readback_begin(loss, &part->loss));
     if (count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));

@@ -102,7 +102,7 @@ static fr_status of_classes(const fri_session *r, fr_tensor *y, fr_tensor *targe
     return fr_fail(FR_EINTERNAL, "trainer: loss %d", (int)o->loss);
 }
 
-fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
+fr_status fri_loss_of_batch(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
     const fr_train_program *p = r->config->program;
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR) return of_classes(r, y, targets, training, loss);

@@ -55,7 +55,7 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     const uint64_t streams = fr_rng_get().next_stream;
     FR_TRY(s, fri_model_forward(trial, x, &x));
     *accuracy = classifies(c, x, &shape);
-    FR_TRY(s, fri_loss(trial, x, targets, true, &loss));
+    FR_TRY(s, fri_loss_of_batch(trial, x, targets, true, &loss));
     *drawn = fr_rng_get().next_stream - streams;
 done:
     fr_tensor_release(&x);

@@ -22,7 +22,7 @@ static fr_status batch(void *ctx, int64_t i) {
 
 static const fri_stepping as_always = {batch, fri_step_train, fri_step_update};
 
-static fr_status step(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+static fr_status step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     fri_session *r = ((real *)ctx)->r;
     FRI_OWNED(fri_step_work_end) fri_step_work w = {.r = r, .v = &r->values[r->step % 2]};
     (void)alike, (void)done;
@@ -86,7 +86,7 @@ static fr_status steps_over(void *ctx) {
 
 /* ---- evaluations ------------------------------------------------------------------------------------------------ */
 
-static fr_status evaluate(void *ctx, fri_part part, int64_t alike, int64_t *done) {
+static fr_status evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     real *x = ctx;
     fri_session *r = x->r;
     FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;

@@ -219,7 +219,7 @@ fr_status fri_train_go_on(fri_session *r);
 
 /* loss.c: what is minimized. The mean of a batch, a scalar with a graph: the program's own loss, mean squared error of
  * vectors, else --loss. Label smoothing and weights of classes are of training alone. */
-fr_status fri_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss);
+fr_status fri_loss_of_batch(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss);
 fr_status fri_loss_check(const fri_config *c); /* of the flags, when the targets are known */
 bool fri_class_weights_balanced(const fr_train_opts *o);
 fr_status fri_class_weights_begin(fri_session *r); /* makes r->class_weights, if the flags ask for them */

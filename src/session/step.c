@@ -125,7 +125,7 @@ static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, dou
     if (fri_counts_steps(r->config)) FRI_TRY(fr_count_correct(*y, *targets, &count));
     if (v != NULL && count != NULL) FRI_TRY(fr_readback_begin(count, &(*part)->correct));
     fr_tensor_release(&count);
-    FRI_TRY(fri_loss(r, *y, *targets, true, l));
+    FRI_TRY(fri_loss_of_batch(r, *y, *targets, true, l));
     fr_tensor_release(y);
     fr_tensor_release(targets);
     if (share != 1) FRI_TRY(fr_scale(*l, share, l));

@@ -18,14 +18,14 @@ enum list { PROGRAM, LIBRARY, LISTS };
 typedef struct place {
     fr_device device;
     const void *address; /* NULL: what lived before the tracker began */
-    fri_source source;
+    fri_source_line source;
     size_t allocated, freed; /* by this line */
     size_t live, at_peak;    /* of what it allocated */
 } place;
 
 typedef struct known_address {
     const void *address; /* NULL: empty */
-    fri_source source;
+    fri_source_line source;
 } known_address;
 
 typedef struct live_block {
@@ -67,10 +67,10 @@ static bool grow_table(lines *t) {
     return true;
 }
 
-static fri_source find(lines *t, const void *address) {
+static fri_source_line find(lines *t, const void *address) {
     if (2 * t->n_known >= t->capacity && !grow_table(t)) {
         t->no_memory = true;
-        return (fri_source){0};
+        return (fri_source_line){0};
     }
     known_address *k = slot_of(t->known, t->capacity, address);
     if (k->address == NULL) {
@@ -80,7 +80,7 @@ static fri_source find(lines *t, const void *address) {
     return k->source;
 }
 
-static bool same_place(const place *p, fr_device d, const void *address, const fri_source *s) {
+static bool same_place(const place *p, fr_device d, const void *address, const fri_source_line *s) {
     if (p->device != d || (p->address == NULL) != (address == NULL)) return false;
     if (p->source.file == NULL || s->file == NULL) return p->address == address;
     return p->source.line == s->line && strcmp(p->source.file, s->file) == 0;
@@ -88,7 +88,7 @@ static bool same_place(const place *p, fr_device d, const void *address, const f
 
 /* SIZE_MAX: out of host memory. */
 static size_t place_of(lines *t, enum list l, fr_device d, const void *address) {
-    fri_source s = address != NULL ? find(t, address) : (fri_source){0};
+    fri_source_line s = address != NULL ? find(t, address) : (fri_source_line){0};
     size_t i = 0;
     while (i < t->n[l] && !same_place(&t->place[l][i], d, address, &s)) i++;
     if (i < t->n[l]) return i;
@@ -108,7 +108,7 @@ static void walk(lines *t, const void *at[LISTS]) {
     bool inside = false;
     at[PROGRAM] = at[LIBRARY] = NULL;
     for (int i = 0; i < n && at[PROGRAM] == NULL; i++) {
-        fri_source s = find(t, frame[i]);
+        fri_source_line s = find(t, frame[i]);
         inside = inside || s.library;
         if (!inside) continue;
         if (!s.library) at[PROGRAM] = frame[i];
@@ -116,7 +116,7 @@ static void walk(lines *t, const void *at[LISTS]) {
         if (s.library && s.name != NULL && strncmp(s.name, "fr_", 3) == 0) outermost = i;
     }
     if (outermost >= 0 && outermost + 1 < n) {
-        fri_source behind = find(t, frame[outermost + 1]);
+        fri_source_line behind = find(t, frame[outermost + 1]);
         if (behind.library && behind.file == NULL) at[PROGRAM] = frame[outermost + 1];
     }
     if (at[PROGRAM] == NULL && n > 0) at[PROGRAM] = frame[n - 1];
@@ -192,7 +192,7 @@ static int largest_live_first(const void *a, const void *b) {
 }
 
 /* The line itself, if its file can be read. */
-static void print_text(const fri_source *s, FILE *out) {
+static void print_text(const fri_source_line *s, FILE *out) {
     char text[SOURCE_TEXT], path[PATH_TEXT];
     bool relative = s->file[0] != '/' && s->folder != NULL;
     snprintf(path, sizeof path, "%s%s%s", relative ? s->folder : "", relative ? "/" : "", s->file);
@@ -211,7 +211,7 @@ static void print_text(const fri_source *s, FILE *out) {
 }
 
 static void print_place(const place *p, FILE *out) {
-    const fri_source *s = &p->source;
+    const fri_source_line *s = &p->source;
     fprintf(out, "%14zu %14zu %14zu %14zu %+14td  ", p->live, p->at_peak, p->allocated, p->freed,
             (ptrdiff_t)(p->allocated - p->freed));
     if (p->address == NULL) {

@@ -77,7 +77,7 @@ static void close_dwfl(fri_sources *s) {
     if (s->dwfl != NULL) dw.call.end(s->dwfl);
 }
 
-static void find_dwfl(fri_sources *s, Dwarf_Addr pc, fri_source *out) {
+static void find_dwfl(fri_sources *s, Dwarf_Addr pc, fri_source_line *out) {
     Dwfl_Module *m = s->dwfl != NULL ? dw.call.addrmodule(s->dwfl, pc) : NULL;
     Dwfl_Line *line = m != NULL ? dw.call.getsrc(m, pc) : NULL;
     if (m == NULL) return;
@@ -98,7 +98,7 @@ static void close_dwfl(fri_sources *s) {
     (void)s;
 }
 
-static void find_dwfl(fri_sources *s, Dwarf_Addr pc, fri_source *out) {
+static void find_dwfl(fri_sources *s, Dwarf_Addr pc, fri_source_line *out) {
     (void)s, (void)pc, (void)out;
 }
 #endif
@@ -109,7 +109,7 @@ static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-static void classify(const fri_sources *s, const void *base, fri_source *f) {
+static void classify(const fri_sources *s, const void *base, fri_source_line *f) {
     if (f->file == NULL) { /* the floors of memory are told from others by the names of the library's calls */
         f->library = base == s->base;
         f->memory = f->library && (f->name == NULL || !begins(f->name, "fr_") || begins(f->name, "fr_tensor_"));
@@ -122,9 +122,9 @@ static void classify(const fri_sources *s, const void *base, fri_source *f) {
     }
 }
 
-fri_source fri_sources_find(fri_sources *s, const void *address) {
+fri_source_line fri_sources_find(fri_sources *s, const void *address) {
     const char *pc = (const char *)address - 1;
-    fri_source f = {0};
+    fri_source_line f = {0};
     Dl_info at = {0};
     if (dladdr(pc, &at) != 0) f.name = at.dli_sname != NULL ? at.dli_sname : at.dli_fname;
     find_dwfl(s, (Dwarf_Addr)(uintptr_t)pc, &f);
@@ -134,7 +134,7 @@ fri_source fri_sources_find(fri_sources *s, const void *address) {
 
 fr_status fri_sources_open(fri_sources **out) {
     Dl_info at = {0};
-    fri_source self = {0};
+    fri_source_line self = {0};
     fri_sources *s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "lines: out of host memory");
     *out = s;
