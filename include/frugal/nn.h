@@ -135,8 +135,6 @@ FR_API fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module
 /* BatchNorm2d and leaky relu as one (fr_inplace_abn): the same tensors under the same names, and only the output is
  * kept. FR_EINVAL: slope is neither > 0 nor FR_ABN_ELU. */
 FR_API fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m);
-/* eps of a BatchNorm2d or InPlaceABN; 0: m is none. */
-FR_API double fr_module_eps(const fr_module *m);
 /* weight 1, bias 0 [channels]: fr_group_norm of images, fr_layer_norm over the last dimension. FR_EINVAL: groups does
  * not divide channels. */
 FR_API fr_status fr_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_device device, fr_module **m);

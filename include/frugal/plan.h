@@ -70,13 +70,6 @@ FR_API uint64_t fr_plan_state(const fr_plan *plan);
 /* Can plans for `target` ask its libraries for their workspaces in this build? */
 FR_API bool fr_plan_workspaces(fr_device target);
 
-/* Are the peaks of section i, requested, allocated, reserved and each category, what was measured on `device`? FR_OK:
- * to the byte. FR_EINVAL: the sentence names the first difference. FR_EUSAGE: the environment is not the plan's
- * (threads, instruction set, library versions), so the numbers are not comparable. */
-FR_API fr_status fr_plan_verify(const fr_plan *plan, int section, fr_device device, const fr_memory_stats *measured);
-/* The same for all sections of two plans. */
-FR_API fr_status fr_plan_compare(const fr_plan *a, const fr_plan *b);
-
 /* In a run: watches what this thread does on `device` for its largest op, until end. *out as everywhere. */
 typedef struct fr_largest_op fr_largest_op;
 FR_API fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out);

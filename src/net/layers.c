@@ -218,11 +218,6 @@ fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr
     return norm_create(&inplace_abn_class, channels, (fr_norm_state){o->eps, o->momentum, slope}, device, m);
 }
 
-double fr_module_eps(const fr_module *m) {
-    const bool norm = m != NULL && (m->class_ == &batchnorm2d_class || m->class_ == &inplace_abn_class);
-    return norm ? ((const fr_norm_state *)m->state)->eps : 0;
-}
-
 /* ---- GroupNorm, LayerNorm ---------------------------------------------------------------------------------- */
 
 static fr_status group_norm_forward(fr_module *m, fr_tensor **x) {
