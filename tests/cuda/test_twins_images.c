@@ -145,7 +145,7 @@ Test(twins_images, upsample){EACH_SIZE({
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-/* More bytes than a block moves, and a last pack that is not full. */
+/* More bytes than a block moves, and a short last pack. */
 Test(twins_images, normalize) {
     static const int64_t channels[] = {1, 3, 4, 16}, pixels[] = {1, 7, 7000};
     for (int ti = 0; ti < 3; ti++)
@@ -273,7 +273,7 @@ static void count_steps(parameters *all, int count) {
     copy_in(&all->step);
 }
 
-/* Pointers of the side that runs. */
+/* Pointers of the running side. */
 static const fri_step_item *items_of(parameters *all) {
     for (int i = 0; i < all->count; i++) {
         all->items[i] = (fri_step_item){.n = all->param[i].n, .param = p(&all->param[i]), .grad = p(&all->grad[i])};
