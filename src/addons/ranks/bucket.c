@@ -74,7 +74,7 @@ static fr_status bucket_for(fr_share *p, int first, fr_dtype dtype, fri_bucket *
     return FR_OK;
 }
 
-/* What of a parameter this rank updates. */
+/* Range of each parameter that this rank updates. */
 static void assign(const fr_share *p, const fri_bucket *b) {
     for (int i = 0; i < b->n; i++) {
         fri_parameter *of = b->member[i].parameter;

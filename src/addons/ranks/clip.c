@@ -58,7 +58,7 @@ static double add_up(const summing *n) {
     return total;
 }
 
-/* Where the device works while the host goes on, one process makes the factor there, in f32 (optim/clip.c). */
+/* Clipping on an asynchronous device: one process makes the factor there, in f32 (optim/clip.c). */
 static fr_status device_shrink(const summing *n, double max_norm, double total) {
     const fr_optimizer *o = n->share->optimizer;
     const fri_backend *be = fri_backend_of(n->sums);

@@ -408,7 +408,8 @@ static void own_folder(char folder[FOLDER_BYTES]) {
     if (slash != NULL) *slash = '\0';
 }
 
-/* Beside the library, beside the library that belongs to the program's folder, or where the loader looks. */
+/* Engine file: beside the library, beside the library that belongs to the program's folder, or where the loader
+ * looks. */
 static void *open_plugin(const fri_launcher *l, char path[PATH_BYTES]) {
     static const char *const places[] = {"/frugal/", "/../lib/frugal/", "/../src/addons/ranks/",
                                          "/../../../src/addons/ranks/"};

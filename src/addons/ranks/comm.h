@@ -13,7 +13,7 @@ typedef struct fr_comm fr_comm;
 /* Opens the engine of the launcher that started this program; *out stays NULL where there is none. A wait is FR_EPEER
  * after `seconds`. */
 fr_status fri_comm_open(double seconds, fr_comm **out);
-/* On an engine that is open, which goes with it; on failure, too. */
+/* Communicator on an open engine; closes the engine with it, on failure too. */
 fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out);
 /* How long a wait that begins from now on may take. */
 void fri_comm_patience(fr_comm *c, double seconds);
@@ -34,15 +34,15 @@ fr_status fri_comm_queue(fr_comm *c, fri_comm_job *job, void *ctx, uint64_t *tic
 /* Until the job with this ticket and all before it are over. */
 fr_status fri_comm_wait(fr_comm *c, uint64_t ticket);
 
-/* In a job: see fr_engine. */
+/* Exchange of an fr_engine, in a job. */
 fr_status fri_comm_exchange(fr_comm *c, fr_pieces out, fr_pieces in);
-/* In a job, for what the links do: asks until `over` does not answer FR_END, and returns its answer; FR_EPEER as of an
+/* Wait for the links, in a job: asks until `over` does not answer FR_END, and returns the answer; FR_EPEER as of an
  * exchange. */
 fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx);
-/* In a job: see agree. */
+/* fri_comm_agree in a job. */
 fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *all);
 
-/* From now on the lane closes the links, before the engine and where a job fails; NULL: there are none. */
+/* Links that the lane closes, before the engine and where a job fails; NULL: there are none. */
 void fri_comm_links_set(fr_comm *c, const fri_links *links, const char *name);
 const fri_links *fri_comm_links(const fr_comm *c);
 

@@ -69,8 +69,8 @@ fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f) {
     return fri_comm_until(c, arrived, &a);
 }
 
-/* Over the links the device waits for the others: so the engine first hears from all of them, or who is late, that they
- * have queued as much. */
+/* Ranks tell each other over the engine that all have queued the job: over the links a device would wait for a late
+ * rank and not know for whom. */
 fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
     const fr_share *p = b->share;
     char here = 1;
@@ -83,7 +83,7 @@ fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
 
 /* ---- through host memory ----------------------------------------------------------------------------------------- */
 
-/* Where n pieces lie while they are on the host; all but the first `different` lie where others do. */
+/* Places of n pieces while they are on the host; all but the first `different` share the place of another one. */
 static void lay_out(fr_share *p, int way, int n, int different) {
     char *at = p->staging[way];
     for (int i = 0; i < n; i++) {

@@ -161,7 +161,7 @@ static fr_status add_up(fri_bucket *b, fr_comm *c) {
     return FR_OK;
 }
 
-/* This rank's part of the running values goes back to where they are read. */
+/* Running values of this rank's part go back to where they are read. */
 static fr_status put_back(const fri_bucket *b) {
     int64_t first = 0;
     for (int i = 0; i < b->n && b->moved != NULL; i++) {

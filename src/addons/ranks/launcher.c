@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-/* Under the wrong library each process is "rank 0 of 1", in silence. So the variables say how many there are, and the
- * engine must agree. Where srun started mpirun, the variables of both are there, and
- * mpirun's count: it comes before. */
+/* Launchers and their variables. An MPI library that is not the launcher's says "rank 0 of 1" without a failure, so the
+ * variables say how many ranks there are, and the engine must agree. srun may have started mpirun: the variables of
+ * both are there, and mpirun's count, so mpirun comes first. */
 static const struct {
     const char *name, *plugin;
     const char *rank, *size, *local_rank, *local_size;

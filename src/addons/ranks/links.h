@@ -11,12 +11,12 @@
 enum { FRI_LINKS_ID = 128 };
 
 typedef struct fri_links {
-    /* Its name, "NCCL 2.28.9", in static storage; NULL: it cannot be used, and *reason says why. */
+    /* Name of the library, "NCCL 2.28.9", in static storage; NULL: it cannot be used, and *reason says why. */
     const char *(*name)(const char **reason);
     /* Made by one rank, told to all. */
     fr_status (*id)(char id[FRI_LINKS_ID]);
     fr_status (*open)(const char id[FRI_LINKS_ID], int rank, int size);
-    /* As an engine's, of device memory; queued on FRI_STREAM_RANKS. */
+    /* Exchange of an engine, of device memory; queued on FRI_STREAM_RANKS. */
     fr_status (*exchange)(int size, fr_pieces out, fr_pieces in);
     /* FR_OK; FR_END: what was begun goes on; else the failure of what ran since. */
     fr_status (*state)(void);

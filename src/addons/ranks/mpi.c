@@ -64,7 +64,7 @@ static fr_status failed(engine *e, const char *call, int code) {
 
 /* ---- goodbyes -------------------------------------------------------------------------------------------------- */
 
-/* Those that have arrived, complete. Returns a rank that has said goodbye, or -1. */
+/* Messages of goodbye that have arrived, complete. Returns a rank that has said goodbye, or -1. */
 static int hear(engine *e) {
     int from = -1;
     for (int i = 0; i < e->size; i++) {
@@ -225,7 +225,7 @@ static void part(engine *e) {
     nanosleep(&t, NULL);
 }
 
-/* Where the run is broken the library's own end would wait for who is gone: the process ends without it. */
+/* MPI_Finalize of a broken run would wait for ranks that are gone: the process ends without it. */
 static void close_engine(void *ctx, bool broken) {
     engine *e = ctx;
     if (broken) return;

@@ -63,7 +63,7 @@ static const char *name(const char **reason) {
     return usable ? title : NULL;
 }
 
-/* What was begun goes on: not a failure. */
+/* NCCL calls that return while the work goes on have not failed. */
 static fr_status check(int code, const char *call) {
     if (code == FRI_NCCL_SUCCESS || code == FRI_NCCL_IN_PROGRESS) return FR_OK;
     const char *text = table.last_error(comm);

@@ -18,13 +18,13 @@ extern "C" {
  * one process on its own: rank 0 of 1. Calls on it are made by one thread. */
 typedef struct fr_comm fr_comm;
 
-/* Where a launcher's variables are in the environment, opens the engine that belongs to it, and meets all other ranks;
- * else *out is NULL. A rank that is not heard from for `seconds` ends the run: FR_EPEER, as every later call.
- * FR_ELIBRARY: there is no engine for this launcher; FR_EUSAGE: its ranks cannot find each other. The program must not
- * have opened one before. */
+/* Communicator of the launcher whose variables are in the environment: opens its engine and meets all other ranks.
+ * Without a launcher *out is NULL. A rank that is not heard from for `seconds` ends the run: FR_EPEER, as every later
+ * call. FR_ELIBRARY: there is no engine for this launcher; FR_EUSAGE: its ranks cannot find each other. The program
+ * must not have opened one before. */
 FR_API fr_status fr_comm_open(double seconds, fr_comm **out);
-/* From now on a rank is waited for so long: what takes some ranks longer than others (files, the first step) needs more
- * patience than a step. */
+/* Seconds that calls from now on wait for a rank: work that takes some ranks longer than others (files, the first step)
+ * needs more patience than a step. */
 FR_API fr_status fr_comm_patience(fr_comm *c, double seconds);
 /* Rank `rank` of `size`, for plans: nothing is sent, and what others would say is what this rank says. */
 FR_API fr_status fr_comm_dry(int rank, int size, fr_comm **out);
@@ -37,17 +37,18 @@ FR_API const char *fr_comm_host(const fr_comm *c, int rank); /* NULL: no such ra
 
 /* all[i] becomes what rank i gives as `mine`, `bytes` each, the same number on all ranks. */
 FR_API fr_status fr_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
-/* This rank ends: the others' calls fail with this sentence. *first (or NULL) is what rank 0 says, "" if it says
+/* Rank that ends: calls of the other ranks fail with this sentence. *first (or NULL) is what rank 0 says, "" if it says
  * nothing for two seconds; borrowed. Of c only release may be called then. */
 FR_API void fr_comm_goodbye(fr_comm *c, const char *why, const char **first);
 
-/* Where all ranks have NCCL, it carries what their devices send each other from now on, and the engine's name says so;
- * else that goes through host memory. *bytes: of the device's memory that it took, or 0. Not of fr_comm_dry. */
+/* NCCL, where all ranks have it, carries what their devices send each other from now on, and the engine's name says
+ * so; else the bytes go through host memory. *bytes: of the device's memory that it took, or 0. Not of fr_comm_dry. */
 FR_API fr_status fr_comm_connect(fr_comm *c, fr_device device, size_t *bytes);
 
-/* What the launcher says; nothing is opened. Without one rank 0 of 1. FR_EUSAGE: as of open. */
+/* Rank and size as the launcher says; nothing is opened. Without a launcher: rank 0 of 1. FR_EUSAGE: as of open. */
 FR_API fr_status fr_comm_launched(int *rank, int *size);
-/* This rank's share of `threads`, at least 1: all of them if the launcher has bound it to some cores of the machine. */
+/* Threads of this rank, its share of `threads`, at least 1: all of them if the launcher has bound it to some cores of
+ * the machine. */
 FR_API int fr_comm_threads(int threads);
 
 /* ---- sharing ----------------------------------------------------------------------------------------------------- */
@@ -66,7 +67,7 @@ typedef struct fr_share_opts {
 #define FR_SHARE_OPTS(...) FR_OPTS(fr_share_opts, FR_SHARE_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_share_opts, FR_SHARE_OPTS())
 
-/* From now on o updates this rank's part of each parameter of m that trains, and has state for it; m's batch norms move
+/* Sharing: o updates this rank's part of each parameter of m that trains, and has state for it; m's batch norms move
  * their running values by the samples of all micro-batches, in order. All are retained or borrowed until release, c
  * too. Before o's first step; every parameter that trains must get a gradient in each micro-batch. On FR_META, or of
  * fr_comm_dry, nothing is sent. A fused optimizer (fr_optimizer_fuse, before or after) updates as soon as the
@@ -88,10 +89,10 @@ FR_API int64_t fr_share_micro_batch(const fr_share *p, int64_t round);
  * random numbers; backward hands gradients over bucket by bucket; end waits until all are where they belong. */
 FR_API fr_status fr_share_round_begin(fr_share *p, int64_t round);
 FR_API fr_status fr_share_round_end(fr_share *p, int64_t round);
-/* After the last round, before fr_optimizer_step or fr_grad_scaler_step: fr_clip_grad_norm of the shared gradients;
+/* fr_clip_grad_norm of shared gradients, after the last round, before fr_optimizer_step or fr_grad_scaler_step;
  * *norm is 0 on FR_META. */
 FR_API fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *norm);
-/* After the optimizer's step: every rank gets all parameters and running values. */
+/* Parameters and running values go to every rank, after the optimizer's step. */
 FR_API fr_status fr_share_step_end(fr_share *p);
 
 /* fr_optimizer_ema_swap, by all ranks: each exchanges its part, and every rank gets all of it. */
@@ -106,7 +107,7 @@ FR_API fr_status fr_share_check(fr_share *p);
 FR_API fr_status fr_share_serve(fr_share *p);
 FR_API fr_status fr_share_served(fr_share *p, fr_status outcome);
 
-/* What a step sends from this rank, in bytes; how long all steps so far exchanged, and how long the program waited for
+/* Bytes that a step sends from this rank; how long all steps so far exchanged, and how long the program waited for
  * that, in seconds. */
 FR_API uint64_t fr_share_bytes(const fr_share *p);
 FR_API double fr_share_exchanged(const fr_share *p);
@@ -126,7 +127,7 @@ typedef struct fr_piece {
     size_t bytes;
 } fr_piece;
 
-/* For or from rank i: piece[first[i]] up to piece[first[i + 1] - 1]. */
+/* Pieces for or from rank i: piece[first[i]] up to piece[first[i + 1] - 1]. */
 typedef struct fr_pieces {
     const fr_piece *piece;
     const int *first; /* [size + 1] */

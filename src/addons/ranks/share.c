@@ -37,7 +37,7 @@ static fr_status wait_for(fr_share *p, const fri_bucket *b) {
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 
-/* This rank's part of the sums begins to live. */
+/* Sums of this rank's part begin to live. */
 static fr_status make_sums(fri_bucket *b) {
     const char *op = fri_scope_op_push("exchange");
     fr_status s = FR_OK;

@@ -114,14 +114,14 @@ fr_status fri_share_device_begin(fr_share *p);
 void fri_share_device_end(fr_share *p);
 /* Queues the job, behind what the program has queued on the device. */
 fr_status fri_share_queue(fri_bucket *b, fri_comm_job *job);
-/* What the program queues from now on is behind the bucket's job, which is over. */
+/* Work that the program queues from now on follows the bucket's job, which is over. */
 fr_status fri_share_follow(const fri_bucket *b);
 /* Around a job. */
 fr_status fri_share_job_begin(const fri_bucket *b);
 fr_status fri_share_job_end(fri_bucket *b, fr_comm *c);
-/* In a job: waits until the device has passed f, which other ranks' devices may hold up. */
+/* Wait, in a job, until the device has passed f, which other ranks' devices may hold up. */
 fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f);
-/* In a job: exchanges the pieces of p->piece and p->first; same: each rank gets the same ones. */
+/* Exchange, in a job, of the pieces of p->piece and p->first; same: each rank gets the same ones. */
 fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c);
 
 /* statistics.c */

@@ -41,7 +41,7 @@ typedef struct collection {
     void *whole; /* on rank 0 */
 } collection;
 
-/* Where rank's part of the state lies in the whole; returns its bytes. */
+/* Offset of rank's part of the state in the whole; returns the bytes of the part. */
 static size_t part_of(const fr_share *p, int rank, int i, int k, size_t *offset) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     fri_parameter part = p->optimizer->parameters[i];
@@ -85,7 +85,7 @@ static fr_status collect_parts(void *ctx, fr_comm *c) {
     return s;
 }
 
-/* What rank 0 wishes, told to all. */
+/* Wish of rank 0, told to all. */
 static fr_status hear(const fr_share *p, wish *w) {
     wish *all = malloc((size_t)p->size * sizeof *all);
     fr_status s =

@@ -61,7 +61,7 @@ static fr_status set_batches(const fr_module *m, int64_t n) {
     return fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(t), sizeof n);
 }
 
-/* This rank's part of the running values goes aside, where it moves. */
+/* Running values of this rank's part go aside, to where they move. */
 static fr_status keep_part(fr_share *p) {
     fri_bucket *b = &p->statistics;
     int64_t at = 0, first = 0;
@@ -78,7 +78,7 @@ static fr_status keep_part(fr_share *p) {
     return FR_OK;
 }
 
-/* From -0 a running value becomes the step that the sample makes. */
+/* Running values begin at -0 and become the step that the sample makes. */
 fr_status fri_statistics_begin(fr_share *p, bool first, bool mine) {
     fri_bucket *b = &p->statistics;
     if (b->n == 0 || p->device == FR_META) return FR_OK;
@@ -91,7 +91,7 @@ fr_status fri_statistics_begin(fr_share *p, bool first, bool mine) {
     return FR_OK;
 }
 
-/* After each round: a norm that ran twice has made two steps in one. */
+/* Norms that ran twice in a round have made two steps in one. */
 static fr_status check_once(const fr_share *p) {
     int64_t n = 0;
     for (int i = 0; i < p->norms; i++) {

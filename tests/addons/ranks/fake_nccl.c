@@ -122,7 +122,7 @@ static bool advance(move *m) {
     return true;
 }
 
-/* Those of one peer in their order, in each direction. */
+/* Pieces of one peer go in their order, in each direction. */
 static bool try_group(void *ctx) {
     group *g = ctx;
     if (stalling && rank == 1 && g->number == 50 && error == FRI_NCCL_SUCCESS) return false;
@@ -182,7 +182,7 @@ static int finalize(void *comm) {
     return FRI_NCCL_SUCCESS;
 }
 
-/* What still waits in the stream ends there, too. */
+/* Work that still waits in the stream ends there, too. */
 static int leave(void *comm) {
     (void)comm;
     error = FRI_NCCL_REMOTE_ERROR;

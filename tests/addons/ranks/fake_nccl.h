@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* After fake_begin: the library is there. stalls: rank 1's 50th group never moves. */
+/* Library for programs that called fake_begin. stalls: rank 1's 50th group never moves. */
 void fake_nccl_begin(bool stalls);
 
 #endif

@@ -446,7 +446,7 @@ Test(share, bytes_follow_the_formula) {
             cr_expect_eq(after.allocated_by[FR_MEM_GRADIENT], 0);
             cr_expect_leq(after.allocated_by[FR_MEM_WORKSPACE], 16 << 20);
             const double beside = p + g + o + (double)after.allocated_by[FR_MEM_WORKSPACE];
-            /* In backward the bucket that is on its way, and the next one: fc1 and fc2, not the convolutions' 59 MB. */
+            /* Backward holds the bucket on its way and the next one: fc1 and fc2, not the convolutions' 59 MB. */
             cr_expect_leq((double)summed.at_peak_requested[FR_MEM_GRADIENT], 0.9 * p + g,
                           "rank %d of %d: %zu bytes of gradients", ranks[k], n,
                           summed.at_peak_requested[FR_MEM_GRADIENT]);
@@ -481,7 +481,7 @@ static fr_status count_steps(void *ctx, const char *name, fr_tensor *t) {
     return s;
 }
 
-/* After zero_grad a step finds no gradient, and moves nothing. */
+/* Steps after zero_grad find no gradient and move nothing. */
 Test(share, zero_grad_forgets_the_sums) {
     const training how = {ADAMW, 2};
     rank_run r = {.how = &how, .streams = 2};
