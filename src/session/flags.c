@@ -129,11 +129,9 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
 fr_status fri_flag_missing(const char *name, size_t n) {
     static const struct {
         const char *flag, *addon;
-    } elsewhere[] = {{"track", "views"},
-                     {"track-lines", "views"},
-                     {"memory-plot", "views"},
-                     {"trace", "views"},
-                     {"tensorboard", "views"}};
+    } elsewhere[] = {{"track", "views"},        {"track-lines", "views"},    {"memory-plot", "views"},
+                     {"trace", "views"},        {"tensorboard", "views"},    {"ranks", "ranks"},
+                     {"peer-timeout", "ranks"}, {"check-replicas", "ranks"}, {"sync-batch-norm", "ranks"}};
     char what[FRI_FLAG_TEXT_BYTES];
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strlen(elsewhere[i].flag) == n && memcmp(elsewhere[i].flag, name, n) == 0 &&

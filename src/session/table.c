@@ -53,7 +53,6 @@ static const fr_flag_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
                                       {"every", FR_TRAIN_ALL_EVERY},
                                       {"off", FR_TRAIN_ALL_OFF},
                                       {0}};
-static const fr_flag_choice alone[] = {{"off", 1}, {NULL, 0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
 static void all_off(fr_train_opts *o) {
@@ -243,10 +242,6 @@ const fr_flag fri_flags[] = {
     {"half", ROW(CHOICE, TRAINING, half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},
-    {"sync-batch-norm", ROW(SET, TRAINING, sync_batch_norm), NULL,
-     "On several ranks: batch norms use the statistics of the batches of all ranks, as torch.nn.SyncBatchNorm. The "
-     "result then depends on the number of ranks.",
-     .course = true, .lacking = "off"},
     {"master-weights", ROW(SET, TRAINING, master_weights), NULL,
      "With --half: the optimizer updates f32 copies of the parameters (APEX's O2), and fp16 scales its loss.",
      .course = true, .lacking = "off"},
@@ -258,17 +253,6 @@ const fr_flag fri_flags[] = {
      .choices = devices},
     {"threads", ROW(INT, DEVICE, threads), "N", "Threads of the CPU's kernels.",
      .unset = "OMP_NUM_THREADS, else all cores", RANGE(1, 4096)},
-    {"ranks", ROW(INT, DEVICE, ranks), "N",
-     "Processes that train together, as many as mpirun, mpiexec or srun started; the result does not depend on their "
-     "number. With --plan: the memory of the first of N. 'off': each for itself.",
-     .unset = "those that a launcher started, else 1", RANGE(1, 1 << 16), .choices = alone},
-    {"peer-timeout", ROW(REAL, DEVICE, peer_timeout), "SECONDS",
-     "A rank that is not heard from for so long in a step ends the run; at the start, in the first step, in "
-     "evaluations "
-     "and saves five times as long.",
-     BELOW(0.1, 1e6)},
-    {"check-replicas", ROW(SET, DEVICE, check_replicas), NULL,
-     "After each step, compare the parameters and buffers of all ranks; ends the run if a bit differs."},
     {"deterministic", ROW(BOOL, DEVICE, deterministic), NULL,
      "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
     {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,

@@ -1,9 +1,10 @@
-/* table.c - the add-on's table: its calls, and which of a machine's processes this one is. */
+/* table.c - the add-on's table: its flags, its calls, and which of a machine's processes this one is. */
 #include "addons/ranks/launcher.h"
 
 #include <frugal/addon.h>
 #include <frugal/extend.h>
 #include <frugal/ranks.h>
+#include <frugal/train.h>
 
 static fr_status share(fr_module *m, fr_optimizer *o, fr_comm *c, int64_t micro_batches, uint64_t streams,
                        bool sync_batch_norm, fr_share **out) {
@@ -50,5 +51,29 @@ static const fr_rank_calls calls = {
     .waited = fr_share_waited,
 };
 
+static const fr_flag_choice alone[] = {{"off", 1}, {NULL, 0}};
+
+#define ROW(kind, group, field) FR_FLAG_##kind, FR_GROUP_##group, offsetof(fr_train_opts, field)
+#define RANGE(a, b)             .least = a, .most = b
+#define BELOW(a, b)             .real_least = a, .below = b
+
+static const fr_flag flags[] = {
+    {"ranks", ROW(INT, DEVICE, ranks), "N",
+     "Processes that train together, as many as mpirun, mpiexec or srun started; the result does not depend on their "
+     "number. With --plan: the memory of the first of N. 'off': each for itself.",
+     .unset = "those that a launcher started, else 1", RANGE(1, 1 << 16), .choices = alone},
+    {"peer-timeout", ROW(REAL, DEVICE, peer_timeout), "SECONDS",
+     "A rank that is not heard from for so long in a step ends the run; at the start, in the first step, in "
+     "evaluations and saves five times as long.",
+     BELOW(0.1, 1e6)},
+    {"check-replicas", ROW(SET, DEVICE, check_replicas), NULL,
+     "After each step, compare the parameters and buffers of all ranks; ends the run if a bit differs."},
+    {"sync-batch-norm", ROW(SET, TRAINING, sync_batch_norm), NULL,
+     "On several ranks: batch norms use the statistics of the batches of all ranks, as torch.nn.SyncBatchNorm. The "
+     "result then depends on the number of ranks.",
+     .course = true, .lacking = "off"},
+    {0},
+};
+
 extern const fr_addon fr_addon_ranks;
-const fr_addon fr_addon_ranks = {.name = "ranks", .ranks = &calls, .local_rank = local_rank};
+const fr_addon fr_addon_ranks = {.name = "ranks", .flags = flags, .ranks = &calls, .local_rank = local_rank};
