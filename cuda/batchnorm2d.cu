@@ -43,9 +43,10 @@ __global__ void __launch_bounds__(FRI_THREADS)
         square_of[own * N + k] = square[k];
     }
     count_of[own] = count;
-    for (int half = ty / 2; half > 0; half /= 2) {
+    for (int rows = ty, half; rows > 1; rows = half) {
+        half = (rows + 1) / 2;
         __syncthreads();
-        if (at_y >= half) continue;
+        if (at_y + half >= rows) continue;
         const int other = (at_y + half) * tx + at_x;
         const float a = count_of[own], b = count_of[other], all = a + b, share = all > 0 ? b / all : 0;
         for (int k = 0; k < N; k++) {

@@ -1,6 +1,6 @@
 /* columns.cuh - how a matrix [rows, c] with channels innermost is cut into blocks.
  *
- *     a block is  tx packs of channels wide  and  ty rows high, tx * ty = FRI_THREADS;
+ *     a block is  tx packs of channels wide  and  ty rows high, tx * ty <= FRI_THREADS;
  *     the grid is  (channel blocks, chunks of rows); a block walks down its chunk, ty rows at a time.
  *
  * A thread keeps to its channels: what depends on the channel is loaded once. The number of chunks depends on the shape
@@ -32,8 +32,7 @@ static inline fri_columns fri_columns_of(int64_t rows, int64_t c, int n) {
     int64_t packs = c / n;
     g.rows = rows;
     g.c = c;
-    g.tx = 1;
-    while (g.tx < packs && g.tx < FRI_COLUMN_PACKS) g.tx *= 2;
+    g.tx = fri_block_width(packs, FRI_COLUMN_PACKS);
     g.ty = FRI_THREADS / g.tx;
     g.across = fri_ceil_div(packs, g.tx);
     int64_t most = FRI_COLUMN_BLOCKS / g.across, useful = fri_ceil_div(rows, (int64_t)g.ty * 4);
@@ -66,9 +65,10 @@ static inline dim3 fri_columns_block(const fri_columns &g) {
 template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N], float *shared) {
     const int tx = (int)blockDim.x, ty = (int)blockDim.y, x = (int)threadIdx.x, y = (int)threadIdx.y;
     for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] = v[k];
-    for (int half = ty / 2; half > 0; half /= 2) {
+    for (int rows = ty, half; rows > 1; rows = half) {
+        half = (rows + 1) / 2;
         __syncthreads();
-        if (y < half)
+        if (y + half < rows)
             for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] += shared[((y + half) * tx + x) * N + k];
     }
     for (int k = 0; k < N; k++) v[k] = shared[(y * tx + x) * N + k];

@@ -76,6 +76,11 @@ static inline int64_t fri_ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* Lanes of a block over `packs` neighbours: as many blocks as the widest one needs, and as few idle lanes. */
+static inline int fri_block_width(int64_t packs, int most) {
+    return packs > 0 ? (int)fri_ceil_div(packs, fri_ceil_div(packs, most)) : 1;
+}
+
 static inline unsigned fri_blocks(int64_t items) {
     return (unsigned)(items > 0 ? fri_ceil_div(items, FRI_THREADS) : 1);
 }

@@ -1,9 +1,11 @@
-/* conv2d.c - convolutions through cuDNN's graph API. The bias is added, and its gradient summed, by bias.cu.
+/* conv2d.c - convolutions through cuDNN's graph API, depthwise ones by conv2d_depthwise.cu. The bias is added, and its
+ * gradient summed, by bias.cu.
  *
  * cuDNN's fast kernels count elements in 32 bits. Where x or y has more, the batch runs in equal parts, as PyTorch does
  * it; weight gradients of the parts are added in their order. */
 #include "conv2d.h"
 
+#include "conv2d_depthwise.h"
 #include "conv2d_plan.h"
 #include "kernels.h"
 #include "memory.h"
@@ -147,12 +149,14 @@ static fr_status workspace_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pas
 /* ---- the kernels ------------------------------------------------------------------------------------------- */
 
 fr_status fri_cuda_conv2d_forward_workspace(const fri_conv2d_desc *d, size_t *bytes) {
+    if (fri_cuda_conv2d_is_depthwise(d)) return FR_OK;
     return workspace_of(d, FRI_CUDA_CONV2D_FORWARD, bytes);
 }
 
 fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
     way v;
+    if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_forward(e, d, x, w, b, y);
     if (d->n == 0) return FR_OK;
     FRI_TRY(way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
@@ -161,24 +165,31 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
 }
 
 fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, size_t *bytes) {
+    if (fri_cuda_conv2d_is_depthwise(d)) return FR_OK;
     return workspace_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, bytes);
 }
 
 fr_status fri_cuda_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
                                          void *dx) {
     way v;
+    if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_input(e, d, w, dy, dx);
     if (d->n == 0) return FR_OK;
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, &v);
     return s < 0 ? s : run(e, &v, dx, w, dy, NULL);
 }
 
 fr_status fri_cuda_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, size_t *bytes) {
+    if (fri_cuda_conv2d_is_depthwise(d)) {
+        *bytes = fri_cuda_conv2d_depthwise_weight_workspace(d);
+        return FR_OK;
+    }
     return workspace_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, bytes);
 }
 
 fr_status fri_cuda_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
                                           void *dw) {
     way v;
+    if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_weight(e, d, x, dy, dw);
     if (d->n == 0) return fri_cuda_fill(e, d->dtype, d->k * d->r * d->s * (d->c / d->groups), 0, dw);
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
     return s < 0 ? s : run(e, &v, x, dw, dy, NULL);

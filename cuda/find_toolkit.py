@@ -15,8 +15,8 @@ import shutil
 import sys
 
 HEADERS = ("cuda_runtime_api.h", "cublasLt.h", "cudnn_graph.h")
-# No older CUDA was tried; device descriptions in JSON are as old as cuDNN 9.11.
-OLDEST_CUDA = (12, 5)
+# nvcc compiles for compute capability 10.0 and 12.0 from CUDA 12.8 on; cuDNN describes devices in JSON from 9.11 on.
+OLDEST_CUDA = (12, 8)
 OLDEST_CUDNN = (9, 11)
 
 

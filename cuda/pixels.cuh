@@ -1,6 +1,6 @@
 /* pixels.cuh - how an image [n, h, w, c] is spread over threads: one thread per pixel and pack of channels.
  *
- *     a block is tx packs wide and FRI_THREADS / tx pixels high; the grid is (pixel blocks, channel blocks) */
+ *     a block is tx packs wide and FRI_THREADS / tx pixels high (rounded down); the grid is (pixel blocks, channel blocks) */
 #ifndef FRI_CUDA_PIXELS_CUH
 #define FRI_CUDA_PIXELS_CUH
 
@@ -84,10 +84,9 @@ typedef struct fri_pixel_launch {
 static inline fri_pixel_launch fri_pixel_launch_of(const fri_pixel_grid &s, int pack) {
     fri_pixel_launch l;
     int64_t packs = s.c / pack;
-    unsigned tx = 1;
-    while (tx < packs && tx < FRI_PIXEL_PACKS) tx *= 2;
-    l.block = dim3(tx, FRI_THREADS / tx);
-    l.grid = dim3((unsigned)fri_ceil_div(s.count, FRI_THREADS / tx), (unsigned)fri_ceil_div(packs, tx));
+    const unsigned tx = (unsigned)fri_block_width(packs, FRI_PIXEL_PACKS), ty = FRI_THREADS / tx;
+    l.block = dim3(tx, ty);
+    l.grid = dim3((unsigned)fri_ceil_div(s.count, ty), (unsigned)fri_ceil_div(packs, tx));
     return l;
 }
 

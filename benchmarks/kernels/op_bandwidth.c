@@ -157,7 +157,8 @@ KERNEL_OF(depthwise_dx, fri_conv2d_desc, depthwise(a), conv2d_backward_input(e, 
 KERNEL_OF(depthwise_dw, fri_conv2d_desc, depthwise(a), conv2d_backward_weight(e, &d, a->x, a->dy, a->y))
 
 static fr_status run_cast(arena *a) {
-    return a->k->cast(&a->e, a->t, a->t == FR_F32 ? FR_BF16 : FR_F32, COUNT, a->x, a->t == FR_F32 ? a->bits : a->y);
+    const bool narrow = a->t == FR_F32; /* the moments have room for f32 in any case, y for the type of x alone */
+    return a->k->cast(&a->e, a->t, narrow ? FR_BF16 : FR_F32, COUNT, a->x, narrow ? (void *)a->bits : a->moment1);
 }
 static fr_status run_norm_squared(arena *a) {
     fri_array array = {COUNT, a->x};

@@ -41,10 +41,11 @@ def toolkit(folder, cuda, cudnn):
 
 def versions(folder):
     for cuda, cudnn, reason in [
-            (12050, (9, 11), ""),
+            (12080, (9, 11), ""),
             (13000, (10, 0), ""),
-            (12040, (9, 19), "CUDA 12.4 in F/include/cuda_runtime_api.h, and 12.5 or newer is needed"),
-            (11080, (9, 19), "CUDA 11.8 in F/include/cuda_runtime_api.h, and 12.5 or newer is needed"),
+            (12060, (9, 19), "CUDA 12.6 in F/include/cuda_runtime_api.h, and 12.8 or newer is needed"),
+            (12000, (9, 19), "CUDA 12.0 in F/include/cuda_runtime_api.h, and 12.8 or newer is needed"),
+            (11080, (9, 19), "CUDA 11.8 in F/include/cuda_runtime_api.h, and 12.8 or newer is needed"),
             (13000, (9, 10), "cuDNN 9.10 in F/include/cudnn_version.h, and 9.11 or newer is needed"),
             (13000, (8, 12), "cuDNN 8.12 in F/include/cudnn_version.h, and 9.11 or newer is needed")]:
         said = toolkit(folder, cuda, cudnn).replace(folder, "F")

@@ -21,15 +21,17 @@ static const int64_t lengths[] = {1, 3, 8, 31, 257, 4099, 9000};
 
 /* ---- pointwise ------------------------------------------------------------------------------------------------- */
 
+/* A GPU's exp, tanh and erf differ from the C library's in the last bit; the emulator calls the C library. */
+#define ELEMENTWISE_TOLERANCE (on_gpu ? rounding(t) : 0)
 #define UNARY(name, type, need)             \
     BOTH(k->name(ex(), t, n, p(&a), p(&y))) \
-    expect_same(#name, &y, 0);
+    expect_same(#name, &y, ELEMENTWISE_TOLERANCE);
 #define BINARY(name, type, need)                   \
     BOTH(k->name(ex(), t, n, p(&a), p(&b), p(&y))) \
-    expect_same(#name, &y, 0);
+    expect_same(#name, &y, ELEMENTWISE_TOLERANCE);
 #define SCALED(name, type, need)                  \
     BOTH(k->name(ex(), t, n, 0.37, p(&a), p(&y))) \
-    expect_same(#name, &y, 0);
+    expect_same(#name, &y, ELEMENTWISE_TOLERANCE);
 
 /* The elementwise kernels of the map (backend/kernel_map.h), and those that have a type of their own. */
 Test(twins, pointwise){EACH_VECTOR({

@@ -97,6 +97,53 @@ Test(twins_images, avgpool2d) {
     })
 }
 
+/* ---- depthwise convolutions ------------------------------------------------------------------------------------ */
+
+/* Filters of 3, 5 and 7 with each stride, padding and dilation; channels of whole packs, of part of one, of several
+ * blocks; a map smaller than its filter. */
+static const fri_conv2d_desc depthwise[] = {
+    {.n = 2, .h = 9, .w = 11, .c = 16, .r = 3, .stride_h = 1, .stride_w = 1, .pad_h = 1, .pad_w = 1},
+    {.n = 3, .h = 10, .w = 7, .c = 24, .r = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1},
+    {.n = 1, .h = 8, .w = 9, .c = 264, .r = 3, .stride_h = 1, .stride_w = 2, .pad_h = 0, .pad_w = 2},
+    {.n = 2, .h = 12, .w = 13, .c = 5, .r = 3, .stride_h = 1, .stride_w = 1, .pad_h = 2, .pad_w = 2, .dilation_h = 2},
+    {.n = 2, .h = 9, .w = 9, .c = 12, .r = 5, .stride_h = 2, .stride_w = 1, .pad_h = 2, .pad_w = 2},
+    {.n = 1, .h = 7, .w = 8, .c = 40, .r = 7, .stride_h = 1, .stride_w = 1, .pad_h = 3, .pad_w = 3},
+    {.n = 2, .h = 2, .w = 3, .c = 8, .r = 5, .stride_h = 3, .stride_w = 2, .pad_h = 2, .pad_w = 2},
+};
+
+Test(twins_images, conv2d_depthwise) {
+    for (size_t i = 0; i < sizeof depthwise / sizeof *depthwise; i++)
+        for (int ti = 0; ti < 3; ti++)
+            for (int64_t offset = 0; offset < 2; offset++) {
+                fri_conv2d_desc d = depthwise[i];
+                d.dtype = floats[ti];
+                d.bias_dtype = offset == 0 ? FR_F32 : d.dtype;
+                d.s = d.r;
+                d.k = d.groups = d.c;
+                d.dilation_h = d.dilation_h > 0 ? d.dilation_h : 1;
+                d.dilation_w = 1;
+                d.p = pooled(d.h, d.pad_h, d.dilation_h, d.r, d.stride_h);
+                d.q = pooled(d.w, d.pad_w, d.dilation_w, d.s, d.stride_w);
+                if (offset > 0) d.unaligned = FRI_UNALIGNED_X | FRI_UNALIGNED_Y;
+                const int64_t in = d.n * d.h * d.w * d.c, out = d.n * d.p * d.q * d.c;
+                buf x = numbers(d.dtype, in, offset), w = numbers(d.dtype, d.c * d.r * d.s, 0);
+                buf b = numbers(d.bias_dtype, d.c, 0), y = blank(d.dtype, out, offset), none = {0};
+                buf dy = numbers(d.dtype, out, offset), dx = blank(d.dtype, in, offset);
+                buf dw = blank(d.dtype, d.c * d.r * d.s, 0);
+                d.bias = true;
+                BOTH(k->conv2d_forward(ex(), &d, p(&x), p(&w), p(&b), p(&y)));
+                expect_same("conv2d_depthwise_forward", &y, rounding(d.dtype));
+                d.bias = false;
+                BOTH(k->conv2d_forward(ex(), &d, p(&x), p(&w), p(&none), p(&y)));
+                expect_same("conv2d_depthwise_forward without a bias", &y, rounding(d.dtype));
+                BOTH(k->conv2d_backward_input(ex(), &d, p(&w), p(&dy), p(&dx)));
+                expect_same("conv2d_depthwise_input", &dx, rounding(d.dtype));
+                BOTH(k->conv2d_backward_weight(ex(), &d, p(&x), p(&dy), p(&dw)));
+                expect_same("conv2d_depthwise_weight", &dw, rounding(d.dtype));
+                drop(&x), drop(&w), drop(&b), drop(&y), drop(&dy), drop(&dx), drop(&dw);
+            }
+}
+
 static const int64_t sizes[][4] = {{7, 5, 7, 5}, {8, 6, 4, 3}, {7, 5, 3, 2},  {3, 4, 7, 9},
                                    {6, 1, 1, 1}, {1, 1, 3, 4}, {5, 7, 10, 21}};
 

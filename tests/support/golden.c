@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
+#include <frugal/unstable/readback.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,20 @@ void expect_refused(fr_status got, fr_status wanted, const char *word1, const ch
     cr_expect(strstr(fr_last_error(), word1) != NULL, "'%s' lacks '%s'", fr_last_error(), word1);
     cr_expect(strstr(fr_last_error(), word2) != NULL, "'%s' lacks '%s'", fr_last_error(), word2);
     cr_expect_null(slot, "a refused op filled its slot");
+}
+
+void expect_bad_index(fr_status got, const char *word1, const char *word2, fr_tensor **slot) {
+    fr_tensor *last = NULL;
+    double value = 0;
+    if (got != FR_OK || fri_backend_get(test_device())->streams == NULL) {
+        expect_refused(got, FR_EINVAL, word1, word2, *slot);
+        return;
+    }
+    fr_tensor_release(slot);
+    must(fr_tensor_full(0, NULL, 1, FR_F32, test_device(), &last));
+    must(fr_tensor_item(last, &value)); /* waits for the device */
+    fr_tensor_release(&last);
+    expect_refused(fr_readback_check_all(), FR_EINVAL, word2, word2, NULL);
 }
 
 fr_device test_device(void) {

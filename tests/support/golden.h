@@ -47,6 +47,11 @@ void expect_nothing_left(void);
 /* The status, both words in the sentence, and an untouched slot. */
 void expect_refused(fr_status got, fr_status wanted, const char *word1, const char *word2, fr_tensor *slot);
 
+/* An op refuses an index or a target that is out of range. The CPU does so at once, with both words in the sentence. An
+ * asynchronous device finds it later: the op succeeds, its result is released, and a check of what the device has found
+ * refuses with the second word. */
+void expect_bad_index(fr_status got, const char *word1, const char *word2, fr_tensor **slot);
+
 /* Device of this run: FRUGAL_TEST_DEVICE, cpu by default. Skips the test where it cannot be used. "stand-in" is
  * stand_in.h's. */
 fr_device test_device(void);

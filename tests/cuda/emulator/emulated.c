@@ -7,8 +7,16 @@
 FRI_MEMORY_KERNELS(DECLARE)
 FRI_LOOP_KERNELS(DECLARE)
 
+fri_conv2d_forward_fn fri_emulated_conv2d_depthwise_forward;
+fri_conv2d_backward_input_fn fri_emulated_conv2d_depthwise_input;
+fri_conv2d_backward_weight_fn fri_emulated_conv2d_depthwise_weight;
+
 #define SLOT(name_, type, need) .name_ = fri_emulated_##name_,
-const fri_kernels fri_emulated_kernels = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT)};
+const fri_kernels fri_emulated_kernels = {
+    FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT).conv2d_forward = fri_emulated_conv2d_depthwise_forward,
+    .conv2d_backward_input = fri_emulated_conv2d_depthwise_input,
+    .conv2d_backward_weight = fri_emulated_conv2d_depthwise_weight,
+};
 
 fr_status fri_emulated_launched(const char *kernel);
 fr_status fri_emulated_no_type(const char *kernel, fr_dtype t);

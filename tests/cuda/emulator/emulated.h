@@ -1,4 +1,5 @@
-/* emulated.h - the CUDA kernels, compiled for the CPU: convolution and linear, which are library calls, are missing. */
+/* emulated.h - the CUDA kernels, compiled for the CPU: linear, which is a library call, is missing, and
+ * convolutions are depthwise. */
 #ifndef TESTS_CUDA_EMULATOR_EMULATED_H
 #define TESTS_CUDA_EMULATOR_EMULATED_H
 

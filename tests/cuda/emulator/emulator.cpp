@@ -3,6 +3,7 @@
 
 #include "races.h"
 
+#include <algorithm>
 #include <numeric>
 #include <stdlib.h>
 #include <ucontext.h>
@@ -88,6 +89,7 @@ int emulate_lane() {
 /* Two buffers in turn: a lane that runs ahead cannot overwrite what another has still to read. */
 const uint64_t *emulate_exchange(uint64_t own) {
     const int warp = current / WARP;
+    if ((warp + 1) * WARP > threads) abort(); /* all lanes are named, and the block's last warp has fewer */
     uint64_t *buffer = given[warp_barrier[warp].generation % 2][warp];
     buffer[current % WARP] = own;
     warp_meets();
@@ -120,7 +122,7 @@ static void arrange(std::vector<int> *v, int order) {
 
 static void run_block(const std::vector<int> &order) {
     alive = threads;
-    for (int w = 0; w < threads / WARP; w++) warp_alive[w] = WARP;
+    for (int w = 0; w * WARP < threads; w++) warp_alive[w] = std::min((int)WARP, threads - w * WARP);
     for (int i = 0; i < threads; i++) {
         getcontext(&fibers[i].context);
         fibers[i].context.uc_stack.ss_sp = stacks + (size_t)i * STACK;
@@ -137,7 +139,7 @@ static void run_block(const std::vector<int> &order) {
 void emulate_launch(dim3 grid, dim3 block, const std::function<void()> &thread) {
     if (stacks == NULL) stacks = (char *)malloc((size_t)THREADS * STACK);
     threads = (int)(block.x * block.y * block.z);
-    if (threads > THREADS || grid.y > 65535 || threads % WARP != 0) abort(); /* a launch that the GPU would refuse */
+    if (threads > THREADS || grid.y > 65535) abort(); /* a launch that the GPU would refuse */
     body = &thread;
     gridDim = grid;
     blockDim = block;

@@ -1,0 +1,267 @@
+/* conv2d_depthwise.cu - convolutions in which each channel has a filter of its own (groups = C = K), 3 x 3, 5 x 5, 7 x 7.
+ * Memory bound; size = bytes of an element:
+ *   conv2d_depthwise_forward    (n * h * w + n * p * q) * c * size bytes                x read, y written
+ *   conv2d_depthwise_input      the same                                                dy read, dx written
+ *   conv2d_depthwise_weight     the same + 8 * chunks * taps * c                        x, dy read; 8: an f32 of a chunk
+ * Windows that overlap read the same elements from the cache; weights stay there. */
+#include "columns.cuh"
+#include "conv2d_depthwise.h"
+
+enum {
+    STRIP = 4,      /* neighbouring results of a thread; their loads are in flight together */
+    WALK_LEAST = 16 /* results of a thread of the weight gradient, at least: each chunk's sums are written once */
+};
+
+/* The geometry of a pass: the map that is read, the map that is written, and the windows between them. */
+typedef struct fri_depthwise {
+    int64_t n;
+    int32_t in_h, in_w, out_h, out_w; /* of the maps that are read and written */
+    int32_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+    int64_t strips; /* of a row of out */
+} fri_depthwise;
+
+/* The place in the map that is read, of result `o` and tap `t`; -1 where there is none. The gradient of x goes the other
+ * way: result o of it took part in the window that begins at (o + pad - t * dilation) / stride. */
+template <bool GRADIENT>
+static __device__ __forceinline__ int32_t fri_depthwise_at(int32_t o, int32_t t, int32_t in, int32_t stride,
+                                                           int32_t pad, int32_t dilation) {
+    int32_t at;
+    if (GRADIENT) {
+        const int32_t spread = o + pad - t * dilation;
+        if (spread % stride != 0) return -1;
+        at = spread / stride;
+    } else {
+        at = o * stride - pad + t * dilation;
+    }
+    return at < in ? at : -1;
+}
+
+/* A block keeps its channels' weights, w [c, taps], in shared memory and walks down strips; a thread makes a strip of a
+ * row of out for a pack of channels. The bias has the type of the map or f32. */
+template <typename T, int N, int SIZE, bool GRADIENT>
+__global__ void __launch_bounds__(FRI_THREADS)
+    fri_depthwise_map(fri_columns g, fri_depthwise m, const T *in, const T *w, const T *bias, const float *wide_bias,
+                      T *out) {
+    constexpr int TAPS = SIZE * SIZE;
+    __shared__ fri_pack<T, N> weights[TAPS][FRI_COLUMN_PACKS];
+    const int64_t left = (int64_t)blockIdx.x * blockDim.x * N, c = left + threadIdx.x * N;
+    const int64_t begin = (int64_t)blockIdx.y * g.chunk, end = begin + g.chunk < g.rows ? begin + g.chunk : g.rows;
+    const int threads = (int)(blockDim.x * blockDim.y), channels = (int)blockDim.x * N;
+    for (int i = (int)(threadIdx.y * blockDim.x + threadIdx.x); i < channels * TAPS; i += threads)
+        if (left + i / TAPS < g.c) weights[i % TAPS][i / TAPS / N].v[i / TAPS % N] = w[left * TAPS + i];
+    __syncthreads();
+    if (c >= g.c) return;
+    for (int64_t i = begin + threadIdx.y; i < end; i += blockDim.y) {
+        const int32_t first = (int32_t)(i % m.strips) * STRIP, row = (int32_t)(i / m.strips % m.out_h);
+        const int64_t image = i / m.strips / m.out_h;
+        float sum[STRIP][N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float b = bias != NULL ? fri_load(bias[c + k]) : wide_bias != NULL ? wide_bias[c + k] : 0;
+#pragma unroll
+            for (int j = 0; j < STRIP; j++) sum[j][k] = b;
+        }
+        for (int r = 0; r < SIZE; r++) {
+            const int32_t h = fri_depthwise_at<GRADIENT>(row, r, m.in_h, m.stride_h, m.pad_h, m.dilation_h);
+            if (h < 0) continue;
+            const T *line = in + (image * m.in_h + h) * m.in_w * g.c + c;
+#pragma unroll
+            for (int s = 0; s < SIZE; s++) {
+                const fri_pack<T, N> weight = weights[r * SIZE + s][threadIdx.x];
+#pragma unroll
+                for (int j = 0; j < STRIP; j++) {
+                    const int32_t v =
+                        fri_depthwise_at<GRADIENT>(first + j, s, m.in_w, m.stride_w, m.pad_w, m.dilation_w);
+                    if (v < 0) continue;
+                    const fri_pack<T, N> x = fri_load_pack<T, N>(line + v * g.c);
+#pragma unroll
+                    for (int k = 0; k < N; k++) sum[j][k] = fmaf(fri_load(x.v[k]), fri_load(weight.v[k]), sum[j][k]);
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < STRIP; j++) {
+            fri_pack<T, N> y;
+            if (first + j >= m.out_w) break;
+#pragma unroll
+            for (int k = 0; k < N; k++) fri_store(&y.v[k], sum[j][k]);
+            fri_store_pack<T, N>(out + ((image * m.out_h + row) * m.out_w + first + j) * g.c + c, y);
+        }
+    }
+}
+
+/* partial[chunk][tap][c] = the sum over a chunk of results of dy * x. A block walks down its chunk as columns.cuh says. */
+template <typename T, int N, int SIZE>
+__global__ void __launch_bounds__(FRI_THREADS, 1)
+    fri_depthwise_chunks(fri_columns g, fri_depthwise m, const T *x, const T *dy, float *partial) {
+    __shared__ float shared[FRI_THREADS * N];
+    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, begin = (int64_t)blockIdx.y * g.chunk;
+    const int64_t end = begin + g.chunk < g.rows ? begin + g.chunk : g.rows;
+    float sum[SIZE * SIZE][N] = {{0}};
+    if (c < g.c)
+        for (int64_t i = begin + threadIdx.y; i < end; i += blockDim.y) {
+            const int32_t q = (int32_t)(i % m.out_w), row = (int32_t)(i / m.out_w % m.out_h);
+            const T *image = x + i / m.out_w / m.out_h * m.in_h * m.in_w * g.c + c;
+            const fri_pack<T, N> d = fri_load_pack<T, N>(dy + i * g.c + c);
+#pragma unroll
+            for (int r = 0; r < SIZE; r++) {
+                const int32_t h = fri_depthwise_at<false>(row, r, m.in_h, m.stride_h, m.pad_h, m.dilation_h);
+#pragma unroll
+                for (int s = 0; s < SIZE; s++) {
+                    const int32_t v = fri_depthwise_at<false>(q, s, m.in_w, m.stride_w, m.pad_w, m.dilation_w);
+                    if (h < 0 || v < 0) continue;
+                    const fri_pack<T, N> a = fri_load_pack<T, N>(image + ((int64_t)h * m.in_w + v) * g.c);
+#pragma unroll
+                    for (int k = 0; k < N; k++)
+                        sum[r * SIZE + s][k] = fmaf(fri_load(a.v[k]), fri_load(d.v[k]), sum[r * SIZE + s][k]);
+                }
+            }
+        }
+#pragma unroll
+    for (int t = 0; t < SIZE * SIZE; t++) {
+        fri_column_sum<N>(sum[t], shared);
+        if (threadIdx.y == 0 && c < g.c)
+#pragma unroll
+            for (int k = 0; k < N; k++) partial[((int64_t)blockIdx.y * SIZE * SIZE + t) * g.c + c + k] = sum[t][k];
+    }
+}
+
+/* dw[c][tap] = the sum of its chunks. */
+template <typename T>
+__global__ void FRI_ENDS_BOUNDS fri_depthwise_ends(int chunks, int taps, int64_t c, const float *partial, T *dw) {
+    const int64_t columns = taps * c, i = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x;
+    const int64_t at = i < columns ? i : columns - 1;
+    double sum = 0;
+    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
+        const int chunk = first + (int)threadIdx.y;
+        float sums[FRI_ENDS_LOADS];
+        fri_ends_load(partial + at, chunk, chunks, columns, sums);
+#pragma unroll
+        for (int k = 0; k < FRI_ENDS_LOADS; k++) sum += chunk + k * FRI_ENDS_LANES < chunks ? (double)sums[k] : 0;
+    }
+    sum = fri_ends_sum(sum);
+    if (threadIdx.y > 0 || i >= columns) return;
+    fri_store(&dw[i % c * taps + i / c], (float)sum);
+}
+
+/* ---- launchers --------------------------------------------------------------------------------------------- */
+
+extern "C" bool fri_cuda_conv2d_is_depthwise(const fri_conv2d_desc *d) {
+    const int64_t most = INT32_MAX / 16;
+    return d->groups == d->c && d->k == d->c && d->r == d->s && (d->r == 3 || d->r == 5 || d->r == 7) &&
+           d->dtype != FR_F64 && d->h < most && d->w < most && d->stride_h < most && d->stride_w < most &&
+           d->pad_h < most && d->pad_w < most && d->dilation_h < most && d->dilation_w < most;
+}
+
+static fri_depthwise geometry(const fri_conv2d_desc *d, bool gradient) {
+    fri_depthwise g;
+    g.n = d->n;
+    g.in_h = (int32_t)(gradient ? d->p : d->h), g.in_w = (int32_t)(gradient ? d->q : d->w);
+    g.out_h = (int32_t)(gradient ? d->h : d->p), g.out_w = (int32_t)(gradient ? d->w : d->q);
+    g.stride_h = (int32_t)d->stride_h, g.stride_w = (int32_t)d->stride_w;
+    g.pad_h = (int32_t)d->pad_h, g.pad_w = (int32_t)d->pad_w;
+    g.dilation_h = (int32_t)d->dilation_h, g.dilation_w = (int32_t)d->dilation_w;
+    g.strips = fri_ceil_div(g.out_w, STRIP);
+    return g;
+}
+
+template <typename T, int N, bool GRADIENT>
+static void map(const fri_exec *e, const fri_conv2d_desc *d, const void *in_, const void *w_, const void *bias_,
+                void *out_) {
+    const fri_depthwise m = geometry(d, GRADIENT);
+    const fri_columns g = fri_columns_of(m.n * m.out_h * m.strips, d->c, N);
+    const bool wide = bias_ != NULL && d->bias_dtype != d->dtype;
+    const T *in = (const T *)in_, *w = (const T *)w_, *bias = wide ? NULL : (const T *)bias_;
+    const float *wide_bias = wide ? (const float *)bias_ : NULL;
+    const dim3 grid = fri_columns_grid(g), block = fri_columns_block(g);
+    T *out = (T *)out_;
+    if (g.chunks == 0) return;
+    if (d->r == 3)
+        fri_depthwise_map<T, N, 3, GRADIENT><<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
+    if (d->r == 5)
+        fri_depthwise_map<T, N, 5, GRADIENT><<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
+    if (d->r == 7)
+        fri_depthwise_map<T, N, 7, GRADIENT><<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
+}
+
+template <bool GRADIENT>
+static fr_status map_of(const fri_exec *e, const char *kernel, const fri_conv2d_desc *d, const void *in, const void *w,
+                        const void *bias, void *out) {
+    if (d->c == 0) return FR_OK;
+    FRI_FLOAT_TYPES(d->dtype, kernel, {
+        constexpr int N = 16 / sizeof(T);
+        if (d->c % N == 0 && fri_aligned(in, 16) && fri_aligned(out, 16))
+            map<T, N, GRADIENT>(e, d, in, w, bias, out);
+        else
+            map<T, 1, GRADIENT>(e, d, in, w, bias, out);
+    })
+    return fri_cuda_launched(kernel);
+}
+
+extern "C" fr_status fri_cuda_conv2d_depthwise_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
+                                                       const void *w, const void *b, void *y) {
+    return map_of<false>(e, "conv2d_depthwise_forward", d, x, w, b, y);
+}
+
+extern "C" fr_status fri_cuda_conv2d_depthwise_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w,
+                                                     const void *dy, void *dx) {
+    return map_of<true>(e, "conv2d_depthwise_input", d, dy, w, NULL, dx);
+}
+
+/* Channels of a pack, so that the sums of all taps fit the registers: 8 of 3 x 3, 2 of 5 x 5, 1 of 7 x 7. */
+static int pack_of(const fri_conv2d_desc *d, bool aligned) {
+    const int widest = d->r == 3 ? 16 / (int)fr_dtype_size(d->dtype) : d->r == 5 ? 2 : 1;
+    return aligned && d->c % widest == 0 ? widest : 1;
+}
+
+static fri_columns chunks_of(const fri_conv2d_desc *d, int pack) {
+    fri_columns g = fri_columns_of(d->n * d->p * d->q, d->c, pack);
+    const int64_t least = (int64_t)g.ty * WALK_LEAST;
+    if (g.chunk < least && g.rows > 0) {
+        g.chunk = least;
+        g.chunks = fri_ceil_div(g.rows, least);
+    }
+    return g;
+}
+
+extern "C" size_t fri_cuda_conv2d_depthwise_weight_workspace(const fri_conv2d_desc *d) {
+    const int64_t wide = chunks_of(d, pack_of(d, true)).chunks, narrow = chunks_of(d, 1).chunks;
+    return (size_t)((wide > narrow ? wide : narrow) * d->r * d->s * d->c) * sizeof(float);
+}
+
+template <typename T, int N, int SIZE>
+static void chunks(const fri_exec *e, const fri_columns &g, const fri_depthwise &m, const void *x, const void *dy) {
+    float *partial = (float *)e->workspace;
+    if (g.chunks > 0)
+        fri_depthwise_chunks<T, N, SIZE>
+            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, m, (const T *)x, (const T *)dy,
+                                                                              partial);
+}
+
+extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
+                                                      const void *dy, void *dw) {
+    static const char kernel[] = "conv2d_depthwise_weight";
+    const size_t need = fri_cuda_conv2d_depthwise_weight_workspace(d);
+    const fri_depthwise m = geometry(d, false);
+    const int pack = pack_of(d, fri_aligned(x, 16) && fri_aligned(dy, 16)), taps = (int)(d->r * d->s);
+    const fri_columns g = chunks_of(d, pack);
+    const float *partial = (const float *)e->workspace;
+    const int64_t channels = d->c;
+    if (d->c == 0) return FR_OK;
+    if (need > 0 && (e->workspace == NULL || e->workspace_bytes < need))
+        return fri_cuda_workspace_short(kernel, need, e->workspace != NULL ? e->workspace_bytes : 0);
+    FRI_FLOAT_TYPES(d->dtype, kernel, {
+        constexpr int WIDEST = 16 / sizeof(T);
+        if (d->r == 3 && pack > 1) chunks<T, WIDEST, 3>(e, g, m, x, dy);
+        if (d->r == 3 && pack == 1) chunks<T, 1, 3>(e, g, m, x, dy);
+        if (d->r == 5 && pack > 1) chunks<T, 2, 5>(e, g, m, x, dy);
+        if (d->r == 5 && pack == 1) chunks<T, 1, 5>(e, g, m, x, dy);
+        if (d->r == 7) chunks<T, 1, 7>(e, g, m, x, dy);
+    })
+    fr_status s = fri_cuda_launched(kernel);
+    if (s < 0) return s;
+    FRI_FLOAT_TYPES(d->dtype, kernel,
+                    fri_depthwise_ends<<<fri_ends_grid(taps * d->c), fri_ends_block(), 0, fri_stream(e)>>>(
+                        (int)g.chunks, taps, channels, partial, (T *)dw);)
+    return fri_cuda_launched(kernel);
+}
