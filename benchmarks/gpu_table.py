@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What benchmarks/gpu_check.sh measured, beside what the performance model claims (docs/cuda.md).
 
-Usage: gpu_table.py OUT      OUT: gpu_check's folder: model.log (gpu_model), bandwidth.log, train.log, *-train.json
+Usage: gpu_table.py OUT              OUT: gpu_check's folder: model.log (gpu_model), bandwidth.log, train.log, *-train.json
+       gpu_table.py --row FILE NAME  the line of one training's report: images/s and peak
 
 One line per claim: predicted, measured, and their ratio; "not measured" where a part did not run.
 """
@@ -43,16 +44,28 @@ def shares(folder):
 def lines(folder):
     model, measured = predicted(folder), shares(folder)
     for name in model:
-        yield (f"ResNet-50 AMP, batch 256, {name}: images/s", model[name],
-               speed_of(folder, "resnet--amp-train.json"))
-    torch = re.findall(r"^PyTorch \S+ resnet f16 batch 256: (\d+) images/s", text(folder, "train.log"), re.M)
+        yield (f"ResNet-50 AMP, batch 256, {name}: images/s", model[name], speed_of(folder, "resnet-f16-train.json"))
+    torch = re.findall(r"^PyTorch \S+ eager resnet f16 batch 256: (\d+) images/s", text(folder, "train.log"), re.M)
     yield "PyTorch eager, the same: images/s", 4530, float(torch[-1]) if torch else None
     for what, share, kernel in SHARES:
         found = [s for name, s in measured if kernel in (None, name)]
         yield f"{what}: share of a copy", share, statistics.median(found) if found else None
 
 
+def row(path, name):
+    found = text(*os.path.split(path))
+    if found:
+        report = json.loads(found)
+        peak = report["memory"]["peak_allocated"]
+        print(f"frugal {name}: {report['time']['images_per_second']:.0f} images/s, peak {peak / 2**20:.0f} MiB allocated")
+    else:
+        print(f"frugal {name}: not measured")
+    return 0
+
+
 def main():
+    if len(sys.argv) == 4 and sys.argv[1] == "--row":
+        return row(*sys.argv[2:])
     if len(sys.argv) != 2:
         print(__doc__.strip(), file=sys.stderr)
         return 2
