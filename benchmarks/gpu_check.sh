@@ -6,6 +6,7 @@
 #   bash benchmarks/gpu_check.sh first tests
 #   OUT=folder BUILD=build-gpu bash benchmarks/gpu_check.sh
 #   RUN=frugal/run bash benchmarks/gpu_check.sh         with the programs of an unpacked bundle (.ci/bundle): no build
+#   LIMIT=60 bash benchmarks/gpu_check.sh               60 seconds for each part
 #
 # The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. Parts, with
 # the seconds that each may take:
@@ -33,6 +34,7 @@ FRUGAL_SOURCE_ROOT=$(pwd)
 export FRUGAL_SOURCE_ROOT BUILD
 
 declare -A seconds=([build]=900 [first]=60 [tests]=240 [plan]=60 [bandwidth]=60 [train]=200 [resume]=30 [sanitizer]=180)
+[ -z "${LIMIT:-}" ] || for part in "${!seconds[@]}"; do seconds[$part]=$LIMIT; done
 all=(build first tests plan bandwidth train resume sanitizer)
 [ -z "$RUN" ] || all=("${all[@]:1}")
 parts=()
@@ -148,12 +150,16 @@ part_train() {
             after $?
             python3 benchmarks/gpu_table.py --row "$OUT/$1-$type-train.json" "$1 $type batch $batch"
         done
-        if python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-            limited 100 python3 benchmarks/gpu_torch.py "$1" "$batch"
-            after $?
-        else
-            echo "PyTorch with CUDA is not installed: nothing beside $1"
-        fi
+    done
+    if ! python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+        echo "PyTorch with CUDA is not installed: nothing beside ours"
+        return $worst
+    fi
+    for network in resnet mobilenet vgg; do
+        batch=$images
+        [ "$network" != vgg ] || batch=$((images / 4))
+        limited 60 python3 benchmarks/gpu_torch.py "$network" "$batch"
+        after $?
     done
     return $worst
 }

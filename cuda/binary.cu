@@ -1,33 +1,7 @@
-/* binary.cu - y = a + b, a - b, a * b, a / b.
- *   add, sub, mul, div   3 * n * size bytes                      size = bytes of an element: a and b read, y written
- *   binary_image         (2 * n * hw * c + n * c) * size bytes   a and b read, y written
+/* binary.cu - y = a + b, a - b, a * b, a / b where b has one value for each channel of an image.
+ *   binary_image         (2 * n * hw * c + n * c) * size bytes   size = bytes of an element: a and b read, y written
  *   binary_image_sum     (2 * n * hw * c + n * c) * size bytes   a and dy read, db written; without a one map less */
 #include "columns.cuh"
-
-#define BINARY(name, kind, sign)                                                                                     \
-    struct name##_of {                                                                                               \
-        __device__ float operator()(float a, float b) const {                                                        \
-            return a sign b;                                                                                         \
-        }                                                                                                            \
-    };                                                                                                               \
-    extern "C" fr_status fri_cuda_##name(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, \
-                                         void *y) {                                                                  \
-        FRI_FLOAT_TYPES(dtype, #name, return fri_launch_map2<T>(e, #name, n, a, b, y, name##_of{});)                 \
-    }
-FRI_BINARIES(BINARY)
-
-struct rectified_sum_of {
-    __device__ float operator()(float a, float b) const {
-        return fri_relu(a + b);
-    }
-};
-
-extern "C" fr_status fri_cuda_add_relu(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b,
-                                       void *y) {
-    FRI_FLOAT_TYPES(dtype, "add_relu", return fri_launch_map2<T>(e, "add_relu", n, a, b, y, rectified_sum_of{});)
-}
-
-/* ---- one value for a run ------------------------------------------------------------------------------------ */
 
 /* A pack lies in one pixel: c is divisible by N. */
 template <typename T, int N>

@@ -16,6 +16,9 @@ fr_status fri_cuda_check(int code, const char *call);
 /* After a launch: its own error, and with FRUGAL_SYNC=1 that of the kernel, which is waited for. */
 fr_status fri_cuda_launched(const char *kernel);
 
+/* Whether less of the device is free than libraries need for a kernel of theirs. */
+bool fri_cuda_memory_is_short(void);
+
 /* FR_ENOMEM: the library found no room on the device for what it keeps beside the engine; with what is free. */
 fr_status fri_cuda_library_no_memory(const char *call, const char *library, int code);
 

@@ -36,6 +36,13 @@ fr_status fri_cuda_launched(const char *kernel) {
     return fri_cuda_check(code, kernel);
 }
 
+/* cuDNN reports a kernel that finds no room for its module or its stack as a failure of the execution. */
+bool fri_cuda_memory_is_short(void) {
+    size_t left = 0, total = 0;
+    fri_cuda_memory_info(&left, &total);
+    return total > 0 && left < (size_t)64 << 20;
+}
+
 fr_status fri_cuda_library_no_memory(const char *call, const char *library, int code) {
     size_t left = 0, total = 0;
     fri_cuda_memory_info(&left, &total);
@@ -69,6 +76,17 @@ static bool choose(int n) {
     device = (fri_cuda_device){.count = n, .index = n > 1 ? rank : 0};
     if (device.index < n) return true;
     snprintf(why_not, sizeof why_not, "no CUDA device for rank %d of this machine: the driver sees %d", rank, n);
+    return false;
+}
+
+/* A build holds code for the devices of its option gpu_arch, and no other device tells before a kernel runs. */
+static bool has_code(void) {
+    struct cudaFuncAttributes attributes;
+    const cudaError_t code = fri_cudart_table->FuncGetAttributes(&attributes, fri_cuda_fill_kernel());
+    if (code == cudaSuccess) return true;
+    (void)fri_cudart_table->GetLastError();
+    snprintf(why_not, sizeof why_not, "this build has no code for %s, compute capability %d.%d (option gpu_arch): %s",
+             device.name, device.major, device.minor, fri_cudart_table->GetErrorString(code));
     return false;
 }
 
@@ -111,7 +129,8 @@ static bool probe(void) {
                  p.major, p.minor, FRI_CUDA_OLDEST_ARCH / 10, FRI_CUDA_OLDEST_ARCH % 10);
         return false;
     }
-    return fri_cudnn_open(why_not, sizeof why_not) != NULL && fri_cublaslt_open(why_not, sizeof why_not) != NULL;
+    return has_code() && fri_cudnn_open(why_not, sizeof why_not) != NULL &&
+           fri_cublaslt_open(why_not, sizeof why_not) != NULL;
 }
 
 bool fri_cuda_available(const char **reason) {

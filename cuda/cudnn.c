@@ -51,7 +51,7 @@ const fri_cudnn *fri_cudnn_open(char *reason, size_t bytes) {
 fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *call) {
     char text[256] = "";
     if (code == CUDNN_STATUS_SUCCESS) return FR_OK;
-    if (code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+    if (code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED || fri_cuda_memory_is_short())
         return fri_cuda_library_no_memory(call, "cuDNN", (int)code);
     dnn->GetLastErrorString(text, sizeof text);
     text[strcspn(text, "\n")] = '\0';

@@ -90,3 +90,8 @@ extern "C" fr_status fri_cuda_copy_rows(const fri_exec *e, int64_t rows, size_t 
     if (common % 2 == 0) return launch_copy<uint16_t>(e, rows, row_bytes, src, src_pitch, dst, dst_pitch);
     return launch_copy<uint8_t>(e, rows, row_bytes, src, src_pitch, dst, dst_pitch);
 }
+
+/* A kernel of this build, for the question whether the device has code for it. */
+extern "C" const void *fri_cuda_fill_kernel(void) {
+    return (const void *)fill_elements<uint8_t>;
+}

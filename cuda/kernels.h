@@ -20,6 +20,9 @@ fr_status fri_cuda_bias_add(const fri_exec *e, fr_dtype dtype, fr_dtype bias_dty
 fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t rows, int64_t c,
                               const void *x, fr_dtype out_dtype, void *out);
 
+/* A kernel of this build. */
+const void *fri_cuda_fill_kernel(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -244,9 +244,9 @@ static fr_status answer(const fri_linear_desc *d, pass which, size_t *bytes) {
     return FR_OK;
 }
 
-/* Does the epilogue know this vector's type, and is there a product for it to end? */
-static bool fusable(const fri_linear_desc *d, int64_t k) {
-    return d->bias_dtype == d->dtype && k > 0 && d->n > 0 && d->in > 0 && d->out > 0;
+/* Whether cuBLASLt's epilogue takes this vector: its type, a start at 16 bytes, and a product to end. */
+static bool fusable(const fri_linear_desc *d, int64_t k, const void *vector) {
+    return d->bias_dtype == d->dtype && (uintptr_t)vector % 16 == 0 && k > 0 && d->n > 0 && d->in > 0 && d->out > 0;
 }
 
 /* ---- the kernels ------------------------------------------------------------------------------------------- */
@@ -257,7 +257,7 @@ fr_status fri_cuda_linear_forward_workspace(const fri_linear_desc *d, size_t *by
 
 fr_status fri_cuda_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
-    bool fused = b != NULL && fusable(d, d->in);
+    bool fused = b != NULL && fusable(d, d->in, b);
     if (fused) FRI_TRY(run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
     if (fused) return FR_OK;
     FRI_TRY(run_plain(e, d, FORWARD, w, x, y));
@@ -283,7 +283,7 @@ fr_status fri_cuda_linear_backward_weight_workspace(const fri_linear_desc *d, si
 
 fr_status fri_cuda_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
                                           void *dw, void *db) {
-    bool fused = db != NULL && fusable(d, d->n);
+    bool fused = db != NULL && fusable(d, d->n, db);
     if (fused) FRI_TRY(run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
     if (fused) return FR_OK;
     FRI_TRY(run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));

@@ -1,24 +1,10 @@
-/* relu.cu - rectifier, its gradient from y or from 1 bit per element.
- *   relu_forward         2 * n * size bytes           size = bytes of an element: x read, y written
- *   relu_backward        3 * n * size bytes           y and dy read, dx written
- *   relu_encode          n * size + n / 8 bytes       y read, bits written
+/* relu.cu - the rectifier's gradient from 1 bit per element.
+ *   relu_encode          n * size + n / 8 bytes       size = bytes of an element: y read, bits written
  *   relu_backward_bits   2 * n * size + n / 8 bytes   dy and bits read, dx written
  *   add_mask             3 * n * size + n / 8 bytes   two gradients and bits read, their masked sum written */
 #include "common.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
-
-struct rectify {
-    __device__ float operator()(float x) const {
-        return fri_relu(x);
-    }
-};
-
-struct masked_by_value {
-    __device__ float operator()(float y, float dy) const {
-        return fri_relu_gradient(y, dy);
-    }
-};
 
 /* One thread makes one byte: bit i % 8 of byte i / 8. */
 template <typename T, bool PACKED>
@@ -46,53 +32,32 @@ __global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, fri_mask_rule r
     bits[byte] = (uint8_t)code;
 }
 
-/* N elements per thread, 4 or 8: they lie in one byte. N = 1: any alignment. */
+/* y = the rectifier's gradient of a + b, or of a where b is NULL. N elements per thread, 4 or 8: their bits lie in one
+ * byte. N = 1: any alignment. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
-    backward_bits(int64_t n, float slope, const uint8_t *bits, const T *dy, T *dx) {
+    mask(int64_t n, float slope, const uint8_t *bits, const T *a, const T *b, T *y) {
     int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
     if (i >= n) return;
     unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
     if (i + N <= n) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(dy + i);
+        fri_pack<T, N> p = fri_load_pack<T, N>(a + i), q = p;
+        if (b != NULL) q = fri_load_pack<T, N>(b + i);
 #pragma unroll
-        for (int k = 0; k < N; k++) fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, slope, fri_load(p.v[k])));
-        fri_store_pack<T, N>(dx + i, p);
-    } else {
-        for (int k = 0; i + k < n; k++)
-            fri_store(&dx[i + k], fri_relu_gradient_bit(code >> k & 1, slope, fri_load(dy[i + k])));
-    }
-}
-
-/* The same of a + b. */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) add_bits(int64_t n, const uint8_t *bits, const T *a, const T *b, T *y) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    if (i >= n) return;
-    unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
-    if (i + N <= n) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(a + i), q = fri_load_pack<T, N>(b + i);
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(p.v[k]) + fri_load(q.v[k])));
+        for (int k = 0; k < N; k++) {
+            const float v = b != NULL ? fri_load(p.v[k]) + fri_load(q.v[k]) : fri_load(p.v[k]);
+            fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, slope, v));
+        }
         fri_store_pack<T, N>(y + i, p);
     } else {
-        for (int k = 0; i + k < n; k++)
-            fri_store(&y[i + k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(a[i + k]) + fri_load(b[i + k])));
+        for (int k = 0; i + k < n; k++) {
+            const float v = b != NULL ? fri_load(a[i + k]) + fri_load(b[i + k]) : fri_load(a[i + k]);
+            fri_store(&y[i + k], fri_relu_gradient_bit(code >> k & 1, slope, v));
+        }
     }
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
-
-extern "C" fr_status fri_cuda_relu_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y) {
-    FRI_FLOAT_TYPES(dtype, "relu_forward", return fri_launch_map1<T>(e, "relu_forward", n, x, y, rectify{});)
-}
-
-extern "C" fr_status fri_cuda_relu_backward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, const void *dy,
-                                            void *dx) {
-    FRI_FLOAT_TYPES(dtype, "relu_backward",
-                    return fri_launch_map2<T>(e, "relu_backward", n, y, dy, dx, masked_by_value{});)
-}
 
 extern "C" fr_status fri_cuda_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, fri_mask_rule rule,
                                           const void *y, uint8_t *bits) {
@@ -105,27 +70,29 @@ extern "C" fr_status fri_cuda_relu_encode(const fri_exec *e, fr_dtype dtype, int
     return fri_cuda_launched("relu_encode");
 }
 
-extern "C" fr_status fri_cuda_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,
-                                                 const uint8_t *bits, const void *dy, void *dx) {
+static fr_status launch_mask(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t n, double slope,
+                             const uint8_t *bits, const void *a, const void *b, void *y) {
+    const bool aligned = fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16);
     const float k = (float)slope;
     if (n == 0) return FR_OK;
-    FRI_FLOAT_TYPES(dtype, "relu_backward_bits", constexpr int N = 16 / sizeof(T);
-                    if (fri_aligned(dy, 16) && fri_aligned(dx, 16)) backward_bits<T, N>
-                    <<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)dy,
-                                                                                        (T *)dx);
-                    else backward_bits<T, 1>
-                    <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)dy, (T *)dx);)
-    return fri_cuda_launched("relu_backward_bits");
+    FRI_FLOAT_TYPES(dtype, kernel, {
+        constexpr int N = 16 / sizeof(T);
+        if (aligned)
+            mask<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)a,
+                                                                                          (const T *)b, (T *)y);
+        else
+            mask<T, 1>
+                <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)a, (const T *)b, (T *)y);
+    })
+    return fri_cuda_launched(kernel);
+}
+
+extern "C" fr_status fri_cuda_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,
+                                                 const uint8_t *bits, const void *dy, void *dx) {
+    return launch_mask(e, "relu_backward_bits", dtype, n, slope, bits, dy, NULL, dx);
 }
 
 extern "C" fr_status fri_cuda_add_mask(const fri_exec *e, fr_dtype dtype, int64_t n, const uint8_t *bits, const void *a,
                                        const void *b, void *y) {
-    if (n == 0) return FR_OK;
-    FRI_FLOAT_TYPES(dtype, "add_mask", constexpr int N = 16 / sizeof(T);
-                    if (fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16)) add_bits<T, N>
-                    <<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, bits, (const T *)a,
-                                                                                        (const T *)b, (T *)y);
-                    else add_bits<T, 1>
-                    <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, bits, (const T *)a, (const T *)b, (T *)y);)
-    return fri_cuda_launched("add_mask");
+    return launch_mask(e, "add_mask", dtype, n, 0, bits, a, b, y);
 }

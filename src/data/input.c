@@ -48,6 +48,8 @@ void fr_input_release(fr_input **p) {
     *p = NULL;
     if (in == NULL) return;
     for (int i = 0; i < 2; i++) {
+        /* A batch may still be on its way into this memory, by a stream that the allocator does not know of. */
+        if (in->streams != NULL) (void)in->streams->wait(in->arrived[i]);
         fr_tensor_release(&in->memory[i]);
         for (int turn = 0; turn < 2; turn++)
             if (in->place[i][turn].memory != NULL)

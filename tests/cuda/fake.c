@@ -161,6 +161,13 @@ static bool is_pinned(const void *p) {
 
 /* ---- cudart ---------------------------------------------------------------------------------------------------- */
 
+static cudaError_t function_attributes(struct cudaFuncAttributes *attributes, const void *function) {
+    GUARD;
+    (void)attributes;
+    (void)function;
+    return fails(fake.no_code);
+}
+
 static cudaError_t driver_version(int *version) {
     *version = fake.driver;
     return cudaSuccess;
@@ -362,6 +369,7 @@ static const fri_cudart table = {
     .DriverGetVersion = driver_version,
     .GetDeviceCount = device_count,
     .GetDeviceProperties = properties,
+    .FuncGetAttributes = function_attributes,
     .SetDevice = set_device,
     .DeviceSynchronize = device_synchronize,
     .GetLastError = last_error,

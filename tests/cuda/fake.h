@@ -17,6 +17,7 @@ typedef struct fake_state {
     int major, minor;
     int driver;              /* what cudaDriverGetVersion answers */
     size_t cudnn;            /* what cudnnGetVersion answers */
+    cudaError_t no_code;     /* what cudaFuncGetAttributes answers */
     cudaError_t count_error; /* what cudaGetDeviceCount answers */
     size_t memory;           /* bytes that cudaMalloc has left */
     bool no_pinned;

@@ -62,10 +62,15 @@ Test(control, no_device_at_all) {
 }
 
 Test(control, older_device_than_the_build_is_for) {
-    fake.major = 7;
-    fake.minor = 5;
-    expect_absent("7.5");
+    fake.major = 5;
+    fake.minor = 2;
+    expect_absent("5.2");
     expect_absent("gpu_arch");
+}
+
+Test(control, a_device_without_code_in_the_build) {
+    fake.no_code = cudaErrorNoKernelImageForDevice;
+    expect_absent("no code for Fake 0, compute capability 9.0 (option gpu_arch)");
 }
 
 Test(control, missing_cudnn) {

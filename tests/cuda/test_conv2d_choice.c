@@ -389,6 +389,11 @@ Test(conv2d_choice, without_memory_for_cudnn_the_sentence_says_what_is_free) {
     cr_expect_eq(fake_dnn.searches, n, "another plan would need memory, too");
     fake_dnn.no_memory = false;
     (void)forward(d, memory[0], memory[1], NULL);
+    /* A module that finds no room is a failed execution. */
+    fake_dnn.engine[0].fails = true;
+    cr_expect_eq(fri_cuda_conv2d_forward(&(fri_exec){0}, &d, memory[0], memory[1], NULL, memory[2]), FR_ENOMEM);
+    fake.memory = (size_t)1 << 30;
+    cr_expect_eq(fri_cuda_conv2d_forward(&(fri_exec){0}, &d, memory[0], memory[1], NULL, memory[2]), FR_ELIBRARY);
 }
 
 /* ---- more elements than cuDNN counts ------------------------------------------------------------------------- */

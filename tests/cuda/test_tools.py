@@ -55,7 +55,7 @@ def versions(folder):
 # ---- gpu_check.sh ----
 
 NOT_SUPPORTED = "echo '========= Error: Device not supported. Please refer to the documentation'; exit 1"
-SECOND_FAILS = "case \"$*\" in *twins_images) echo '========= ERROR SUMMARY: 1 error'; exit 1 ;; esac"
+SECOND_FAILS = "case \"$*\" in *twins_images/*) echo '========= ERROR SUMMARY: 1 error'; exit 1 ;; esac"
 
 
 def sanitizer(folder, tool):
@@ -74,10 +74,63 @@ def sanitizers(folder):
             (NOT_SUPPORTED, 0, "skipped: compute-sanitizer: Device not supported. Please refer", 1),
             (SECOND_FAILS, 1, "FAILED (1)", 9),
             ("echo 'an error, and: Device not supported'; exit 0", 0, "ok in", 9),
-            ("exit 3", 1, "FAILED (1)", 9)]:
+            ("exit 3", 1, "FAILED (3)", 9)]:
         got = sanitizer(folder, tool)
         expect(got[0] == status and word in got[1] and got[2] == runs,
                f"{tool}: status {got[0]}, '{got[1]}', {got[2]} runs; not {status}, '{word}', {runs}")
+
+
+# What the programs of a bundle print, by name; each part of the check then has what it looks for.
+PROGRAMS = r"""#!/bin/sh
+echo "$@" >>"$FAKE/calls"
+report=
+planned=false
+for word in "$@"; do
+    [ "$last" != --report ] || report=$word
+    [ "$word" != --plan ] || planned=true
+    last=$word
+done
+[ -z "$report" ] || echo '{"model": 1, "device": 1, "environment": 1, "batch_size": 1, "image_size": 1, "steps": 1,
+"flags": {}, "memory": {"peak_allocated": 1048576}, "time": {"images_per_second": 7.0}, "planned": '$planned'}' >"$report"
+case $1 in
+gpu_first) echo "a GPU; 0.5 of 80.0 GiB in use before the first tensor"; echo "0 wrong"; $FIRST ;;
+test_*) echo "[====] Synthesis: Tested: 3 | Passing: 3 | Failing: 0 | Crashing: 0"; $TESTS ;;
+op_bandwidth) echo "| add | 1.0 | 1.000 | 1.0 | 91 % |" ;;
+train_resnet) $TRAIN ;;
+esac
+"""
+
+
+def check(folder, **said):
+    """The exit status and the last lines of the parts of a check whose programs are the fake bundle's."""
+    write(folder + "/run", PROGRAMS, 0o755)
+    write(folder + "/bin/nvidia-smi", "#!/bin/sh\necho 24000\n", 0o755)
+    write(folder + "/bin/compute-sanitizer", "#!/bin/sh\nexit 0\n", 0o755)
+    write(folder + "/calls", "")
+    environment = dict(os.environ, PATH=f"{folder}/bin:" + os.environ["PATH"], RUN=folder + "/run", FAKE=folder,
+                       OUT=folder + "/out", **said)
+    done = subprocess.run(["bash", root + "/benchmarks/gpu_check.sh"], env=environment, capture_output=True, text=True)
+    parts = ("first", "tests", "plan", "bandwidth", "train", "resume", "sanitizer")
+    lines = dict(line.split(None, 1) for line in done.stdout.splitlines()[-len(parts):] if " " in line)
+    with open(folder + "/calls", encoding="utf-8") as f:
+        return done.returncode, {p: lines.get(p, "") for p in parts}, f.read()
+
+
+def dry_runs(folder):
+    status, parts, calls = check(folder)
+    expect(status == 0, f"a check without a failure ends with {status}: {parts}")
+    for part, line in parts.items():
+        expect(line.startswith("skipped" if part == "resume" else "ok in"), f"{part}: {line}")
+    expect("train_vgg --depth 16 --no-batch-norm --batch-size 32" in calls, "24 GB: a batch of 32 of VGG-16")
+    expect("train_mobilenet --batch-size 128" in calls, "24 GB: a batch of 128 of MobileNetV2")
+    for name in ("ops", "autograd", "net", "optim", "models", "plan", "cuda_twins"):
+        expect(f"test_{name}" in calls, f"test_{name} is not run")
+    status, parts, _ = check(folder, TESTS="exit 1")
+    expect(status == 1 and parts["tests"].startswith("FAILED (1)"), f"a failed test: {status}, {parts['tests']}")
+    status, parts, _ = check(folder, TRAIN="sleep 9", LIMIT="2")
+    expect(status == 3 and parts["train"].startswith("cut off after"), f"too slow: {status}, {parts['train']}")
+    status, parts, calls = check(folder, FIRST="exit 77")
+    expect(status == 77 and "train_" not in calls, f"without a device: {status}, {calls}")
 
 
 # ---- gpu_table.py ----
@@ -91,8 +144,8 @@ def table(folder):
           "| add | 1.0 | 1.000 | 1.0 | 91 % |\n"
           "| maxpool2d_backward | 1.0 | 1.000 | 1.0 | 54 % |\n"
           "| relu | 1.0 | 1.000 | 1.0 | 95 % |\n")
-    write(folder + "/resnet--amp-train.json", '{"time": {"images_per_second": 4446.0}}')
-    write(folder + "/train.log", "PyTorch 2.15.0 resnet f16 batch 256: 4983 images/s, peak 1 MiB allocated\n")
+    write(folder + "/resnet-f16-train.json", '{"time": {"images_per_second": 4446.0}}')
+    write(folder + "/train.log", "PyTorch 2.15.0 eager resnet f16 batch 256: 4983 images/s, peak 1 MiB allocated\n")
     done = subprocess.run([sys.executable, root + "/benchmarks/gpu_table.py", folder], capture_output=True, text=True)
     got = [" ".join(line.split()) for line in done.stdout.splitlines()]
     for line in ["ResNet-50 AMP, batch 256, of this tree: images/s 4940 4446 0.90",
@@ -106,6 +159,7 @@ def table(folder):
 with tempfile.TemporaryDirectory() as place:
     versions(place + "/toolkit")
     sanitizers(place + "/check")
+    dry_runs(place + "/dry")
     table(place + "/table")
 for fault in faults:
     print(fault)
