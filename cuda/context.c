@@ -4,6 +4,7 @@
 #include "base/env.h"
 #include "cublaslt.h"
 #include "cudnn.h"
+#include "kernels.h"
 
 #include <frugal/addon.h>
 #include <pthread.h>

@@ -102,7 +102,7 @@ static fr_status add(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_co
 }
 
 /* The lists have the best first: a later engine takes the place of an earlier one only where that is slow or above the
- * limit. Where the first engine that suits is slow itself, as cuDNN's first choice for a depthwise convolution in f16
+ * limit. Where the first engine with a plan is slow itself, as cuDNN's first choice for a depthwise convolution in f16
  * is by its notes, slowness decides nothing. */
 static bool better(const search *c, const fri_cuda_conv2d_choice *found) {
     if (c->best == NULL) return true;
@@ -118,8 +118,6 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
     if (!suits(c, c->configuration[i], &found)) return FR_OK;
-    if (!c->begun) c->usual = found.slow;
-    c->begun = true;
     if (dnn->BackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS)
         return FR_OK;
     if (dnn->BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
@@ -131,6 +129,8 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
             CUDNN_STATUS_SUCCESS)
         goto done;
     found.workspace = bytes > 0 ? (size_t)bytes : 0;
+    if (!c->begun) c->usual = found.slow;
+    c->begun = true;
     FR_TRY(s, add(c, plan, &found));
     if (better(c, &found)) {
         fri_descriptor_destroy(dnn, &c->best);

@@ -6,7 +6,7 @@
 
 #include "backend/kernels.h"
 
-typedef enum network { VGG16, RESNET50, DENSENET121, UNET, MOBILENET2, NETWORKS } network;
+typedef enum network { VGG16, RESNET50, DENSENET121, UNET, MOBILENET2, EFFICIENTNET_B0, CONVNEXT, NETWORKS } network;
 extern const char *const network_name[NETWORKS];
 
 enum { NETWORK_BATCH = 64, NETWORK_MOST = 256 };
@@ -16,7 +16,8 @@ typedef struct convolutions {
     int n;
 } convolutions;
 
-fr_module *network_make(network which); /* on meta */
+/* On meta; the last two are an add-on's, and only their convolutions are known here. */
+fr_module *network_make(network which);
 /* For NETWORK_BATCH images of 224 pixels. */
 void network_convolutions(network which, convolutions *out);
 
