@@ -7,7 +7,7 @@
 enum { TOP = 5, NAME_BYTES = 1024 };
 
 /* The TOP likeliest of n classes, in order. */
-static void print(const fri_session *r, const fr_classifier *c, const char *path, const double *p) {
+static void print_prediction(const fri_session *r, const fr_classifier *c, const char *path, const double *p) {
     char shown_name[NAME_BYTES];
     int64_t shown[TOP];
     fprintf(r->config->out, "%s\n", fr_text_printable(path, false, shown_name, sizeof shown_name));
@@ -36,7 +36,7 @@ static fr_status predict_one(fri_session *r, const fr_classifier *c, fr_image *i
     if (s < 0) goto done;
     s = fr_image_read(path, image);
     if (s == FR_OK) s = fr_predict(c->model, image, &c->input, p, n);
-    if (s == FR_OK) print(r, c, path, p);
+    if (s == FR_OK) print_prediction(r, c, path, p);
     fri_precision_end(&r->config->opts, was);
 done:
     free(p);

@@ -12,13 +12,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int runs;
 static struct sigaction was[SIGNALS];
 
-static void note(int number) {
+static void note_signal(int number) {
     seen = number;
 }
 
 /* What is ignored stays ignored: nohup, and jobs that a shell started in the background. */
 void fri_signals_begin(void) {
-    struct sigaction action = {.sa_handler = note, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);
     pthread_mutex_lock(&lock);
     if (runs++ == 0) {

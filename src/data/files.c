@@ -40,7 +40,7 @@ static fr_status copy(const fr_file_source *s, const void *from, int64_t n, size
     return FR_OK;
 }
 
-static fr_status fill(const fr_file_source *s, fr_dataset *d) {
+static fr_status fill_dataset(const fr_file_source *s, fr_dataset *d) {
     FRI_TRY(copy(s, s->labels, s->count, sizeof *s->labels, &d->labels));
     FRI_TRY(copy(s, s->place, s->count, sizeof *s->place, &d->place));
     FRI_TRY(copy(s, s->run_end, s->runs, sizeof *s->run_end, &d->run_end));
@@ -65,7 +65,7 @@ fr_status fr_dataset_files(const fr_file_source *source, fr_dataset **out) {
     }
     *f = (files){source->read, source->class_name, source->release, source->ctx};
     d->state = f;
-    FRI_TRY(fill(source, d));
+    FRI_TRY(fill_dataset(source, d));
     FRI_MOVE(out, d);
     return FR_OK;
 }

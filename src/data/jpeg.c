@@ -16,17 +16,17 @@
 /* A progressive file may ask for any number of passes over the picture; encoders use some ten. */
 enum { SCANS_MAX = 500 };
 
-typedef struct context {
+typedef struct jpeg_context {
     struct jpeg_decompress_struct cinfo;
     struct jpeg_error_mgr error;
     struct jpeg_progress_mgr progress;
     jmp_buf back;
     bool no_memory;
     char message[JMSG_LENGTH_MAX];
-} context;
+} jpeg_context;
 
-static void on_error(j_common_ptr cinfo) {
-    context *c = cinfo->client_data;
+static void on_jpeg_error(j_common_ptr cinfo) {
+    jpeg_context *c = cinfo->client_data;
     cinfo->err->format_message(cinfo, c->message);
     c->no_memory = cinfo->err->msg_code == JERR_OUT_OF_MEMORY;
     longjmp(c->back, 1);
@@ -39,7 +39,7 @@ static void on_message(j_common_ptr cinfo, int level) {
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
     case JWRN_ARITH_BAD_CODE:
-    case JWRN_MUST_RESYNC: on_error(cinfo); break;
+    case JWRN_MUST_RESYNC: on_jpeg_error(cinfo); break;
     default: break;
     }
 }
@@ -49,7 +49,7 @@ static void no_output(j_common_ptr cinfo) {
 }
 
 static void on_progress(j_common_ptr cinfo) {
-    context *c = cinfo->client_data;
+    jpeg_context *c = cinfo->client_data;
     if (c->cinfo.input_scan_number <= SCANS_MAX) return;
     snprintf(c->message, sizeof c->message, "more than %d scans", SCANS_MAX);
     longjmp(c->back, 1);
@@ -67,7 +67,7 @@ static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uin
 }
 
 /* Everything that may jump. */
-static fr_status decode(context *c, const char *name, fr_image *image) {
+static fr_status decode_jpeg(jpeg_context *c, const char *name, fr_image *image) {
     struct jpeg_decompress_struct *j = &c->cinfo;
     jpeg_read_header(j, TRUE);
     FRI_TRY(fri_image_check_size(name, j->image_height, j->image_width));
@@ -93,7 +93,7 @@ static fr_status decode(context *c, const char *name, fr_image *image) {
 }
 
 /* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
-static fr_status attempt(context *c, const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
+static fr_status attempt_jpeg(jpeg_context *c, const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
     if (setjmp(c->back) != 0) {
         if (c->no_memory) return fr_fail(FR_ENOMEM, "%s: no memory to decode", name);
         return fr_fail(FR_EFORMAT, "%s: broken JPEG of %zu bytes: %s", name, n, c->message);
@@ -101,19 +101,19 @@ static fr_status attempt(context *c, const char *name, const uint8_t *bytes, siz
     jpeg_create_decompress(&c->cinfo); /* keeps err and client_data */
     c->cinfo.progress = &c->progress;
     jpeg_mem_src(&c->cinfo, bytes, n);
-    return decode(c, name, image);
+    return decode_jpeg(c, name, image);
 }
 
 fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
-    context c;
+    jpeg_context c;
     memset(&c, 0, sizeof c);
     c.cinfo.err = jpeg_std_error(&c.error);
-    c.error.error_exit = on_error;
+    c.error.error_exit = on_jpeg_error;
     c.error.emit_message = on_message;
     c.error.output_message = no_output;
     c.progress.progress_monitor = on_progress;
     c.cinfo.client_data = &c;
-    fr_status s = attempt(&c, name, bytes, n, image);
+    fr_status s = attempt_jpeg(&c, name, bytes, n, image);
     jpeg_destroy_decompress(&c.cinfo);
     return s;
 }

@@ -91,8 +91,8 @@ static int64_t length_of(const fri_loader *l, int64_t number) {
 
 /* ---- one image --------------------------------------------------------------------------------------------- */
 
-static fr_status fill(const fri_loader *l, const slot *s, int64_t batch, int64_t position, int64_t epoch,
-                      fr_image *image, fri_transform_scratch *scratch) {
+static fr_status fill_image(const fri_loader *l, const slot *s, int64_t batch, int64_t position, int64_t epoch,
+                            fr_image *image, fri_transform_scratch *scratch) {
     const fri_transform *t = &l->transform;
     int64_t index = l->order[batch * l->opts.batch_size + position];
     fr_status status = fri_dataset_read(l->dataset, index, image);
@@ -184,7 +184,7 @@ static void fill_chunk(chunk *c) {
     pthread_cleanup_push(worker_died, c);
     c->status = FR_OK;
     while (c->position < c->to && c->status == FR_OK) {
-        c->status = fill(c->l, c->s, c->batch, c->position, c->epoch, &c->image, &c->scratch);
+        c->status = fill_image(c->l, c->s, c->batch, c->position, c->epoch, &c->image, &c->scratch);
         if (c->status == FR_OK) c->position++;
     }
     pthread_cleanup_pop(0);
@@ -434,7 +434,7 @@ static fr_status fill_here(fri_loader *l, slot *s) {
     fr_status status = FR_OK;
     slot_reset(s);
     for (int64_t i = 0; status == FR_OK && i < length_of(l, l->next); i++)
-        status = fill(l, s, batch_of(l, l->next - l->first), i, l->epoch, &l->image, &l->scratch);
+        status = fill_image(l, s, batch_of(l, l->next - l->first), i, l->epoch, &l->image, &l->scratch);
     if (status == FR_OK) mix(l, s);
     return status;
 }

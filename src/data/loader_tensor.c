@@ -20,7 +20,7 @@ struct fr_loader {
 };
 
 /* *t is a tensor of this shape that only the loader can reach: the old one or a new one. */
-static fr_status own(fr_tensor **t, const fr_shape *shape, fr_dtype dtype, fr_device device) {
+static fr_status own_tensor(fr_tensor **t, const fr_shape *shape, fr_dtype dtype, fr_device device) {
     if (*t != NULL && fri_tensor_sole(*t)) return FR_OK;
     fr_tensor_release(t);
     return fri_tensor_new(shape, dtype, device, FR_MEM_INPUT, t);
@@ -36,8 +36,8 @@ static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     fr_dtype target_type = d->target == FR_TARGET_VECTOR ? FR_F32 : FR_I64;
     const char *was = fri_scope_op_push("loader");
     fr_status s = FR_OK;
-    FR_TRY(s, own(&l->images[slot], &image_shape, d->dtype, l->device));
-    FR_TRY(s, own(&l->targets[slot], &target_shape, target_type, l->device));
+    FR_TRY(s, own_tensor(&l->images[slot], &image_shape, d->dtype, l->device));
+    FR_TRY(s, own_tensor(&l->targets[slot], &target_shape, target_type, l->device));
     *images = fr_tensor_data(l->images[slot]);
     *targets = fr_tensor_data(l->targets[slot]);
 done:

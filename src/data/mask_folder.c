@@ -11,10 +11,10 @@
 
 enum { IMAGES, MASKS };
 
-typedef struct folder {
+typedef struct mask_folder {
     char *path[2];      /* <root>/<split>/images and masks */
     fri_names names[2]; /* of the files in them */
-} folder;
+} mask_folder;
 
 static size_t stem(const char *name) {
     return (size_t)(strrchr(name, '.') - name); /* a listed name ends in .jpg, .jpeg or .png */
@@ -30,7 +30,7 @@ static int by_stem(const void *a, const void *b) {
     return compare(*(char *const *)a, *(char *const *)b);
 }
 
-static fr_status pair(const folder *f) {
+static fr_status pair(const mask_folder *f) {
     const fri_names *a = &f->names[IMAGES], *b = &f->names[MASKS];
     for (int64_t i = 0; i < a->count || i < b->count; i++) {
         const int order = i >= a->count ? 1 : i >= b->count ? -1 : compare(a->name[i], b->name[i]);
@@ -44,14 +44,14 @@ static fr_status pair(const folder *f) {
     return a->count > 0 ? FR_OK : fr_fail(FR_EFORMAT, "%s: holds 0 images (.jpg, .jpeg, .png)", f->path[IMAGES]);
 }
 
-static fr_status path_of(const folder *f, int which, int64_t index, char path[FRI_PATH_BYTES]) {
+static fr_status path_of(const mask_folder *f, int which, int64_t index, char path[FRI_PATH_BYTES]) {
     const int n = snprintf(path, FRI_PATH_BYTES, "%s/%s", f->path[which], f->names[which].name[index]);
     if (n > 0 && n < FRI_PATH_BYTES) return FR_OK;
     return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", f->names[which].name[index], FRI_PATH_BYTES);
 }
 
-static fr_status folder_read(const fr_dataset *d, int64_t index, fr_image *image) {
-    const folder *f = d->state;
+static fr_status mask_folder_read(const fr_dataset *d, int64_t index, fr_image *image) {
+    const mask_folder *f = d->state;
     char path[FRI_PATH_BYTES], mask[FRI_PATH_BYTES];
     int64_t height = 0, width = 0;
     size_t bytes = 0;
@@ -70,8 +70,8 @@ done:
     return s;
 }
 
-static void folder_destroy(fr_dataset *d) {
-    folder *f = d->state;
+static void mask_folder_destroy(fr_dataset *d) {
+    mask_folder *f = d->state;
     for (int i = 0; f != NULL && i < 2; i++) {
         fri_names_free(&f->names[i]);
         free(f->path[i]);
@@ -79,9 +79,9 @@ static void folder_destroy(fr_dataset *d) {
     free(f);
 }
 
-static const fri_dataset_ops folder_ops = {.read = folder_read, .destroy = folder_destroy};
+static const fri_dataset_ops mask_folder_ops = {.read = mask_folder_read, .destroy = mask_folder_destroy};
 
-static fr_status list(folder *f, int which, const char *split_path) {
+static fr_status list(mask_folder *f, int which, const char *split_path) {
     static const char *const names[2] = {[IMAGES] = "images", [MASKS] = "masks"};
     char path[FRI_PATH_BYTES];
     const int n = snprintf(path, sizeof path, "%s/%s", split_path, names[which]);
@@ -101,8 +101,8 @@ fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t class
     if (classes < 1 || classes > FR_MASK_IGNORED)
         return fr_fail(FR_EINVAL, "%s: %" PRId64 " classes, must lie in 1..%d", root, classes, FR_MASK_IGNORED);
     FRI_TRY(fri_split_path(root, split, path));
-    FRI_TRY(fri_dataset_new(&folder_ops, path, &d));
-    folder *f = d->state = calloc(1, sizeof *f);
+    FRI_TRY(fri_dataset_new(&mask_folder_ops, path, &d));
+    mask_folder *f = d->state = calloc(1, sizeof *f);
     FRI_TRY(f != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path));
     for (int i = 0; i < 2; i++) FRI_TRY(list(f, i, path));
     FRI_TRY(pair(f));

@@ -13,7 +13,7 @@
 /* Text and profiles can be compressed too: what one chunk may inflate to. */
 enum { CHUNK_BYTES_MAX = 8 << 20 };
 
-typedef struct context {
+typedef struct png_context {
     const char *name;
     const uint8_t *at;
     size_t left;
@@ -22,10 +22,10 @@ typedef struct context {
     int64_t *height, *width; /* of a mask; NULL: an image is wanted */
     jmp_buf back;
     char message[200];
-} context;
+} png_context;
 
-static void on_error(png_structp png, png_const_charp message) {
-    context *c = png_get_error_ptr(png);
+static void on_png_error(png_structp png, png_const_charp message) {
+    png_context *c = png_get_error_ptr(png);
     snprintf(c->message, sizeof c->message, "%s", message);
     longjmp(c->back, 1);
 }
@@ -36,14 +36,14 @@ static void on_warning(png_structp png, png_const_charp message) {
 }
 
 static void on_read(png_structp png, png_bytep to, size_t n) {
-    context *c = png_get_io_ptr(png);
+    png_context *c = png_get_io_ptr(png);
     if (n > c->left) png_error(png, "it is truncated");
     memcpy(to, c->at, n);
     c->at += n;
     c->left -= n;
 }
 
-static fr_status begin(context *c, size_t *height, size_t *width) {
+static fr_status begin(png_context *c, size_t *height, size_t *width) {
     png_structp png = c->png;
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* sizes are checked below, with a sentence */
     png_set_chunk_malloc_max(png, CHUNK_BYTES_MAX);
@@ -55,7 +55,7 @@ static fr_status begin(context *c, size_t *height, size_t *width) {
 }
 
 /* Rows of `bytes` each, after the conversions that were asked for. */
-static fr_status rows(context *c, size_t height, size_t bytes, fri_buffer *to) {
+static fr_status rows(png_context *c, size_t height, size_t bytes, fri_buffer *to) {
     png_structp png = c->png;
     int passes = png_set_interlace_handling(png);
     png_read_update_info(png, c->info);
@@ -69,7 +69,7 @@ static fr_status rows(context *c, size_t height, size_t bytes, fri_buffer *to) {
     return FR_OK;
 }
 
-static fr_status decode_mask(context *c, fr_image *image) {
+static fr_status decode_mask(png_context *c, fr_image *image) {
     static const char *const names[] = {[PNG_COLOR_TYPE_GRAY_ALPHA] = "gray with alpha",
                                         [PNG_COLOR_TYPE_RGB] = "RGB",
                                         [PNG_COLOR_TYPE_RGB_ALPHA] = "RGB with alpha"};
@@ -85,7 +85,7 @@ static fr_status decode_mask(context *c, fr_image *image) {
     return rows(c, height, width, &image->target);
 }
 
-static fr_status decode(context *c, fr_image *image) {
+static fr_status decode_png(png_context *c, fr_image *image) {
     png_structp png = c->png;
     size_t width = 0, height = 0;
     FRI_TRY(begin(c, &height, &width));
@@ -105,12 +105,12 @@ static fr_status decode(context *c, fr_image *image) {
 }
 
 /* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
-static fr_status attempt(context *c, size_t n, fr_image *image) {
+static fr_status attempt_png(png_context *c, size_t n, fr_image *image) {
     if (setjmp(c->back) != 0) return fr_fail(FR_EFORMAT, "%s: broken PNG of %zu bytes: %s", c->name, n, c->message);
-    c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
+    c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_png_error, on_warning);
     if (c->png != NULL) c->info = png_create_info_struct(c->png);
     if (c->info == NULL) return fr_fail(FR_ENOMEM, "%s: no memory to decode", c->name);
-    return c->height != NULL ? decode_mask(c, image) : decode(c, image);
+    return c->height != NULL ? decode_mask(c, image) : decode_png(c, image);
 }
 
 fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
@@ -119,14 +119,14 @@ fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_im
 
 fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, fr_image *image, int64_t *height,
                               int64_t *width) {
-    context c;
+    png_context c;
     memset(&c, 0, sizeof c);
     c.name = name;
     c.at = bytes;
     c.left = n;
     c.height = height;
     c.width = width;
-    fr_status s = attempt(&c, n, image);
+    fr_status s = attempt_png(&c, n, image);
     png_destroy_read_struct(&c.png, &c.info, NULL);
     return s;
 }

@@ -60,7 +60,7 @@ static void inverse_of(const motion *k, float m[6]) {
 }
 
 /* grid_sample's nearest pixel of a coordinate in units of half the size; may lie outside. */
-static int64_t nearest(float at, int64_t size) {
+static int64_t nearest_of_grid(float at, int64_t size) {
     return (int64_t)nearbyintf((at + 1) * (0.5f * (float)size) - 0.5f);
 }
 
@@ -75,7 +75,7 @@ static void move(const picture *p, const motion *k, uint8_t *to) {
                         from_y = (float)y - 0.5f * (float)(p->height - 1);
             const float u = fmaf(from_y, m[1] / half_w, from_x * (m[0] / half_w)) + m[2] / half_w;
             const float v = fmaf(from_y, m[4] / half_h, from_x * (m[3] / half_h)) + m[5] / half_h;
-            const int64_t sx = nearest(u, p->width), sy = nearest(v, p->height);
+            const int64_t sx = nearest_of_grid(u, p->width), sy = nearest_of_grid(v, p->height);
             if (sx >= 0 && sx < p->width && sy >= 0 && sy < p->height)
                 memcpy(to, p->pixels + (size_t)(sy * p->width + sx) * channels, channels);
             else
@@ -85,20 +85,21 @@ static void move(const picture *p, const motion *k, uint8_t *to) {
 
 /* ---- colors -------------------------------------------------------------------------------------------------- */
 
-static float gray_of(const uint8_t *p, int64_t channels) {
+static float gray_of_pixel(const uint8_t *p, int64_t channels) {
     return channels == 3 ? floorf(fmaf(0.114f, p[2], fmaf(0.587f, p[1], 0.2989f * p[0]))) : p[0];
 }
 
 /* Toward black (ratio * v), the image's mean gray, or each pixel's. */
-static void blend(const picture *p, augment which, double ratio) {
+static void blend_picture(const picture *p, augment which, double ratio) {
     const int64_t n = p->height * p->width;
     const float f = (float)ratio, rest = (float)(1 - ratio);
     double mean = 0;
     if (which == COLOR && p->channels == 1) return;
-    for (int64_t i = 0; i < n && which == CONTRAST; i++) mean += gray_of(p->pixels + i * p->channels, p->channels);
+    for (int64_t i = 0; i < n && which == CONTRAST; i++)
+        mean += gray_of_pixel(p->pixels + i * p->channels, p->channels);
     for (int64_t i = 0; i < n; i++) {
         uint8_t *v = p->pixels + i * p->channels;
-        const float toward = which == CONTRAST ? (float)(mean / (double)n) : gray_of(v, p->channels);
+        const float toward = which == CONTRAST ? (float)(mean / (double)n) : gray_of_pixel(v, p->channels);
         for (int64_t c = 0; c < p->channels; c++)
             v[c] = to_level(which == BRIGHTNESS ? f * v[c] : fmaf(rest, toward, f * v[c]));
     }
@@ -179,7 +180,7 @@ static bool apply(const picture *p, augment which, int bin, bool negative, uint8
     case SHARPNESS: sharpen(p, ratio, to); return true;
     case BRIGHTNESS:
     case COLOR:
-    case CONTRAST: blend(p, which, ratio); return false;
+    case CONTRAST: blend_picture(p, which, ratio); return false;
     case POSTERIZE:
     case SOLARIZE:
     case AUTO_CONTRAST:

@@ -162,7 +162,7 @@ typedef struct place {
 } place;
 
 /* What PyTorch's interpolate(mode="nearest") reads for position i: f32, as there. */
-static int64_t nearest(int64_t i, int64_t in, int64_t out) {
+static int64_t nearest_of_size(int64_t i, int64_t in, int64_t out) {
     const int64_t k = (int64_t)floorf((float)i * ((float)in / (float)out));
     return k < in - 1 ? k : in - 1;
 }
@@ -177,8 +177,8 @@ static int64_t class_at(const fr_image *image, const place *at, int64_t h, int64
     }
     if (y < 0 || y >= h || x < 0 || x >= w) return IGNORED;
     const uint8_t c =
-        ((const uint8_t *)
-             image->target.data)[nearest(y, image->height, h) * image->width + nearest(x, image->width, w)];
+        ((const uint8_t *)image->target
+             .data)[nearest_of_size(y, image->height, h) * image->width + nearest_of_size(x, image->width, w)];
     return c == FR_MASK_IGNORED ? IGNORED : c;
 }
 

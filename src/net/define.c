@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 256, SCOPES = 16, MOST = 128 };
+enum { NAME_BYTES = 256, SCOPES = 16, MOST_VALUES = 128 };
 
 struct fr_net {
     fr_module *root;
@@ -227,20 +227,20 @@ static fr_status make_twins(const fr_module *m, twins *w) {
     return FR_OK;
 }
 
-static int exchange(fr_module *m, const twins *w, int at) {
+static int exchange_twins(fr_module *m, const twins *w, int at) {
     for (int i = 0; i < m->n_tensors; i++, at++) {
         fr_tensor *t = m->tensors[i].tensor;
         m->tensors[i].tensor = w->tensor[at];
         w->tensor[at] = t;
     }
-    for (int i = 0; i < m->n_children; i++) at = exchange(m->children[i], w, at);
+    for (int i = 0; i < m->n_children; i++) at = exchange_twins(m->children[i], w, at);
     return at;
 }
 
 /* Runs m on meta and tells what its results are. */
 static fr_status find_shapes(fr_net *n, const char *name, fr_module *m, const int *in, int n_in, fr_tensor **y,
                              int n_out) {
-    fr_tensor *x[MOST] = {NULL};
+    fr_tensor *x[MOST_VALUES] = {NULL};
     twins w = {0};
     aside a = {0};
     fr_status s = aside_begin(n, m, &a);
@@ -250,9 +250,9 @@ static fr_status find_shapes(fr_net *n, const char *name, fr_module *m, const in
         FR_TRY(s, fri_tensor_new(&v->shape, v->dtype, FR_META, FR_MEM_TEMPORARY, &x[i]));
     }
     FR_TRY(s, make_twins(m, &w));
-    (void)exchange(m, &w, 0);
+    (void)exchange_twins(m, &w, 0);
     s = fri_layer_run_n(m, name, x, n_in, y, n_out);
-    (void)exchange(m, &w, 0);
+    (void)exchange_twins(m, &w, 0);
 done:
     for (int i = 0; i < w.n; i++) fr_tensor_release(&w.tensor[i]);
     for (int i = 0; i < n_in; i++) fr_tensor_release(&x[i]);
@@ -302,8 +302,9 @@ static fr_status follow_channels(fri_list *l, const fri_net_layer *a) {
 /* ---- adding a layer -------------------------------------------------------------------------------------- */
 
 static fr_status check_values(const fr_net *n, const char *name, const fr_value *in, int n_in, int n_out) {
-    if (n_in < 1 || n_in > MOST || n_out < 1 || n_out > MOST)
-        return fr_fail(FR_EINVAL, "%s: a layer of %d inputs and %d results; 1..%d of each", name, n_in, n_out, MOST);
+    if (n_in < 1 || n_in > MOST_VALUES || n_out < 1 || n_out > MOST_VALUES)
+        return fr_fail(FR_EINVAL, "%s: a layer of %d inputs and %d results; 1..%d of each", name, n_in, n_out,
+                       MOST_VALUES);
     for (int i = 0; i < n_in; i++)
         if (in[i].id < 0 || in[i].id >= n->list->values)
             return fr_fail(FR_EINVAL, "%s: input %d is no value of this network", name, i);
@@ -312,8 +313,8 @@ static fr_status check_values(const fr_net *n, const char *name, const fr_value 
 
 /* Enters *m, which is taken, under its full name; it has its place in the tree already. */
 static fr_status enter(fr_net *n, const char *name, fr_module **m, const int *in, int n_in, fr_value *out, int n_out) {
-    fr_tensor *y[MOST] = {NULL};
-    int id[MOST];
+    fr_tensor *y[MOST_VALUES] = {NULL};
+    int id[MOST_VALUES];
     fr_status s = FR_OK;
     FR_TRY(s, find_shapes(n, name, *m, in, n_in, y, n_out));
     FR_TRY(s, fri_list_layer(n->list, name, m, in, n_in, id, n_out));
@@ -359,7 +360,7 @@ static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *
 static fr_status add(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out,
                      int n_out) {
     char path[NAME_BYTES];
-    int id[MOST];
+    int id[MOST_VALUES];
     FRI_OWNED(fr_module_release) fr_module *placed = NULL;
     FRI_TRY(full_name(n, name, path));
     FRI_TRY(check_values(n, path, in, n_in, n_out));
@@ -392,7 +393,7 @@ void fr_net_op(fr_net *n, const char *name, const fr_module_class *class_, const
 
 void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_value *out, int n_out) {
     char path[NAME_BYTES];
-    int id[MOST];
+    int id[MOST_VALUES];
     fr_module *m = NULL;
     if (!fails(n, FRI_CHECK_NULL(name, in, out)) && !fails(n, full_name(n, name, path)) &&
         !fails(n, check_values(n, path, in, n_in, n_out))) {

@@ -6,7 +6,7 @@
  * same permission to run in place. */
 #include "net/list.h"
 
-enum { MOST = 3 };
+enum { MOST_FUSED = 3 };
 
 /* What the call leaves out, and what makes it again where it is saved:
  *   norm relu6        the norm's result; rebuilt from x and the statistics
@@ -15,7 +15,7 @@ enum { MOST = 3 };
  *   norm [add] relu   the norm's result and the sum; rebuilt from x and the statistics, and from the addend */
 static const struct {
     int layers;
-    fri_layer_kind kind[MOST];
+    fri_layer_kind kind[MOST_FUSED];
 } table[] = {
     {3, {FRI_LAYER_NORM, FRI_LAYER_ADD, FRI_LAYER_RELU}},
     {2, {FRI_LAYER_NORM, FRI_LAYER_ADD}},

@@ -72,7 +72,7 @@ const fri_list *fri_list_of(fr_module *m, fri_one_layer *one) {
 
 /* ---- growing --------------------------------------------------------------------------------------------- */
 
-static fr_status no_memory(void) {
+static fr_status no_memory_for_list(void) {
     return fr_fail(FR_ENOMEM, "network: out of host memory");
 }
 
@@ -89,7 +89,7 @@ fr_status fri_list_layer(fri_list *l, const char *name, fr_module **m, const int
     const fr_shape none = {0};
     *m = NULL;
     a.in = malloc((size_t)(n_in + n_out) * sizeof *a.in);
-    fr_status s = a.name != NULL && a.in != NULL ? FRI_ROOM(l->layer, l->layers, "network") : no_memory();
+    fr_status s = a.name != NULL && a.in != NULL ? FRI_ROOM(l->layer, l->layers, "network") : no_memory_for_list();
     for (int i = 0; s == FR_OK && i < n_out; i++) s = fri_list_value(l, FR_F32, &none, &out[i]);
     if (s < 0) {
         free(a.name);
@@ -141,7 +141,7 @@ fr_status fri_module_place(fr_module *m, const char *path, fr_module **child) {
     fr_status s = FR_OK;
     char *copy = strdup(path), *rest = copy;
     fr_module *scope = NULL;
-    if (copy == NULL) s = no_memory();
+    if (copy == NULL) s = no_memory_for_list();
     for (char *dot = NULL; s == FR_OK && (dot = strchr(rest, '.')) != NULL; rest = dot + 1) {
         *dot = '\0';
         int i = child_of(m, rest, strlen(rest));
@@ -227,14 +227,14 @@ fr_module *fr_module_find(fr_module *m, const char *path) {
 }
 
 /* Every list at or below m that runs the old module runs the new one. */
-static void exchange(fr_module *m, const fr_module *old, fr_module *new) {
+static void exchange_layer(fr_module *m, const fr_module *old, fr_module *new) {
     fri_list *l = fri_is_net(m) ? m->state : NULL;
     for (int i = 0; l != NULL && i < l->layers; i++)
         if (l->layer[i].module == old) {
             fr_module_release(&l->layer[i].module);
             l->layer[i].module = fr_module_retain(new);
         }
-    for (int i = 0; i < m->n_children; i++) exchange(m->children[i], old, new);
+    for (int i = 0; i < m->n_children; i++) exchange_layer(m->children[i], old, new);
 }
 
 fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer) {
@@ -252,7 +252,7 @@ fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer) {
                     path, (unsigned long long)fr_graph_stats_get().nodes);
     if (s == FR_OK) {
         fr_module_retain(old);
-        exchange(m, old, *layer);
+        exchange_layer(m, old, *layer);
         fr_module_release(&parent->children[at]);
         parent->children[at] = fr_module_retain(*layer);
         fr_module_release(&old);

@@ -78,17 +78,17 @@ static fr_status no_memory(const fr_module *m) {
 }
 
 /* Is `part` the module m or below it? */
-static bool contains(const fr_module *m, const fr_module *part) {
+static bool is_inside(const fr_module *m, const fr_module *part) {
     if (m == part) return true;
     for (int i = 0; i < m->n_children; i++)
-        if (contains(m->children[i], part)) return true;
+        if (is_inside(m->children[i], part)) return true;
     return false;
 }
 
 fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child) {
     fr_status s = FRI_CHECK_NULL(m, name, child);
     if (s == FR_OK) s = check_name(m, name, *child);
-    if (s == FR_OK && contains(*child, m))
+    if (s == FR_OK && is_inside(*child, m))
         s = fr_fail(FR_EINVAL, "module %s: the child '%s' (%s) is the module itself or contains it", m->class_->name,
                     name, (*child)->class_->name);
     char *copy = s == FR_OK ? strdup(name) : NULL;
@@ -300,7 +300,7 @@ bool fr_module_training(const fr_module *m) {
 
 /* ---- visiting ---------------------------------------------------------------------------------------------- */
 
-enum { PATH_BYTES = 512 };
+enum { MODULE_PATH_BYTES = 512 };
 
 /* By fri_module_add_own. */
 static bool is_own(const fr_module *m) {
@@ -310,14 +310,15 @@ static bool is_own(const fr_module *m) {
 static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn *fn, void *ctx) {
     for (int i = 0; i < m->n_tensors; i++) {
         const char *name = m->tensors[i].name;
-        snprintf(path + at, PATH_BYTES - at, "%s%s", at > 0 && name[0] != '\0' ? "." : "", name);
+        snprintf(path + at, MODULE_PATH_BYTES - at, "%s%s", at > 0 && name[0] != '\0' ? "." : "", name);
         FRI_TRY(fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter));
     }
     for (int i = 0; i < 2 * m->n_children; i++) { /* first what is a parameter of m itself in PyTorch */
         const int k = i % m->n_children;
         if (is_own(m->children[k]) != (i < m->n_children)) continue;
-        int n = snprintf(path + at, PATH_BYTES - at, "%s%s", at ? "." : "", m->names[k]);
-        if (n < 0 || at + (size_t)n >= PATH_BYTES - 64) return fr_fail(FR_EINVAL, "module path %s is too long", path);
+        int n = snprintf(path + at, MODULE_PATH_BYTES - at, "%s%s", at ? "." : "", m->names[k]);
+        if (n < 0 || at + (size_t)n >= MODULE_PATH_BYTES - 64)
+            return fr_fail(FR_EINVAL, "module path %s is too long", path);
         FRI_TRY(visit(m->children[k], path, at + (size_t)n, fn, ctx));
     }
     path[at] = '\0';
@@ -326,7 +327,7 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
 
 fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, void *ctx) {
     FRI_NOT_NULL(m, fn);
-    char path[PATH_BYTES] = "";
+    char path[MODULE_PATH_BYTES] = "";
     return visit(m, path, 0, fn, ctx);
 }
 

@@ -78,7 +78,7 @@ static fr_status run_parts(fri_net_pass *p, int end, int64_t images) {
     return s;
 }
 
-static bool is_border(const int *border, int borders, int at) {
+static bool is_listed_border(const int *border, int borders, int at) {
     for (int i = 0; i < borders; i++)
         if (border[i] == at) return true;
     return border == NULL;
@@ -93,7 +93,7 @@ fr_status fri_net_pass_prefix(fri_net_pass *p, const int *border, int borders, i
     const int64_t images = l->prefix_images, all = x->shape.rank > 0 ? x->shape.dim[0] : 0;
     if (images == 0 || images >= all || l->inputs != 1 || (grad && x->requires_grad)) return s;
     int n = prefix_of(l, grad);
-    while (n > 0 && !is_border(border, borders, n)) n--;
+    while (n > 0 && !is_listed_border(border, borders, n)) n--;
     const bool was = fr_no_grad_begin();
     if (n > 0) s = run_parts(p, n, images);
     fr_no_grad_end(was);

@@ -31,7 +31,7 @@ static bool is_copy(const char *name) {
     return strcmp(name, "copy") == 0 || strcmp(name, "transfer") == 0;
 }
 
-static void on_call(void *ctx, const fri_kernel_call *call) {
+static void calibrate_call(void *ctx, const fri_kernel_call *call) {
     if (!is_copy(call->name)) append(ctx, call, 0);
 }
 
@@ -58,7 +58,7 @@ static void on_end(void *ctx, const char *kernel, const fri_backend *b) {
 fr_status fri_step_log_dry(fri_step_log *l) {
     *l = (fri_step_log){0};
     fr_status s = fr_event_subscribe(count_steps, l);
-    if (s == FR_OK) l->was_listener = fri_meta_listen((fri_call_listener){on_call, l});
+    if (s == FR_OK) l->was_listener = fri_meta_listen((fri_call_listener){calibrate_call, l});
     return s;
 }
 

@@ -12,13 +12,13 @@ struct fr_fit_clock {
     fri_call_listener was;
 };
 
-static void on_event(void *ctx, const fr_event *e) {
+static void clock_event(void *ctx, const fr_event *e) {
     fr_fit_clock *c = ctx;
     if (e->kind == FR_EVENT_STEP_BEGIN) c->step = 0;
     if (e->kind == FR_EVENT_STEP_END && c->step > c->slowest) c->slowest = c->step;
 }
 
-static void on_call(void *ctx, const fri_kernel_call *call) {
+static void clock_call(void *ctx, const fri_kernel_call *call) {
     fr_fit_clock *c = ctx;
     c->step += fri_cost_seconds(c->cost, call);
 }
@@ -29,8 +29,8 @@ fr_status fr_fit_clock_begin(fr_device target, fr_fit_clock **out) {
     fr_fit_clock *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
     FR_TRY(s, fri_cost_open(target, &c->cost));
-    FR_TRY(s, fr_event_subscribe(on_event, c));
-    c->was = fri_meta_listen((fri_call_listener){on_call, c});
+    FR_TRY(s, fr_event_subscribe(clock_event, c));
+    c->was = fri_meta_listen((fri_call_listener){clock_call, c});
     *out = c;
     return FR_OK;
 done:
@@ -45,7 +45,7 @@ void fr_fit_clock_end(fr_fit_clock **p, double *seconds) {
     *p = NULL;
     *seconds = 0;
     if (c == NULL) return;
-    fr_event_unsubscribe(on_event, c);
+    fr_event_unsubscribe(clock_event, c);
     (void)fri_meta_listen(c->was);
     *seconds = c->slowest;
     fri_cost_release(&c->cost);

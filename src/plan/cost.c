@@ -72,7 +72,7 @@ static kind *kind_of(fri_cost *c, const char *key, bool create) {
 
 /* ---- the table --------------------------------------------------------------------------------------------- */
 
-static entry *find(const fri_cost *c, const char *key) {
+static entry *find_entry(const fri_cost *c, const char *key) {
     if (c->capacity == 0) return NULL;
     for (size_t i = fri_hash(FRI_HASH, key, strlen(key)) % c->capacity;; i = (i + 1) % c->capacity)
         if (c->entries[i].key == NULL || strcmp(c->entries[i].key, key) == 0) return &c->entries[i];
@@ -87,7 +87,7 @@ static fr_status grow(fri_cost *c) {
     c->entries = entries;
     c->capacity = capacity;
     for (size_t i = 0; i < n; i++)
-        if (old[i].key != NULL) *find(c, old[i].key) = old[i];
+        if (old[i].key != NULL) *find_entry(c, old[i].key) = old[i];
     free(old);
     return FR_OK;
 }
@@ -96,7 +96,7 @@ static fr_status put(fri_cost *c, const char *key, const entry *new) {
     if (2 * (c->count + 1) > c->capacity) {
         FRI_TRY(grow(c));
     }
-    entry *e = find(c, key);
+    entry *e = find_entry(c, key);
     bool arithmetic;
     double estimated = estimate(c->target, new->flops, new->bytes, key, &arithmetic);
     kind *k = kind_of(c, key, true), *all = &c->all[arithmetic];
@@ -123,7 +123,7 @@ static fr_status put(fri_cost *c, const char *key, const entry *new) {
 double fri_cost_seconds(fri_cost *c, const fri_kernel_call *call) {
     char key[KEY_BYTES];
     key_of(call, key);
-    const entry *e = find(c, key);
+    const entry *e = find_entry(c, key);
     if (e != NULL && e->key != NULL) {
         c->hits++;
         return e->seconds;

@@ -140,7 +140,7 @@ static void consider(finder *f, const candidate *c) {
 }
 
 /* Of the layer: the last unit that begins at or before it. */
-static int unit_of(const finder *f, int layer) {
+static int unit_of_layer(const finder *f, int layer) {
     int u = f->units - 1;
     while (u > 0 && f->first[u] > layer) u--;
     return u;
@@ -156,7 +156,7 @@ static fr_status make_chain(finder *f) {
     if (all.crossing == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
     for (int v = l->inputs; v < l->values && f->recompute.value != NULL; v++) {
         if (l->value[v].last_layer < 0) continue;
-        const fri_crossing c = {unit_of(f, l->value[v].made_by), unit_of(f, l->value[v].last_layer),
+        const fri_crossing c = {unit_of_layer(f, l->value[v].made_by), unit_of_layer(f, l->value[v].last_layer),
                                 f->recompute.value[v]};
         if (c.last > c.made) all.crossing[all.crossings++] = c;
     }
@@ -379,7 +379,7 @@ static fr_status try_budget(finder *f, size_t *smallest) {
 
 /* ---- a partition ------------------------------------------------------------------------------------------------ */
 
-static fr_status find(finder *f, fr_fit *out) {
+static fr_status find_setting(finder *f, fr_fit *out) {
     FRI_TRY(measure(f, out));
     if (!f->opts->any || !f->best.ok) FRI_TRY(search(f));
     if (!f->opts->any) FRI_TRY(align(f));
@@ -431,7 +431,7 @@ fr_status fri_find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr
     FR_TRY(s, candidate_create(&f.least, f.units));
     FR_TRY(s, candidate_create(&f.trial, f.units));
     FR_TRY(s, candidate_create(&f.last, f.units));
-    FR_TRY(s, find(&f, out));
+    FR_TRY(s, find_setting(&f, out));
     *large = has_a_large_unit(&f);
 done:
     out->dry_runs = f.dry_runs;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum stage { OUTSIDE, FORWARD, BACKWARD } stage;
+typedef enum stage { OUTSIDE_STEP, IN_FORWARD, IN_BACKWARD } stage;
 
 typedef struct owner {
     const char *module;
@@ -61,7 +61,7 @@ static void remember(fri_observer *o, const char *module) {
     o->owners_count++;
 }
 
-static int unit_of(const fri_observer *o, const char *module) {
+static int unit_of_module(const fri_observer *o, const char *module) {
     if (o->owners_capacity == 0) return -1;
     const owner *w = owner_of(o, module);
     return w->module != NULL ? w->unit : -1;
@@ -75,8 +75,8 @@ static fri_unit_trace *current(fri_observer *o) {
 
 static void touch(fri_observer *o) {
     if (o->live > o->now.most) o->now.most = o->live;
-    if (o->stage == FORWARD && o->live > current(o)->forward_most) current(o)->forward_most = o->live;
-    if (o->stage != BACKWARD || fr_phase_get() == FR_PHASE_OPTIMIZER) return;
+    if (o->stage == IN_FORWARD && o->live > current(o)->forward_most) current(o)->forward_most = o->live;
+    if (o->stage != IN_BACKWARD || fr_phase_get() == FR_PHASE_OPTIMIZER) return;
     if (o->again >= 0 && o->live > o->now.unit[o->again].again_most) o->now.unit[o->again].again_most = o->live;
     if (o->live > current(o)->backward_most) current(o)->backward_most = o->live;
 }
@@ -101,21 +101,21 @@ static void go_back_to(fri_observer *o, int unit) {
 }
 
 static void end_step(fri_observer *o) {
-    if (o->stage == BACKWARD) {
+    if (o->stage == IN_BACKWARD) {
         go_back_to(o, 0);
         leave_backward(o);
     }
-    if (o->stage == BACKWARD && (!o->best.seen || o->now.most >= o->best.most)) {
+    if (o->stage == IN_BACKWARD && (!o->best.seen || o->now.most >= o->best.most)) {
         fri_unit_trace *unit = o->best.unit;
         memcpy(unit, o->now.unit, (size_t)o->now.n * sizeof *unit);
         o->best = o->now;
         o->best.unit = unit;
         o->best.seen = true;
     }
-    o->stage = OUTSIDE;
+    o->stage = OUTSIDE_STEP;
 }
 
-static void on_event(void *ctx, const fr_event *e) {
+static void measure_event(void *ctx, const fr_event *e) {
     fri_observer *o = ctx;
     switch (e->kind) {
     case FR_EVENT_ALLOC:
@@ -136,14 +136,14 @@ static void on_event(void *ctx, const fr_event *e) {
         break;
     case FR_EVENT_OP_BEGIN:
         if (fri_recomputing()) return;
-        if (o->stage == FORWARD) remember(o, e->tag.module);
-        if (o->stage == BACKWARD && e->tag.phase == FR_PHASE_BACKWARD) {
-            int unit = unit_of(o, e->tag.module);
+        if (o->stage == IN_FORWARD) remember(o, e->tag.module);
+        if (o->stage == IN_BACKWARD && e->tag.phase == FR_PHASE_BACKWARD) {
+            int unit = unit_of_module(o, e->tag.module);
             if (unit >= 0 && unit < o->unit) go_back_to(o, unit);
         }
         break;
     case FR_EVENT_STEP_BEGIN:
-        o->stage = OUTSIDE;
+        o->stage = OUTSIDE_STEP;
         o->now.seconds = 0;
         break;
     case FR_EVENT_STEP_END: end_step(o); break;
@@ -174,9 +174,9 @@ static void on_unit(void *ctx, int unit, bool done, const fri_net_pass *p, int a
         memset(o->now.unit, 0, (size_t)o->now.n * sizeof *o->now.unit);
         o->now.base = o->now.most = o->live;
         o->now.base_gradients = o->gradients;
-        o->stage = FORWARD;
+        o->stage = IN_FORWARD;
     }
-    if (o->stage != FORWARD) return;
+    if (o->stage != IN_FORWARD) return;
     o->unit = unit;
     fri_unit_trace *u = current(o);
     if (!done) {
@@ -186,18 +186,18 @@ static void on_unit(void *ctx, int unit, bool done, const fri_net_pass *p, int a
     u->after = o->live;
     u->output = p != NULL ? hand_on(o, p, at) : 0;
     if (unit + 1 == o->now.n) {
-        o->stage = BACKWARD;
+        o->stage = IN_BACKWARD;
         enter_backward(o, unit);
     }
 }
 
-static void on_call(void *ctx, const fri_kernel_call *call) {
+static void measure_call(void *ctx, const fri_kernel_call *call) {
     fri_observer *o = ctx;
     double t = fri_cost_seconds(o->cost, call);
     o->now.seconds += t;
-    if (o->stage == BACKWARD && fr_phase_get() == FR_PHASE_OPTIMIZER) return;
-    if (o->stage == FORWARD) current(o)->forward += t;
-    if (o->stage == BACKWARD) *(fri_recomputing() ? &current(o)->recompute : &current(o)->backward) += t;
+    if (o->stage == IN_BACKWARD && fr_phase_get() == FR_PHASE_OPTIMIZER) return;
+    if (o->stage == IN_FORWARD) current(o)->forward += t;
+    if (o->stage == IN_BACKWARD) *(fri_recomputing() ? &current(o)->recompute : &current(o)->backward) += t;
 }
 
 /* ---- begin, end -------------------------------------------------------------------------------------------- */
@@ -214,9 +214,9 @@ fr_status fri_observe_begin(fri_cost *cost, int units, fri_observer **out) {
         s = fr_fail(FR_ENOMEM, "fit: out of host memory");
         goto done;
     }
-    FR_TRY(s, fr_event_subscribe(on_event, o));
+    FR_TRY(s, fr_event_subscribe(measure_event, o));
     o->was_watch = fri_unit_watch_set((fri_unit_watch){on_unit, o});
-    o->was_listener = fri_meta_listen((fri_call_listener){on_call, o});
+    o->was_listener = fri_meta_listen((fri_call_listener){measure_call, o});
     FRI_MOVE(out, o);
 done:
     if (o != NULL) {
@@ -232,7 +232,7 @@ fr_status fri_observe_end(fri_observer **p, fri_step_trace *out) {
     *p = NULL;
     *out = (fri_step_trace){0};
     if (o == NULL) return FR_OK;
-    fr_event_unsubscribe(on_event, o);
+    fr_event_unsubscribe(measure_event, o);
     (void)fri_unit_watch_set(o->was_watch);
     (void)fri_meta_listen(o->was_listener);
     *out = o->best;

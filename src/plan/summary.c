@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum stage { BEFORE_STEP, FORWARD, BACKWARD, OVER } stage;
+typedef enum summary_stage { BEFORE_STEP, STEP_FORWARD, STEP_BACKWARD, STEP_OVER } summary_stage;
 
 typedef struct row {
     fr_summary_layer layer;
@@ -33,7 +33,7 @@ typedef struct live_block {
 
 struct fr_summary {
     fr_device device;
-    stage stage;
+    summary_stage stage;
     bool listening, failed, root_ended;
     fri_call_listener was_listener;
     fri_module_watch was_watch;
@@ -64,7 +64,7 @@ static int row_of(fr_summary *s, const char *path) {
 
 static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
     fr_summary *s = ctx;
-    if (s->stage != FORWARD || s->root_ended || fri_device_of(x) != s->device) return;
+    if (s->stage != STEP_FORWARD || s->root_ended || fri_device_of(x) != s->device) return;
     const char *path = fri_scope_module();
     int i = row_of(s, path);
     if (i < 0) return;
@@ -87,18 +87,18 @@ static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
     if (path[0] == '\0') s->root_ended = true;
 }
 
-static void on_call(void *ctx, const fri_kernel_call *c) {
+static void summary_call(void *ctx, const fri_kernel_call *c) {
     fr_summary *s = ctx;
     if (s->was_listener.fn != NULL) s->was_listener.fn(s->was_listener.ctx, c);
-    if (s->stage != FORWARD && s->stage != BACKWARD) return;
+    if (s->stage != STEP_FORWARD && s->stage != STEP_BACKWARD) return;
     const fri_backend *target = fri_meta_target();
     if (s->cost == NULL && fri_cost_open(target != NULL ? target->device : FR_META, &s->cost) < 0) s->failed = true;
     double seconds = s->cost != NULL ? fri_cost_seconds(s->cost, c) : 0;
-    if (s->stage == BACKWARD) {
+    if (s->stage == STEP_BACKWARD) {
         s->totals.flops_backward += c->flops;
         s->totals.seconds_backward += seconds;
     }
-    if (s->stage != FORWARD || fr_phase_get() == FR_PHASE_BACKWARD) return;
+    if (s->stage != STEP_FORWARD || fr_phase_get() == FR_PHASE_BACKWARD) return;
     int i = row_of(s, fri_scope_module());
     if (i < 0) return;
     fr_summary_layer *l = &s->rows[i].layer;
@@ -109,7 +109,7 @@ static void on_call(void *ctx, const fri_kernel_call *c) {
         l->multiply_adds += c->flops / 2;
 }
 
-static live_block *find(fr_summary *s, uint64_t block) {
+static live_block *find_block(fr_summary *s, uint64_t block) {
     for (size_t i = s->n_blocks; i-- > 0;)
         if (s->blocks[i].block == block) return &s->blocks[i];
     return NULL;
@@ -124,7 +124,7 @@ static void memory_event(fr_summary *s, const fr_event *e) {
             return;
         }
         s->blocks[s->n_blocks++] = (live_block){e->block, e->requested, e->tag.category, i};
-    } else if ((b = find(s, e->block)) != NULL) {
+    } else if ((b = find_block(s, e->block)) != NULL) {
         if (e->kind == FR_EVENT_RELABEL)
             b->category = e->tag.category;
         else
@@ -143,18 +143,18 @@ static void take_picture(fr_summary *s) {
 }
 
 /* Blocks are known from the start: the batch is there before the step begins. */
-static void on_event(void *ctx, const fr_event *e) {
+static void summary_event(void *ctx, const fr_event *e) {
     fr_summary *s = ctx;
     bool memory = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE || e->kind == FR_EVENT_RELABEL;
     bool backward = fr_phase_get() == FR_PHASE_BACKWARD;
     if (memory && e->device != s->device) return;
-    if (s->stage == BEFORE_STEP && e->kind == FR_EVENT_STEP_BEGIN) s->stage = FORWARD;
-    if (s->stage == FORWARD && backward) {
+    if (s->stage == BEFORE_STEP && e->kind == FR_EVENT_STEP_BEGIN) s->stage = STEP_FORWARD;
+    if (s->stage == STEP_FORWARD && backward) {
         take_picture(s);
-        s->stage = BACKWARD;
+        s->stage = STEP_BACKWARD;
     }
-    if (s->stage == BACKWARD && (!backward || e->kind == FR_EVENT_STEP_END)) s->stage = OVER;
-    if (memory && (s->stage == BEFORE_STEP || s->stage == FORWARD)) memory_event(s, e);
+    if (s->stage == STEP_BACKWARD && (!backward || e->kind == FR_EVENT_STEP_END)) s->stage = STEP_OVER;
+    if (memory && (s->stage == BEFORE_STEP || s->stage == STEP_FORWARD)) memory_event(s, e);
 }
 
 /* ---- begin and end -------------------------------------------------------------------------------------------- */
@@ -165,12 +165,12 @@ fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     if (fri_here.in_summary) return fr_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
     if ((s = calloc(1, sizeof *s)) == NULL) return fr_fail(FR_ENOMEM, "summary: out of host memory");
     s->device = device;
-    fr_status status = fr_event_subscribe(on_event, s);
+    fr_status status = fr_event_subscribe(summary_event, s);
     if (status < 0) {
         free(s);
         return status;
     }
-    s->was_listener = fri_meta_listen((fri_call_listener){on_call, s});
+    s->was_listener = fri_meta_listen((fri_call_listener){summary_call, s});
     s->was_watch = fri_module_watch_set((fri_module_watch){on_module, s});
     s->listening = fri_here.in_summary = true;
     fr_summary_release(out);
@@ -180,7 +180,7 @@ fr_status fr_summary_begin(fr_device device, fr_summary **out) {
 
 static void stop(fr_summary *s) {
     if (!s->listening) return;
-    fr_event_unsubscribe(on_event, s);
+    fr_event_unsubscribe(summary_event, s);
     (void)fri_meta_listen(s->was_listener);
     (void)fri_module_watch_set(s->was_watch);
     s->listening = fri_here.in_summary = false;
@@ -200,7 +200,7 @@ fr_status fr_summary_end(fr_summary *s) {
     s->blocks = NULL;
     fri_cost_release(&s->cost);
     if (s->failed) return fr_fail(FR_ENOMEM, "summary: out of host memory");
-    if (s->stage != BACKWARD && s->stage != OVER)
+    if (s->stage != STEP_BACKWARD && s->stage != STEP_OVER)
         return fr_fail(FR_EUSAGE, "summary: no step with a forward and a backward ran on %s between begin and end",
                        fr_device_name(s->device));
     qsort(s->rows, (size_t)s->n_rows, sizeof *s->rows, in_order);

@@ -43,12 +43,12 @@ static fr_status refuse(const fri_config *c, const char *sentence) {
     }
 }
 
-static fr_status check(const fri_config *c, const conflict *row, size_t rows) {
+static fr_status check_rows(const fri_config *c, const conflict *row, size_t rows) {
     for (size_t i = 0; i < rows; i++)
         if (row[i].found) return refuse(c, row[i].sentence);
     return FR_OK;
 }
-#define CHECK(c, row) check(c, row, sizeof(row) / sizeof *(row))
+#define CHECK(c, row) check_rows(c, row, sizeof(row) / sizeof *(row))
 
 static bool given(const fri_config *c, const char *name) {
     return fri_flag_given(fri_flag_find(name), c->argc, c->argv);

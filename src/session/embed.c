@@ -106,7 +106,7 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
     return FR_OK;
 }
 
-static fr_status tell(fr_session *s, fr_status (*fn)(void *ctx, const fr_session_info *now)) {
+static fr_status tell_program(fr_session *s, fr_status (*fn)(void *ctx, const fr_session_info *now)) {
     fr_session_info now;
     fr_status status = FR_OK;
     if (fn == NULL) return FR_OK;
@@ -117,14 +117,14 @@ done:
     return status < 0 ? status : FR_OK;
 }
 
-static fr_status event(void *ctx, fr_run_event e) {
+static fr_status embedded_event(void *ctx, fr_run_event e) {
     fr_session *s = ctx;
     fr_status status = fri_views_event(s->views, e);
     if (status < 0) return status;
-    if (e == FR_RUN_STEP) return tell(s, s->opts.on_step);
+    if (e == FR_RUN_STEP) return tell_program(s, s->opts.on_step);
     if (e != FR_RUN_EPOCH || s->run.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
     s->epoch_ended = s->run.step;
-    return tell(s, s->opts.on_epoch);
+    return tell_program(s, s->opts.on_epoch);
 }
 
 /* A stop at an epoch's end is one behind its evaluation, which a later call would not make up for. */
@@ -141,7 +141,7 @@ void fr_session_cancel(fr_session *session) {
 
 /* ---- from options to a run --------------------------------------------------------------------------------------- */
 
-static fr_status check(const fr_session_opts *o) {
+static fr_status check_opts(const fr_session_opts *o) {
     const fr_train_opts *t = &o->train;
     const char *flag = t->plan || t->plan_all ? "plan"
                        : t->summary           ? "summary"
@@ -174,7 +174,7 @@ static fr_status start(fr_session *s) {
     fri_session *r = &s->run;
     FRI_TRY(resolve(s, s->config.given[FR_SPLIT_TRAIN]));
     FRI_TRY(fri_run_prepare(&s->config, r, &s->views));
-    r->watcher = (fri_run_watcher){event, s};
+    r->watcher = (fri_run_watcher){embedded_event, s};
     r->interrupted = interrupted;
     r->interrupted_ctx = s;
     return fri_run_setup(r, NULL);
@@ -188,7 +188,7 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
                                        : "out");
     scope was = enter();
     fr_session *s = NULL;
-    fr_status status = check(opts);
+    fr_status status = check_opts(opts);
     if (status < 0) return status;
     s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "session_create: out of host memory");

@@ -52,7 +52,7 @@ fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved) {
 }
 
 /* An fr_fit_run_fn; ctx is the config. */
-static fr_status dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak) {
+static fr_status fit_dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak) {
     fri_config trial = *(const fri_config *)ctx;
     fri_train_plan p = {0};
     trial.opts.unit_plan = plan;
@@ -86,7 +86,7 @@ fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out
     fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->switches.offload, .any = any};
     *out = (fr_fit){0};
     fr_status s = fri_on_meta(c, keep_model, &f.model);
-    if (s == FR_OK) s = fr_fit_find(dry_run, &chosen, &f, out);
+    if (s == FR_OK) s = fr_fit_find(fit_dry_run, &chosen, &f, out);
     fr_module_release(&f.model);
     return s;
 }

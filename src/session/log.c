@@ -48,7 +48,7 @@ static fr_status write_evaluation(logs *l, const fri_session *r) {
     return FR_OK;
 }
 
-static fr_status event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status log_event(void *state, const fri_session *r, fr_run_event e) {
     logs *l = state;
     fr_status s = FR_OK;
     if (e == FR_RUN_POSITION) return open_logs(l, r);
@@ -66,9 +66,9 @@ static fr_status event(void *state, const fri_session *r, fr_run_event e) {
     return FR_OK;
 }
 
-static void end(void *state) {
+static void log_end(void *state) {
     logs *l = state;
     fr_log_close(&l->log);
 }
 
-const fri_view fri_log_view = {sizeof(logs), NULL, event, end};
+const fri_view fri_log_view = {sizeof(logs), NULL, log_event, log_end};

@@ -54,7 +54,7 @@ static const char *difference(const same_run *a, const same_run *b, char text[3 
     return text;
 }
 
-static fr_status describe(const fri_session *r, same_run *out) {
+static fr_status describe_run(const fri_session *r, same_run *out) {
     const fri_config *c = r->config;
     char text[FRI_FLAG_TEXT_BYTES];
     snprintf(out->version, sizeof out->version, "%s", fr_version());
@@ -72,7 +72,7 @@ fr_status fri_ranks_compare(const fri_session *r) {
     same_run mine = {0};
     FRI_OWNED(fri_free) same_run *all = NULL;
     if (c->ranks == 1 || fri_without_data(&c->opts)) return FR_OK;
-    FRI_TRY(describe(r, &mine));
+    FRI_TRY(describe_run(r, &mine));
     all = malloc((size_t)c->ranks * sizeof *all);
     FRI_TRY(all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory());
     for (int i = 1; i < c->ranks; i++) {
@@ -127,7 +127,7 @@ fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine,
     return s;
 }
 
-static uint64_t larger(size_t a, size_t b) {
+static uint64_t larger_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
@@ -135,8 +135,8 @@ fr_status fri_ranks_report(fri_session *r) {
     const fri_config *c = r->config;
     const fr_rank_calls *of = c->rank_calls;
     if (c->ranks == 1) return FR_OK;
-    fri_rank_numbers mine = {.peak_requested = larger(r->training.peak_requested, r->evaluation.peak_requested),
-                             .peak_reserved = larger(r->training.peak_reserved, r->evaluation.peak_reserved),
+    fri_rank_numbers mine = {.peak_requested = larger_size(r->training.peak_requested, r->evaluation.peak_requested),
+                             .peak_reserved = larger_size(r->training.peak_reserved, r->evaluation.peak_reserved),
                              .planned = r->arena.used ? r->arena.placement.extent : 0,
                              .departures = r->arena.departures,
                              .links = c->link_bytes,

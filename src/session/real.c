@@ -12,7 +12,7 @@ typedef struct real {
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
 
-static fr_status batch(void *ctx, int64_t i) {
+static fr_status real_batch(void *ctx, int64_t i) {
     fri_step_work *w = ctx;
     fr_status s = fr_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
@@ -20,9 +20,9 @@ static fr_status batch(void *ctx, int64_t i) {
     return i + w->r->config->ranks < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
 }
 
-static const fri_stepping as_always = {batch, fri_step_train, fri_step_update};
+static const fri_stepping as_always = {real_batch, fri_step_train, fri_step_update};
 
-static fr_status step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
+static fr_status real_step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     fri_session *r = ((real *)ctx)->r;
     FRI_OWNED(fri_step_work_end) fri_step_work w = {.r = r, .v = &r->values[r->step % 2]};
     (void)alike, (void)done;
@@ -86,7 +86,7 @@ static fr_status steps_over(void *ctx) {
 
 /* ---- evaluations ------------------------------------------------------------------------------------------------ */
 
-static fr_status evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
+static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     real *x = ctx;
     fri_session *r = x->r;
     FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
@@ -114,7 +114,7 @@ static fr_status compare_with_best(fri_session *r) {
 }
 
 /* Half an evaluation, which a signal ended, says nothing. */
-static fr_status evaluation_over(void *ctx, fr_status s) {
+static fr_status real_evaluation_over(void *ctx, fr_status s) {
     real *x = ctx;
     fri_session *r = x->r;
     fri_batch_numbers sum = {0};
@@ -136,7 +136,7 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
-static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
+static fr_status real_epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     fri_session *r = ((real *)ctx)->r;
     int64_t done = r->step - r->epoch * fri_steps_per_epoch(r->config);
     (void)e, (void)skip;
@@ -145,7 +145,7 @@ static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     return fr_loader_position_set(r->loader, r->epoch, done * r->config->opts.accumulate);
 }
 
-static fr_status epoch_over(void *ctx) {
+static fr_status real_epoch_over(void *ctx) {
     const real *x = ctx;
     x->r->seconds = fri_seconds_now() - x->began;
     return fri_run_emit(x->r, FR_RUN_EPOCH);
@@ -163,8 +163,9 @@ fr_status fri_train_begin(fri_session *r) {
 }
 
 fr_status fri_train_go_on(fri_session *r) {
-    static const fri_execution on_device = {epoch_begin, step,     step_over,       save,      prefetch,
-                                            steps_over,  evaluate, evaluation_over, epoch_over};
+    static const fri_execution on_device = {real_epoch_begin, real_step,  step_over,     save,
+                                            prefetch,         steps_over, real_evaluate, real_evaluation_over,
+                                            real_epoch_over};
     real x = {.r = r, .began = fri_seconds_now() - r->seconds};
     fr_largest_op *largest = NULL;
     fr_status s = fr_largest_op_begin(r->config->opts.device, &largest);

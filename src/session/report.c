@@ -239,11 +239,11 @@ static cJSON *build(const fri_session *r) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status begin(void *state, const fri_session *r) {
+static fr_status report_begin(void *state, const fri_session *r) {
     return fr_flag_output_open("report", r->config->opts.report, state);
 }
 
-static fr_status event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status report_event(void *state, const fri_session *r, fr_run_event e) {
     fr_flag_output *f = state;
     if (e != FR_RUN_END) return FR_OK;
     cJSON *root = build(r);
@@ -256,9 +256,9 @@ static fr_status event(void *state, const fri_session *r, fr_run_event e) {
                    : fr_fail(FR_EIO, "--report %s: cannot be written: %s", f->path, strerror(errno));
 }
 
-static void end(void *state) {
+static void report_end(void *state) {
     fr_flag_output *f = state;
     fr_atomic_abandon(&f->output);
 }
 
-const fri_view fri_report_view = {sizeof(fr_flag_output), begin, event, end};
+const fri_view fri_report_view = {sizeof(fr_flag_output), report_begin, report_event, report_end};

@@ -70,7 +70,7 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
 }
 
 /* What this run's states hold; points into *p and the run. */
-static void describe(fri_session *r, parts *p) {
+static void describe_parts(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
     set(p, 0, "batch-size", o->batch_size);
     set(p, 1, "image-size", o->image_size);
@@ -185,7 +185,7 @@ fr_status fri_saving_check(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
     parts p;
-    describe(r, &p);
+    describe_parts(r, &p);
     r->run_number = fr_state_run_of(&p.state);
     if (r->config->rank > 0) return FR_OK; /* rank 0 writes */
     if (o->save != NULL) {
@@ -222,7 +222,7 @@ fr_status fri_save(fri_session *r, bool last) {
     const fr_train_opts *o = &r->config->opts;
     parts p;
     fr_status s = FR_OK;
-    describe(r, &p);
+    describe_parts(r, &p);
     if (r->config->rank == 0) s = fr_state_save(o->save, &p.state, o->keep, NULL);
     if (r->share != NULL) FR_TRY(s, save_together(r, s));
     if (s == FR_OK) r->saved_step = r->step;
@@ -318,7 +318,7 @@ fr_status fri_resume(fri_session *r) {
     char path[FR_STATE_PATH_BYTES], text[FR_STATE_PATH_BYTES];
     parts p;
     if (!resumes(r)) return FR_OK;
-    describe(r, &p);
+    describe_parts(r, &p);
     FRI_TRY(load(r, path, &p.state));
     FRI_TRY(check_numbers(r, path));
     r->step = r->first_step = p.state.step;

@@ -25,7 +25,7 @@ static void set_words(const search *at, fri_config *c) {
 }
 
 /* Does it fit, with what --memory-budget may do for it? */
-static fr_status fits(search *at, bool *yes) {
+static fr_status setting_fits(search *at, bool *yes) {
     const fri_config *c = &at->trial;
     const size_t budget = c->opts.memory_budget < c->opts.memory_limit ? c->opts.memory_budget : c->opts.memory_limit;
     size_t reserved = 0;
@@ -53,7 +53,7 @@ static fr_status grow(search *at, int64_t *number) {
         bool yes = false;
         *number = high > at->layers ? at->layers : low + (high - low) / 2; /* all of them first */
         const int64_t tried = *number;
-        s = fits(at, &yes);
+        s = setting_fits(at, &yes);
         if (yes)
             low = tried;
         else
@@ -63,21 +63,21 @@ static fr_status grow(search *at, int64_t *number) {
     return s;
 }
 
-static fr_status count(const fri_session *trial, void *ctx) {
+static fr_status count_layers(const fri_session *trial, void *ctx) {
     *(int64_t *)ctx = fri_layers(trial->model);
     return FR_OK;
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
-typedef struct table {
+typedef struct layer_table {
     FILE *out;
     const fr_summary *summary;
     char layer[FRI_LAYER_BYTES];
     int64_t trained, parameters;
     bool only_biases;
     size_t bytes;
-} table;
+} layer_table;
 
 static size_t saved_by(const fr_summary *summary, const char *path) {
     fr_summary_layer l;
@@ -86,7 +86,7 @@ static size_t saved_by(const fr_summary *summary, const char *path) {
     return 0;
 }
 
-static void print_layer(const table *t, const char *layer) {
+static void print_layer(const layer_table *t, const char *layer) {
     if (t->trained > 0)
         fprintf(t->out, "  %-40s %-6s %12" PRId64 " %14zu %14zu\n", layer,
                 t->trained == t->parameters ? "all"
@@ -96,7 +96,7 @@ static void print_layer(const table *t, const char *layer) {
 }
 
 static fr_status add_parameter(void *ctx, const char *path, fr_tensor *p, bool is_parameter) {
-    table *t = ctx;
+    layer_table *t = ctx;
     const char *dot = strrchr(path, '.');
     char last[FRI_LAYER_BYTES];
     if (!is_parameter) return FR_OK;
@@ -116,7 +116,7 @@ static fr_status add_parameter(void *ctx, const char *path, fr_tensor *p, bool i
 }
 
 static fr_status print_layers(const fri_session *trial, void *ctx) {
-    table *t = ctx;
+    layer_table *t = ctx;
     fprintf(t->out, "  %-40s %-6s %12s %14s %14s\n", "layer", "trains", "parameters", "gradient bytes",
             "bytes if kept");
     fr_status s = fr_module_each_tensor(trial->model, add_parameter, t);
@@ -124,9 +124,9 @@ static fr_status print_layers(const fri_session *trial, void *ctx) {
     return s;
 }
 
-static fr_status print(const fri_config *c, const search *at, double seconds) {
+static fr_status print_found(const fri_config *c, const search *at, double seconds) {
     FRI_OWNED(fri_train_plan_release) fri_train_plan plan = {0};
-    table t = {.out = c->out, .only_biases = true};
+    layer_table t = {.out = c->out, .only_biases = true};
     FRI_OWNED(fr_summary_release) fr_summary *summary = NULL;
     if (c->opts.quiet) return FR_OK;
     fprintf(c->out, "--train-only auto is --train-only");
@@ -148,8 +148,8 @@ fr_status fri_train_only_choose(fri_config *c) {
     if (!fri_trains_auto(&c->opts)) return FR_OK;
     if (at.trial.opts.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen after this; an eighth is near the least */
         at.trial.opts.prefix_parts = (c->opts.batch_size + 7) / 8;
-    FRI_TRY(fri_on_meta(c, count, &at.layers));
-    FRI_TRY(fits(&at, &yes));
+    FRI_TRY(fri_on_meta(c, count_layers, &at.layers));
+    FRI_TRY(setting_fits(&at, &yes));
     if (yes) { /* else --memory-budget says what the least one is */
         FRI_TRY(grow(&at, &at.last));
         at.norm = at.last;
@@ -158,5 +158,5 @@ fr_status fri_train_only_choose(fri_config *c) {
         FRI_TRY(grow(&at, &at.bias));
     }
     set_words(&at, c);
-    return yes ? print(c, &at, fri_seconds_now() - began) : FR_OK;
+    return yes ? print_found(c, &at, fri_seconds_now() - began) : FR_OK;
 }

@@ -8,8 +8,8 @@
 
 /* In the order in which an event reaches them, after those of add-ons: what measured the steps ends before the last
  * lines are printed. NULL is the place of the terminal's view. */
-static const fri_view *const table[] = {&fri_watch_view, NULL, &fri_report_view, &fri_log_view};
-enum { OWN = sizeof table / sizeof *table };
+static const fri_view *const built_in[] = {&fri_watch_view, NULL, &fri_report_view, &fri_log_view};
+enum { OWN = sizeof built_in / sizeof *built_in };
 
 /* A view of this run, of an add-on or else of the session. */
 typedef struct watching {
@@ -71,7 +71,7 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
         for (const fr_view *const *f = (*a)->views; f != NULL && *f != NULL; f++) FRI_TRY(put(v, *f, NULL));
     for (int i = 0; i < OWN; i++) {
-        const fri_view *own = table[i] != NULL ? table[i] : r->config->progress;
+        const fri_view *own = built_in[i] != NULL ? built_in[i] : r->config->progress;
         if (own != NULL) FRI_TRY(put(v, NULL, own));
     }
     return FR_OK;
@@ -96,7 +96,7 @@ static fr_status tell_addon(fri_views *v, watching *w, fr_run_event e) {
     return s;
 }
 
-static fr_status tell(fri_views *v, watching *w, fr_run_event e) {
+static fr_status tell_view(fri_views *v, watching *w, fr_run_event e) {
     return w->addon != NULL ? tell_addon(v, w, e) : w->own->event(w->state, v->run, e);
 }
 
@@ -104,7 +104,7 @@ fr_status fri_views_event(void *views, fr_run_event e) {
     fri_views *v = views;
     FRI_TRY(look(v, e));
     for (int i = 0; i < v->n; i++)
-        if (v->view[i].begun) FRI_TRY(tell(v, &v->view[i], e));
+        if (v->view[i].begun) FRI_TRY(tell_view(v, &v->view[i], e));
     return FR_OK;
 }
 
@@ -113,7 +113,7 @@ void fri_views_end(fri_views **views) {
     *views = NULL;
     for (int i = 0; v != NULL && i < v->n; i++) {
         watching *w = &v->view[i];
-        if (w->listens) (void)tell(v, w, FR_RUN_STEPS_END); /* the run has failed: what was seen is kept */
+        if (w->listens) (void)tell_view(v, w, FR_RUN_STEPS_END); /* the run has failed: what was seen is kept */
         if (w->addon != NULL && w->addon->end != NULL) w->addon->end(w->state);
         if (w->own != NULL && w->own->end != NULL) w->own->end(w->state);
         free(w->state);

@@ -32,7 +32,7 @@ static void growth_line(const fri_session *r) {
             GROWING_STEPS, fr_graph_stats_get().nodes, fr_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
 }
 
-static fr_status event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status watch_event(void *state, const fri_session *r, fr_run_event e) {
     (void)state;
     if (e != FR_RUN_STEP || r->config->opts.quiet) return FR_OK;
     if (r->step_skipped) overflow_line(r);
@@ -40,7 +40,7 @@ static fr_status event(void *state, const fri_session *r, fr_run_event e) {
     return FR_OK;
 }
 
-const fri_view fri_watch_view = {0, NULL, event, NULL};
+const fri_view fri_watch_view = {0, NULL, watch_event, NULL};
 
 size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved) {
     fr_memory_stats m;

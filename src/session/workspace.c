@@ -2,7 +2,7 @@
 #include "session/fit.h"
 
 /* Plans the run within the limit: what it reserves, and the peak of what is requested. */
-static bool fits(const fri_config *c, size_t limit, size_t *reserved, size_t *peak) {
+static bool found_under(const fri_config *c, size_t limit, size_t *reserved, size_t *peak) {
     fri_train_plan p = {0};
     if (fri_plan_run(c, limit, &p) < 0) return false;
     const bool yes = p.workspaces;
@@ -19,10 +19,10 @@ void fri_workspace_choose(fri_config *c, fr_scratch **scratch) {
     size_t reserved = 0, peak = 0, ignored[2];
     if (!c->workspace_auto || fr_scratch_create(scratch) < 0) return;
     trial.opts.switches.scratch = *scratch;
-    bool found = fits(&trial, c->opts.memory_limit, &reserved, &peak);
+    bool found = found_under(&trial, c->opts.memory_limit, &reserved, &peak);
     for (size_t eighths = found ? 8 : 0; eighths > 0; eighths /= 2) {
         fr_scratch_settle(*scratch, peak / 8 * eighths);
-        found = fits(&trial, reserved, &ignored[0], &ignored[1]);
+        found = found_under(&trial, reserved, &ignored[0], &ignored[1]);
         if (found) break;
     }
     if (!found) fr_scratch_release(scratch);

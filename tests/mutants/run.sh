@@ -21,5 +21,5 @@ place=build-mutants
 python3 tests/mutants/plant.py --copy $place/tree || exit 1
 [ -f $place/build/build.ninja ] ||
     meson setup $place/build $place/tree --buildtype=debug -Doptimization=1 -Ddebug=false -Dgpu_arch=90 \
-        -Dbenchmarks=disabled || exit 1
+        -Dfolder_units=false -Dbenchmarks=disabled || exit 1
 exec nice python3 tests/mutants/plant.py $place "$@"
