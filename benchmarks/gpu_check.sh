@@ -104,8 +104,8 @@ part_tests() {
 part_plan() {
     local network worst=0
     for network in vgg resnet; do
-        program 60 examples "train_$network" --device cuda --steps 3 --plan --quiet --report "$OUT/$network-plan.json" &&
-            program 60 examples "train_$network" --device cuda --steps 3 --quiet --report "$OUT/$network-run.json" &&
+        set -- "train_$network" --device cuda --steps 3 --quiet --report
+        program 60 examples "$@" "$OUT/$network-plan.json" --plan && program 60 examples "$@" "$OUT/$network-run.json" &&
             .ci/check-plan "$OUT/$network-plan.json" "$OUT/$network-run.json"
         after $?
     done

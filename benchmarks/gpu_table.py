@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What benchmarks/gpu_check.sh measured, beside what the performance model claims (docs/cuda.md).
 
-Usage: gpu_table.py OUT              OUT: gpu_check's folder: model.log (gpu_model), bandwidth.log, train.log, *-train.json
+Usage: gpu_table.py OUT              OUT: gpu_check's folder: model.log (gpu_model), bandwidth.log, train.log and
+                                     *-train.json
        gpu_table.py --row FILE NAME  the line of one training's report: images/s and peak
 
 One line per claim: predicted, measured, and their ratio; "not measured" where a part did not run.
@@ -57,7 +58,8 @@ def row(path, name):
     if found:
         report = json.loads(found)
         peak = report["memory"]["peak_allocated"]
-        print(f"frugal {name}: {report['time']['images_per_second']:.0f} images/s, peak {peak / 2**20:.0f} MiB allocated")
+        speed = report["time"]["images_per_second"]
+        print(f"frugal {name}: {speed:.0f} images/s, peak {peak / 2**20:.0f} MiB allocated")
     else:
         print(f"frugal {name}: not measured")
     return 0

@@ -3,8 +3,8 @@
 
 Usage: gpu_torch.py resnet|mobilenet|vgg BATCH
 
-channels_last, cudnn.benchmark, SGD with momentum; in f16 and bf16 by autocast and in f32 (TF32 in convolutions, PyTorch's
-default), each eager and by torch.compile. Prints images/s and the peak of allocated memory.
+channels_last, cudnn.benchmark, SGD with momentum; in f16 and bf16 by autocast and in f32 (TF32 in convolutions, the
+default of PyTorch), each eager and by torch.compile. Prints images/s and the peak of allocated memory.
 """
 import sys
 import time

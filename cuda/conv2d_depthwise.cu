@@ -1,8 +1,8 @@
-/* conv2d_depthwise.cu - convolutions in which each channel has a filter of its own (groups = C = K), 3 x 3, 5 x 5, 7 x 7.
+/* conv2d_depthwise.cu - convolutions with a filter of its own for each channel (groups = C = K), 3 x 3, 5 x 5, 7 x 7.
  * Memory bound; size = bytes of an element:
  *   conv2d_depthwise_forward    (n * h * w + n * p * q) * c * size bytes                x read, y written
  *   conv2d_depthwise_input      the same                                                dy read, dx written
- *   conv2d_depthwise_weight     the same + 8 * chunks * taps * c                        x, dy read; 8: an f32 of a chunk
+ *   conv2d_depthwise_weight     the same + 8 * chunks * taps * c                       x, dy read; 8: a chunk's f32
  * Windows that overlap read the same elements from the cache; weights stay there. */
 #include "columns.cuh"
 #include "conv2d_depthwise.h"
@@ -20,7 +20,7 @@ typedef struct fri_depthwise {
     int64_t strips; /* of a row of out */
 } fri_depthwise;
 
-/* The place in the map that is read, of result `o` and tap `t`; -1 where there is none. The gradient of x goes the other
+/* Index in the map that is read, of result `o` and tap `t`; -1 where there is none. The gradient of x goes the other
  * way: result o of it took part in the window that begins at (o + pad - t * dilation) / stride. */
 template <bool GRADIENT>
 static __device__ __forceinline__ int32_t fri_depthwise_at(int32_t o, int32_t t, int32_t in, int32_t stride,
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     }
 }
 
-/* partial[chunk][tap][c] = the sum over a chunk of results of dy * x. A block walks down its chunk as columns.cuh says. */
+/* partial[chunk][tap][c] = the sum over a chunk of results of dy * x. A block walks down its chunk (columns.cuh). */
 template <typename T, int N, int SIZE>
 __global__ void __launch_bounds__(FRI_THREADS, 1)
     fri_depthwise_chunks(fri_columns g, fri_depthwise m, const T *x, const T *dy, float *partial) {

@@ -1,6 +1,6 @@
 /* pixels.cuh - how an image [n, h, w, c] is spread over threads: one thread per pixel and pack of channels.
  *
- *     a block is tx packs wide and FRI_THREADS / tx pixels high (rounded down); the grid is (pixel blocks, channel blocks) */
+ *     a block is tx packs wide and FRI_THREADS / tx pixels high; the grid is (pixel blocks, channel blocks) */
 #ifndef FRI_CUDA_PIXELS_CUH
 #define FRI_CUDA_PIXELS_CUH
 

@@ -13,7 +13,8 @@
 /* Every cudart function that host code calls. */
 /* clang-format off */
 #define FRI_CUDART_MAP(X)                                                                                        \
-    X(DriverGetVersion) X(GetDeviceCount) X(GetDeviceProperties) X(FuncGetAttributes) X(SetDevice) X(DeviceSynchronize)               \
+    X(DriverGetVersion) X(GetDeviceCount) X(GetDeviceProperties) X(FuncGetAttributes) X(SetDevice)               \
+    X(DeviceSynchronize)                                                                                         \
     X(GetLastError) X(GetErrorString) X(GetErrorName)                                                            \
     X(Malloc) X(Free) X(MemGetInfo) X(HostAlloc) X(FreeHost) X(MemcpyAsync) X(MemsetAsync)                       \
     X(StreamCreateWithFlags) X(StreamSynchronize) X(StreamWaitEvent)              \

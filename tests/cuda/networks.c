@@ -50,7 +50,7 @@ fr_module *network_make(network which) {
     return m;
 }
 
-/* Channels in and out, the filter's side, stride and the map's side; depthwise ones are left out. Squeeze and excitation
+/* Channels in and out, the filter's side, stride, the map's side; without depthwise ones. Squeeze and excitation
  * convolves one pixel. */
 static const int16_t efficientnet_b0[][5] = {
     {3, 32, 3, 2, 224},  {32, 8, 1, 1, 1},     {8, 32, 1, 1, 1},     {32, 16, 1, 1, 112},  {16, 96, 1, 1, 112},

@@ -1,6 +1,6 @@
 /* test_conv2d_matrix.c - which engines the networks' convolutions get: every pass, type and batch, planned for five
- * devices without any of them. None is slow where cuDNN's first choice is not. FRUGAL_PLAN_MATRIX=all: two more devices and
- * all batches. */
+ * devices without any of them. None is slow where cuDNN's first choice is not. FRUGAL_PLAN_MATRIX=all: two more devices
+ * and all batches. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ typedef struct counts {
     size_t largest;
 } counts;
 
-/* A slow plan is right only where the first one that suits is slow, or everything that cuDNN lists, whatever it takes. */
+/* A slow plan is right only where cuDNN's first one is slow, or everything that it lists, whatever it takes. */
 static void expect_no_better(const fri_conv2d_desc *limited, fri_cuda_conv2d_pass pass, const char *whose) {
     fri_cuda_conv2d_plan *all = calloc(FRI_CONV2D_PLANS, sizeof *all);
     fri_conv2d_desc d = *limited;

@@ -91,7 +91,8 @@ for word in "$@"; do
     last=$word
 done
 [ -z "$report" ] || echo '{"model": 1, "device": 1, "environment": 1, "batch_size": 1, "image_size": 1, "steps": 1,
-"flags": {}, "memory": {"peak_allocated": 1048576}, "time": {"images_per_second": 7.0}, "planned": '$planned'}' >"$report"
+"flags": {}, "memory": {"peak_allocated": 1048576}, "time": {"images_per_second": 7.0},
+"planned": '$planned'}' >"$report"
 case $1 in
 gpu_first) echo "a GPU; 0.5 of 80.0 GiB in use before the first tensor"; echo "0 wrong"; $FIRST ;;
 test_*) echo "[====] Synthesis: Tested: 3 | Passing: 3 | Failing: 0 | Crashing: 0"; $TESTS ;;

@@ -73,7 +73,7 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
         must(fr_grad_scaler_step(g, o));
     }
     must(fr_grad_scaler_update(g, &skipped));
-    /* Where the device decides, nobody is told before the second pass, whose updates it skips. */
+    /* A device that decides skips the updates of the second pass and tells nobody before. */
     if (two_pass && !fr_grad_scaler_device_decides(g)) cr_expect_eq(found, skipped);
     fr_optimizer_zero_grad(o);
     must(fr_step_end(&scope));
