@@ -105,7 +105,8 @@ part_plan() {
     local network worst=0
     for network in vgg resnet; do
         set -- "train_$network" --device cuda --steps 3 --quiet --report
-        program 60 examples "$@" "$OUT/$network-plan.json" --plan && program 60 examples "$@" "$OUT/$network-run.json" &&
+        program 60 examples "$@" "$OUT/$network-plan.json" --plan &&
+            program 60 examples "$@" "$OUT/$network-run.json" &&
             .ci/check-plan "$OUT/$network-plan.json" "$OUT/$network-run.json"
         after $?
     done
