@@ -2,9 +2,12 @@
 """Makes a kernel file compile with a C++ compiler, for the emulator: launches become calls, names get a namespace of
 their own.
 
-Usage: translate.py IN OUT        f<T, N><<<grid, block, 0, stream>>>(a, b);  becomes
-                                  emulate_launch(grid, block, [=] { f<T, N>(a, b); });
+Usage: translate.py IN OUT COMMAND...   writes OUT, then runs the command, which compiles it
+       translate.py --into FOLDER IN...
+
+f<T, N><<<grid, block, 0, stream>>>(a, b);  becomes  emulate_launch(grid, block, [=] { f<T, N>(a, b); });
 """
+import os
 import re
 import sys
 
@@ -62,11 +65,20 @@ def translate(text):
     return OWN.sub("fri_emulated_", text)
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
+def write(source, path):
+    with open(source, encoding="utf-8") as file:
         text = file.read()
-    with open(sys.argv[2], "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write(translate(text))
+
+
+def main():
+    if sys.argv[1] == "--into":
+        for source in sys.argv[3:]:
+            write(source, os.path.join(sys.argv[2], os.path.basename(source)))
+        return
+    write(sys.argv[1], sys.argv[2])
+    os.execvp(sys.argv[3], sys.argv[3:])
 
 
 if __name__ == "__main__":
