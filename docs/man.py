@@ -92,7 +92,8 @@ def header_page(path, version):
     with open(path, encoding="utf-8") as file:
         text = file.read()
     first, *rest = chunks(text)
-    file_name = path.rsplit("/frugal/", 1)[1]
+    inside = path.rsplit("/include/frugal/", 1)  # the header of an add-on lies in its folder
+    file_name = inside[1] if len(inside) > 1 else os.path.basename(path)
     title, *opening = uncomment(first)
     name = {"frugal.h": "frugal", "frugal.hpp": "frugal-hpp"}.get(
         file_name, "frugal-" + file_name[:-2].replace("/", "-"))
