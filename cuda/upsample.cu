@@ -2,52 +2,14 @@
  *   forward    (n * h * w * c + n * p * q * c) * size bytes     size = bytes of an element; x read, y written
  *   backward   the same: dy read, dx written. Sources are read again from the cache.
  *
- * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). What a source of
- * weight 0 holds is not used: 0 times inf or NaN is NaN. Backward gathers,
- * in order of (p, q): an estimate from the inverse map brackets the outputs that may read a source, each is then
- * asked. */
+ * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone; arith.h). Backward
+ * gathers, in order of (p, q): the inverse map brackets the outputs that may read a source, each is then asked. */
 #include "pixels.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
-typedef struct axis {
-    int64_t in, out;
-    bool bilinear, align_corners;
-    double scale; /* source positions per output */
-} axis;
-
-typedef struct source {
-    int64_t low, high;
-    float t; /* weight of high */
-} source;
-
-static __device__ __forceinline__ source source_of(const axis &a, int64_t o) {
-    source s;
-    if (!a.bilinear) {
-        s.low = s.high = o * a.in / a.out;
-        s.t = 0;
-        return s;
-    }
-    double at = a.align_corners ? (double)o * a.scale : ((double)o + 0.5) * a.scale - 0.5;
-    if (at < 0) at = 0;
-    s.low = (int64_t)at < a.in - 1 ? (int64_t)at : a.in - 1;
-    s.high = s.low + 1 < a.in - 1 ? s.low + 1 : a.in - 1;
-    s.t = (float)(at - (double)s.low);
-    if (s.t >= 1) s.low = s.high;
-    if (s.t == 0 || s.t >= 1) {
-        s.high = s.low;
-        s.t = 0;
-    }
-    return s;
-}
-
-static __device__ __forceinline__ bool reads(const source &s, int64_t i) {
-    return s.low == i || s.high == i;
-}
-
-static __device__ __forceinline__ float weight(const source &s, int64_t i) {
-    return (s.low == i ? 1 - s.t : 0) + (s.high == i ? s.t : 0);
-}
+typedef fri_upsample_axis axis;
+typedef fri_upsample_source source;
 
 /* Outputs first .. last: no other one reads source i. */
 static __device__ __forceinline__ void readers(const axis &a, int64_t i, int64_t *first, int64_t *last) {
@@ -58,13 +20,15 @@ static __device__ __forceinline__ void readers(const axis &a, int64_t i, int64_t
     }
     *first = 0;
     *last = a.out;
-    if (a.scale <= 0) return; /* one source, or one output */
-    double back = 1 / a.scale, shift = a.align_corners ? 0 : 0.5;
-    if (i > 0) *first = (int64_t)fmax(((double)i - 1 + shift) * back - shift - 1, 0.0);
-    if (i < a.in - 1) {
-        int64_t end = (int64_t)(((double)i + 1 + shift) * back - shift) + 2;
-        if (end < a.out) *last = end;
+    if (a.in == 1 || a.out == 1) return;
+    if (a.align_corners) {
+        if (i > 0) *first = (i - 1) * (a.out - 1) / (a.in - 1);
+        if (i < a.in - 1) *last = (i + 1) * (a.out - 1) / (a.in - 1) + 1;
+    } else {
+        if (i > 0 && (2 * i - 1) * a.out > a.in) *first = ((2 * i - 1) * a.out - a.in) / (2 * a.in);
+        if (i < a.in - 1) *last = ((2 * i + 3) * a.out - a.in) / (2 * a.in) + 1;
     }
+    if (*last > a.out) *last = a.out;
 }
 
 template <typename T, int N>
@@ -72,7 +36,7 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     forward(axis ah, axis aw, fri_pixel_grid out, const T *x, T *y) {
     const fri_pixel o = fri_pixel_of(out, N);
     if (!o.inside) return;
-    const source sh = source_of(ah, o.h), sw = source_of(aw, o.w);
+    const source sh = fri_upsample_source_of(&ah, o.h), sw = fri_upsample_source_of(&aw, o.w);
     fri_pack<T, N> a = fri_load_pack<T, N>(x + fri_pixel_at(o, out.c, ah.in, aw.in, sh.low, sw.low));
     if (ah.bilinear) {
         const float th = sh.t, tw = sw.t, h0 = 1 - th, w0 = 1 - tw;
@@ -99,12 +63,12 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     readers(ah, i.h, &p0, &p1);
     readers(aw, i.w, &q0, &q1);
     for (int64_t p = p0; p < p1; p++) {
-        const source sh = source_of(ah, p);
-        if (!reads(sh, i.h)) continue;
+        const source sh = fri_upsample_source_of(&ah, p);
+        if (sh.low != i.h && sh.high != i.h) continue;
         for (int64_t q = q0; q < q1; q++) {
-            const source sw = source_of(aw, q);
-            if (!reads(sw, i.w)) continue;
-            const float share = weight(sh, i.h) * weight(sw, i.w);
+            const source sw = fri_upsample_source_of(&aw, q);
+            if (sw.low != i.w && sw.high != i.w) continue;
+            const float share = fri_upsample_share(sh, i.h) * fri_upsample_share(sw, i.w);
             fri_pack<T, N> g = fri_load_pack<T, N>(dy + fri_pixel_at(i, in.c, ah.out, aw.out, p, q));
 #pragma unroll
             for (int k = 0; k < N; k++) sum[k] += share * fri_load(g.v[k]);
@@ -119,9 +83,7 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 static axis axis_of(const fri_upsample_desc *d, int64_t in, int64_t out) {
-    axis a = {in, out, d->bilinear, d->align_corners, (double)in / (double)out};
-    if (d->align_corners) a.scale = out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
-    return a;
+    return {in, out, d->bilinear, d->align_corners};
 }
 
 extern "C" fr_status fri_cuda_upsample_forward(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {

@@ -48,6 +48,41 @@ static inline FRI_HOST_DEVICE fri_real fri_binary_of(fri_binary op, fri_real a, 
     return op == FRI_BINARY_ADD ? a + b : op == FRI_BINARY_SUB ? a - b : op == FRI_BINARY_MUL ? a * b : a / b;
 }
 
+/* ---- upsampling along one axis ---------------------------------------------------------------------------------- */
+
+typedef struct fri_upsample_axis {
+    int64_t in, out;
+    bool bilinear, align_corners;
+} fri_upsample_axis;
+
+/* Output o is (1 - t) x[low] + t x[high]. Where t is 0 both are the one source that is read: 0 times inf or NaN is NaN. */
+typedef struct fri_upsample_source {
+    int64_t low, high;
+    fri_real t;
+} fri_upsample_source;
+
+/* Positions are fractions of whole numbers, so every backend has the same sources and weights. */
+static inline FRI_HOST_DEVICE fri_upsample_source fri_upsample_source_of(const fri_upsample_axis *a, int64_t o) {
+    const int64_t last = a->in - 1, of = !a->bilinear        ? a->out
+                                         : !a->align_corners ? 2 * a->out
+                                         : a->out > 1        ? a->out - 1
+                                                             : 1;
+    int64_t at = !a->bilinear ? o * a->in : a->align_corners ? o * last : (2 * o + 1) * a->in - a->out;
+    fri_upsample_source s;
+    if (at < 0) at = 0;
+    s.low = at <= (int64_t)UINT32_MAX ? (int64_t)((uint32_t)at / (uint32_t)of) : at / of;
+    s.t = a->bilinear ? (fri_real)(at - s.low * of) / (fri_real)of : 0;
+    if (s.t >= 1) s.low++, s.t = 0;
+    if (s.low >= last) s.low = last, s.t = 0;
+    s.high = s.t > 0 ? s.low + 1 : s.low;
+    return s;
+}
+
+/* The share of output o that comes from source i. */
+static inline FRI_HOST_DEVICE fri_real fri_upsample_share(fri_upsample_source s, int64_t i) {
+    return (s.low == i ? 1 - s.t : 0) + (s.high == i ? s.t : 0);
+}
+
 /* ---- places ------------------------------------------------------------------------------------------------ */
 
 /* Where a line begins, in the index tensor and in x. */

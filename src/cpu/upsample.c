@@ -1,7 +1,6 @@
 /* upsample.c - nearest and bilinear interpolation to a given size.
  *
- * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone). A source of weight
- * 0 is not read: 0 times inf or NaN is NaN. Backward gathers: sources grow with o, so the outputs that read source i
+ * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone; arith.h). Backward gathers: sources grow with o, so the outputs that read source i
  * are one range, and an element of dx adds them up in order of (p, q). */
 #include "cpu/cpu.h"
 
@@ -9,38 +8,8 @@
 
 enum { C_BLOCK = 512 };
 
-typedef struct axis {
-    int64_t in, out;
-    bool bilinear, align_corners;
-} axis;
-
-typedef struct source {
-    int64_t low, high;
-    real t; /* weight of high */
-} source;
-
-static inline source source_of(const axis *a, int64_t o) {
-    if (!a->bilinear) {
-        int64_t i = o * a->in / a->out;
-        return (source){i, i, 0};
-    }
-    double at;
-    if (a->align_corners)
-        at = a->out > 1 ? (double)o * (double)(a->in - 1) / (double)(a->out - 1) : 0;
-    else
-        at = fmax(((double)o + 0.5) * (double)a->in / (double)a->out - 0.5, 0);
-    int64_t low = fri_min_i64((int64_t)at, a->in - 1);
-    const int64_t next = fri_min_i64(low + 1, a->in - 1);
-    const real t = (real)(at - (double)low);
-    return t >= 1 ? (source){next, next, 0} : (source){low, t > 0 ? next : low, t};
-}
-
-/* How much of output o comes from source i. */
-static inline real share(const axis *a, int64_t o, int64_t i) {
-    if (!a->bilinear) return 1;
-    const source s = source_of(a, o);
-    return (s.low == i ? 1 - s.t : 0) + (s.high == i ? s.t : 0);
-}
+typedef fri_upsample_axis axis;
+typedef fri_upsample_source source;
 
 static axis axis_h(const fri_upsample_desc *d) {
     return (axis){d->h, d->p, d->bilinear, d->align_corners};
@@ -66,10 +35,10 @@ static inline const real *neighbour(const fri_upsample_desc *d, const void *x, i
 static void forward_row(const fri_upsample_desc *d, int64_t n, int64_t p, const void *x, void *y) {
     real buf[4][C_BLOCK], ybuf[C_BLOCK];
     const axis ah = axis_h(d), aw = axis_w(d);
-    const source sh = source_of(&ah, p);
+    const source sh = fri_upsample_source_of(&ah, p);
     const size_t size = fr_dtype_size(d->dtype);
     for (int64_t q = 0; q < d->q; q++) {
-        const source sw = source_of(&aw, q);
+        const source sw = fri_upsample_source_of(&aw, q);
         int64_t to = ((n * d->p + p) * d->q + q) * d->c;
         int64_t top = (n * d->h + sh.low) * d->w, bottom = (n * d->h + sh.high) * d->w;
         if (!d->bilinear) {
@@ -147,8 +116,8 @@ typedef struct readers {
 static readers readers_of(const axis *a, int64_t i, int64_t from) {
     readers r = {from, from};
     if (!a->bilinear) return (readers){fri_ceil_div(i * a->out, a->in), fri_ceil_div((i + 1) * a->out, a->in)};
-    while (r.begin < a->out && source_of(a, r.begin).high < i) r.begin++;
-    for (r.end = r.begin; r.end < a->out && source_of(a, r.end).low <= i;) r.end++;
+    while (r.begin < a->out && fri_upsample_source_of(a, r.begin).high < i) r.begin++;
+    for (r.end = r.begin; r.end < a->out && fri_upsample_source_of(a, r.end).low <= i;) r.end++;
     return r;
 }
 
@@ -166,12 +135,12 @@ static void backward_row(const fri_upsample_desc *d, int64_t n, int64_t h, const
             bool first = true;
             group g = {.size = 0};
             for (int64_t p = rows.begin; p < rows.end; p++) {
-                const real down = share(&ah, p, h);
+                const real down = fri_upsample_share(fri_upsample_source_of(&ah, p), h);
                 for (int64_t q = columns.begin; q < columns.end; q++) {
                     int64_t from = ((n * d->p + p) * d->q + q) * d->c + c;
                     fri_cpu_prefetch(d->dtype, dy, from, count);
                     g.x[g.size] = fri_cpu_load(d->dtype, dy, from, count, dybuf[g.size]);
-                    g.weight[g.size] = down * share(&aw, q, w);
+                    g.weight[g.size] = down * fri_upsample_share(fri_upsample_source_of(&aw, q), w);
                     if (++g.size == GROUP) take_group(&g, &first, count, sum);
                 }
             }

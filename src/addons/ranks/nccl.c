@@ -88,7 +88,8 @@ static fr_status open_comm(const char id[FRI_LINKS_ID], int rank, int size) {
                               .cga_cluster_size = FRI_NCCL_UNSET,
                               .min_ctas = FRI_NCCL_UNSET,
                               .max_ctas = CTAS,
-                              .split_share = FRI_NCCL_UNSET};
+                              .split_share = FRI_NCCL_UNSET,
+                              .traffic_class = FRI_NCCL_UNSET};
     fri_nccl_id told;
     fr_status s = fri_cuda_context(NULL);
     memcpy(told.bytes, id, sizeof told.bytes);

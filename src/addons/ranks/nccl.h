@@ -19,6 +19,7 @@ typedef struct fri_nccl_config {
     int blocking, cga_cluster_size, min_ctas, max_ctas;
     const char *net_name;
     int split_share;
+    int traffic_class; /* NCCL 2.26.2 to 2.26.6 read it, whatever the version says */
 } fri_nccl_config;
 
 enum {
