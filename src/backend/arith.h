@@ -55,7 +55,7 @@ typedef struct fri_upsample_axis {
     bool bilinear, align_corners;
 } fri_upsample_axis;
 
-/* Output o is (1 - t) x[low] + t x[high]. Where t is 0 both are the one source that is read: 0 times inf or NaN is NaN. */
+/* Output o is (1 - t) x[low] + t x[high]. Where t is 0 both are the only source, since 0 times inf or NaN is NaN. */
 typedef struct fri_upsample_source {
     int64_t low, high;
     fri_real t;
