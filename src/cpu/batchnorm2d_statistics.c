@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { BLOCK = 8192 }; /* elements of a block: 32 KiB in f32 */
+enum { BATCH_BLOCK = 8192 }; /* elements of a block: 32 KiB in f32 */
 
 /* sum += x - shift. */
 FRI_CLONES static void sum_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *shift,
@@ -73,7 +73,7 @@ static void set_shift(const fri_batchnorm2d_desc *d, const void *x, real *shift)
 
 /* Rows of a tile that are in the cache together. */
 static int64_t block_rows(const fri_batchnorm2d_desc *d, const tile *t) {
-    return d->dtype == FRI_REAL_DTYPE ? BLOCK / t->width : step_rows(d, t);
+    return d->dtype == FRI_REAL_DTYPE ? BATCH_BLOCK / t->width : step_rows(d, t);
 }
 
 /* One tile's mean, less the shift (w->a), and squared distances from it. */

@@ -18,7 +18,7 @@ FRI_CLONES static void apply_row(int64_t n, real scale, const uint8_t *keep, con
     for (int64_t i = 0; i < n; i++) y[i] = keep[i] ? x[i] * scale : 0;
 }
 
-static real scale_of(const fri_dropout_desc *d) {
+static real kept_scale(const fri_dropout_desc *d) {
     return (real)(1 / (1 - d->p)); /* infinite for p = 1, where nothing is kept */
 }
 
@@ -31,7 +31,7 @@ static void apply_block(const fri_dropout_desc *d, int64_t first, int64_t n, con
                         void *y) {
     real xbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
     real *out = fri_cpu_target(d->dtype, y, first, ybuf);
-    apply_row(n, scale_of(d), keep, fri_cpu_load(d->dtype, x, first, n, xbuf), out);
+    apply_row(n, kept_scale(d), keep, fri_cpu_load(d->dtype, x, first, n, xbuf), out);
     fri_cpu_store(d->dtype, y, first, n, out);
 }
 

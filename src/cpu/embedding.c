@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { TILE = 8192 }; /* elements of dw that a task sums in f32: 32 KiB */
+enum { ROW_TILE = 8192 }; /* elements of dw that a task sums in f32: 32 KiB */
 
 fr_status fri_cpu_embedding_forward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index, const void *w,
                                     void *y, int64_t *bad) {
@@ -52,12 +52,12 @@ fr_status fri_cpu_embedding_backward(const fri_exec *e, const fri_embedding_desc
     FRI_TRY(fri_cpu_accepts("embedding", d->dtype));
     if (d->vocabulary == 0 || d->dim == 0) return FR_OK;
     bool in_place = d->dtype == FRI_REAL_DTYPE;
-    int64_t width = in_place ? d->dim : fri_min_i64(d->dim, TILE);
-    int64_t rows = in_place ? fri_ceil_div(d->vocabulary, 64) : TILE / width;
+    int64_t width = in_place ? d->dim : fri_min_i64(d->dim, ROW_TILE);
+    int64_t rows = in_place ? fri_ceil_div(d->vocabulary, 64) : ROW_TILE / width;
     int64_t columns = fri_ceil_div(d->dim, width), tasks = fri_ceil_div(d->vocabulary, rows) * columns;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < tasks; i++) {
-        real buf[TILE];
+        real buf[ROW_TILE];
         int64_t v = i / columns * rows, c = i % columns * width;
         int64_t count = fri_min_i64(rows, d->vocabulary - v), wide = fri_min_i64(width, d->dim - c);
         if (in_place) {

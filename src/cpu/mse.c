@@ -1,7 +1,7 @@
 /* mse.c - mean squared error, mean absolute error, smooth L1. */
 #include "cpu/cpu.h"
 
-FRI_CLONES static double squares_row(const void *args, int64_t n, const real *x, const real *t) {
+FRI_CLONES static double squared_errors_row(const void *args, int64_t n, const real *x, const real *t) {
     double lane[FRI_LANES] = {0};
     int64_t i = 0;
     for (; i + FRI_LANES <= n; i += FRI_LANES)
@@ -24,7 +24,7 @@ fr_status fri_cpu_mse_forward(const fri_exec *e, fr_dtype dtype, int64_t n, doub
                               void *loss) {
     double total = 0;
     real buf;
-    FRI_TRY(fri_cpu_reduce(e, "mse", dtype, n, beta < 0 ? squares_row : magnitudes_row, &beta, x, t, &total));
+    FRI_TRY(fri_cpu_reduce(e, "mse", dtype, n, beta < 0 ? squared_errors_row : magnitudes_row, &beta, x, t, &total));
     real *out = fri_cpu_target(dtype, loss, 0, &buf);
     *out = (real)(total / (double)n);
     fri_cpu_store(dtype, loss, 0, 1, out);

@@ -49,7 +49,8 @@ FRI_CLONES static void backward_block(int64_t n, const real *y, const real *dy, 
     }
 }
 
-static void row_backward(const fri_loss_desc *d, int64_t row, bool logarithm, const void *y, const void *dy, void *dx) {
+static void softmax_row_backward(const fri_loss_desc *d, int64_t row, bool logarithm, const void *y, const void *dy,
+                                 void *dx) {
     real ybuf[FRI_BLOCK], dybuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
     double sum = 0;
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
@@ -69,6 +70,6 @@ fr_status fri_cpu_softmax_backward(const fri_exec *e, const fri_loss_desc *d, bo
                                    const void *dy, void *dx) {
     FRI_TRY(fri_cpu_accepts("softmax", d->dtype));
 #pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t row = 0; row < d->rows; row++) row_backward(d, row, logarithm, y, dy, dx);
+    for (int64_t row = 0; row < d->rows; row++) softmax_row_backward(d, row, logarithm, y, dy, dx);
     return FR_OK;
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { C_BLOCK = 512 };
+enum { WINDOW_BLOCK = 512 };
 
 /* One image axis. */
 typedef struct axis {
@@ -65,14 +65,14 @@ static axis axis_w(const fri_pool2d_desc *d, bool adaptive) {
 /* One row of outputs: image n, row p. */
 FRI_CLONES static void forward_row(const fri_pool2d_desc *d, bool adaptive, int64_t n, int64_t p, const void *x,
                                    void *y) {
-    real xbuf[C_BLOCK], ybuf[C_BLOCK];
+    real xbuf[WINDOW_BLOCK], ybuf[WINDOW_BLOCK];
     const axis ah = axis_h(d, adaptive), aw = axis_w(d, adaptive);
     const window vh = window_of(&ah, p);
     for (int64_t q = 0; q < d->q; q++) {
         const window vw = window_of(&aw, q);
         const real div = divisor(d->count_include_pad, &vh, &vw);
-        for (int64_t c = 0; c < d->c; c += C_BLOCK) {
-            int64_t count = fri_min_i64(C_BLOCK, d->c - c), to = ((n * d->p + p) * d->q + q) * d->c + c;
+        for (int64_t c = 0; c < d->c; c += WINDOW_BLOCK) {
+            int64_t count = fri_min_i64(WINDOW_BLOCK, d->c - c), to = ((n * d->p + p) * d->q + q) * d->c + c;
             real *sum = fri_cpu_target(d->dtype, y, to, ybuf);
             memset(sum, 0, (size_t)count * sizeof *sum);
             for (int64_t h = vh.first; h < vh.last; h++)
@@ -102,7 +102,7 @@ static inline void add_share(int64_t n, bool add, real share, const real *dy, re
 /* One row of dx: image n, row h. */
 FRI_CLONES static void backward_row(const fri_pool2d_desc *d, bool adaptive, int64_t n, int64_t h, const void *dy,
                                     void *dx) {
-    real dybuf[C_BLOCK], dxbuf[C_BLOCK];
+    real dybuf[WINDOW_BLOCK], dxbuf[WINDOW_BLOCK];
     const axis ah = axis_h(d, adaptive), aw = axis_w(d, adaptive);
     cover ps = cover_begin(&ah), qs = cover_begin(&aw);
     window vh = {0}, vw = {0};
@@ -110,8 +110,8 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, bool adaptive, int
     advance(&ah, &ps, h);
     for (int64_t w = 0; w < d->w; w++) {
         advance(&aw, &qs, w);
-        for (int64_t c = 0; c < d->c; c += C_BLOCK) {
-            int64_t count = fri_min_i64(C_BLOCK, d->c - c), to = ((n * d->h + h) * d->w + w) * d->c + c;
+        for (int64_t c = 0; c < d->c; c += WINDOW_BLOCK) {
+            int64_t count = fri_min_i64(WINDOW_BLOCK, d->c - c), to = ((n * d->h + h) * d->w + w) * d->c + c;
             real *sum = fri_cpu_target(d->dtype, dx, to, dxbuf);
             bool add = false;
             for (int64_t p = ps.first; p < ps.last; p++)
