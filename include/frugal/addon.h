@@ -12,7 +12,9 @@
 extern "C" {
 #endif
 
+struct fr_loader_opts;
 struct fr_module;
+struct fr_train_opts;
 
 /* The tables of an add-on. Each ends with a row without a name, or as said, and is NULL where the add-on has none. */
 typedef struct fr_addon {
@@ -22,9 +24,11 @@ typedef struct fr_addon {
     fr_status (*fold)(struct fr_module **m); /* makes a network faster that only infers (fold.h); NULL: cannot */
     const struct fr_flag *flags;             /* of the trainers, with fields in fr_train_opts (train.h) */
     const struct fr_train_source *sources;   /* of images, for --dataset (train.h) */
-    const struct fr_view *const *views;      /* of runs, NULL ends them (train.h) */
-    const struct fr_rank_calls *ranks;       /* one training by several processes (extend.h) */
-    int (*local_rank)(void);                 /* of this process among those that a launcher started on its machine */
+    /* Sets the augmentation of training images (data.h) as the flags say; FR_EINVAL: a flag. */
+    fr_status (*augment)(const struct fr_train_opts *o, struct fr_loader_opts *loader);
+    const struct fr_view *const *views; /* of runs, NULL ends them (train.h) */
+    const struct fr_rank_calls *ranks;  /* one training by several processes (extend.h) */
+    int (*local_rank)(void);            /* of this process among those that a launcher started on its machine */
 } fr_addon;
 
 /* The add-ons of this build; NULL ends them. */

@@ -129,7 +129,38 @@ FR_API fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, d
 
 /* ---- loader ------------------------------------------------------------------------------------------------ */
 
-enum { FR_LOADER_AUTO = -1, FR_LOADER_NATIVE = -2 };
+enum { FR_LOADER_AUTO = -1, FR_LOADER_NATIVE = -2, FR_AUGMENT_AMOUNTS = 12 };
+
+/* An image or a batch as the calls of an augmentation see it. */
+typedef struct fr_augment_input {
+    uint64_t seed;                      /* of the loader's numbers, see fr_augment_numbers */
+    int64_t epoch, index;               /* of the image in the dataset, of a balanced draw in the epoch; of the batch */
+    int64_t n, height, width, channels; /* n: images in the batch, else 1 */
+    int64_t classes;                    /* of a batch */
+} fr_augment_input;
+
+/* Random changes of images and batches beside the loader's own: of the add-on augment (augment.h), or a program's.
+ * Numbers of fr_augment_numbers make them a function of seed, epoch and index, whatever the workers and wherever a run
+ * resumes. A call that is NULL is left out. `batch` is called by fr_loader_next, the others by the workers. */
+typedef struct fr_augmentation fr_augmentation;
+struct fr_augmentation {
+    /* After the flip, of 8-bit images without masks, 1 or 3 channels. Returns x or spare, where the
+     * result is; spare has the size of an image. */
+    uint8_t *(*bytes)(const fr_augmentation *a, const fr_augment_input *in, uint8_t *x, uint8_t *spare)FR_DEFAULT(NULL);
+    /* Before the normalization: bytes are numbers of 0..1. 1 or 3 channels; f32 batches, as the two below. */
+    void (*real)(const fr_augmentation *a, const fr_augment_input *in, float *pixels) FR_DEFAULT(NULL);
+    /* After the normalization. */
+    void (*last)(const fr_augmentation *a, const fr_augment_input *in, float *pixels) FR_DEFAULT(NULL);
+    /* images [n, height, width, channels]; shares [n, classes], which the targets of classes become; spare: room for
+     * one image, or for its shares. */
+    void (*batch)(const fr_augmentation *a, const fr_augment_input *in, float *images, float *shares, float *spare)
+        FR_DEFAULT(NULL);
+    double amount[FR_AUGMENT_AMOUNTS] FR_DEFAULT({}); /* for the calls, as is ctx */
+    void *ctx FR_DEFAULT(NULL);                       /* borrowed while the loader lives */
+};
+/* Four random numbers of the loader's seed and of the epoch. `at` counts from 2^60: below are those of crops, and each
+ * image or batch takes places of its own, by its index. */
+FR_API void fr_augment_numbers(const fr_augment_input *in, uint64_t at, uint32_t number[4]);
 
 /* What happens to an image, in this order: bilinear resize (triangle filter, so shrinking averages) to resize_height x
  * resize_width; a random rotation, zoom and shear about the middle (bilinear; torchvision's RandomAffine); zero padding
@@ -167,21 +198,8 @@ typedef struct fr_loader_opts {
     /* An epoch draws as many images as there are, with replacement, each class as often as any other (torch's
      * WeightedRandomSampler with weights 1 / images of the class). Reads all labels once. */
     bool balanced FR_DEFAULT(false);
-    /* Alphas of torchvision's transforms v2 MixUp and CutMix, of classes; both: one or the other, batch by batch; 0:
-     * off. Targets are then f32 shares [n, classes], as fr_cross_entropy takes them. Which, and how: by seed, epoch and
-     * batch. fr_loader_next does it. */
-    double mixup FR_DEFAULT(0), cutmix FR_DEFAULT(0);
-    double erasing FR_DEFAULT(0);      /* the probability that a box of 2 to 33 % of the result becomes 0 (torchvision's
-                                   * RandomErasing); masks stay. Last of all, by seed, epoch and image */
-    fr_dtype dtype FR_DEFAULT(FR_F32); /* FR_U8: 8-bit images stay bytes; mean and std are not applied */
-    /* torchvision's transforms v2 ColorJitter of a float image, after the flip and before the normalization, by seed,
-     * epoch and image: x makes factors of max(0, 1 - x) to 1 + x, at most 10, hue turns by up to 0.5 either way. f32
-     * images lie in 0..1; 1 or 3 channels. */
-    double brightness FR_DEFAULT(0), contrast FR_DEFAULT(0), saturation FR_DEFAULT(0), hue FR_DEFAULT(0);
-    /* torchvision's transforms v2 RandAugment with so many ops (at most 16) of this magnitude (0..30 of 31): shears,
-     * shifts, turns, colors of 8-bit images of classes or vectors, after the flip and before the colors, by seed, epoch
-     * and image. 1 or 3 channels. */
-    int rand_ops FR_DEFAULT(0), rand_magnitude FR_DEFAULT(9);
+    fr_dtype dtype FR_DEFAULT(FR_F32);           /* FR_U8: 8-bit images stay bytes; mean and std are not applied */
+    fr_augmentation augmentation FR_DEFAULT({}); /* more random changes; zeroed: none */
 } fr_loader_opts;
 
 /* The defaults are those of training but for augmentation, which is off. */
@@ -189,7 +207,7 @@ typedef struct fr_loader_opts {
     .batch_size = 64, .height = FR_LOADER_AUTO, .width = FR_LOADER_AUTO, .channels = FR_LOADER_AUTO,           \
     .resize_height = FR_LOADER_AUTO, .resize_width = FR_LOADER_AUTO,                                           \
     .std = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, .shuffle = true, .drop_last = true, .workers = 2, \
-    .prefetch = 2, .group = 1, .every = 1, .rand_magnitude = 9
+    .prefetch = 2, .group = 1, .every = 1
 #define FR_LOADER_OPTS(...) FR_OPTS(fr_loader_opts, FR_LOADER_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_loader_opts, FR_LOADER_OPTS())
 

@@ -161,13 +161,13 @@ typedef struct fr_train_opts {
                                        * classes are. Borrowed */
     int64_t n_class_weights;
     bool balanced_sampling;            /* fr_loader_opts.balanced */
-    double mixup, cutmix;              /* alphas; fr_loader_opts has them */
-    double random_erasing;             /* fr_loader_opts.erasing */
+    double mixup, cutmix;              /* alphas; fr_augment_opts (augment.h) has them */
+    double random_erasing;             /* fr_augment_opts.erasing */
     bool per_class;                    /* what evaluations say of each class */
     double rmsprop_alpha, rmsprop_eps; /* fr_rmsprop_opts has them, as the next */
     bool rmsprop_centered;
-    double brightness, contrast, saturation, hue; /* fr_loader_opts has them */
-    const char *rand_augment; /* "2,9": ops and magnitude (fr_loader_opts.rand_ops); NULL: none. Borrowed */
+    double brightness, contrast, saturation, hue; /* fr_augment_opts has them */
+    const char *rand_augment; /* "2,9": ops and magnitude (fr_augment_opts.rand_ops); NULL: none. Borrowed */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

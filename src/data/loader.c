@@ -42,7 +42,7 @@ struct fri_loader {
     /* The caller's: read by workers only while a batch of the epoch is claimed. */
     int64_t *order;
     fri_balance balance; /* of opts.balanced */
-    fri_mix mix;         /* of opts.mixup and opts.cutmix; without scratch: none */
+    float *spare;        /* of opts.augmentation.batch: an image, or its shares of classes */
     int64_t *runs;       /* files of the dataset, of a window; NULL: there are none, or no window */
     int64_t epoch;
     bool ended;     /* fetch has said FR_END */
@@ -122,9 +122,13 @@ static void slot_reset(slot *s) {
 
 /* A complete batch, once. The last one of an epoch can be a single image: it is mixed with itself. */
 static void mix(const fri_loader *l, slot *s) {
-    if (l->mix.image == NULL || s->mixed) return;
-    fri_mix_batch(&l->mix, l->epoch, batch_of(l, l->next - l->first), length_of(l, l->next), &l->transform,
-                  l->shape.numbers, s->images, s->targets);
+    const fri_transform *t = &l->transform;
+    const fr_augmentation *a = &l->opts.augmentation;
+    if (a->batch == NULL || s->mixed) return;
+    const fr_augment_input in =
+        {t->seed,     l->epoch,        batch_of(l, l->next - l->first), length_of(l, l->next), t->height, t->width,
+         t->channels, l->shape.numbers};
+    a->batch(a, &in, s->images, s->targets, l->spare);
     s->mixed = true;
 }
 
@@ -239,16 +243,16 @@ static fr_status start_workers(fri_loader *l) {
 /* ---- life -------------------------------------------------------------------------------------------------- */
 
 static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
-    const bool colored = o->brightness > 0 || o->contrast > 0 || o->saturation > 0 || o->hue > 0;
-    if (o->dtype != FR_F32 && (o->mixup > 0 || o->cutmix > 0 || o->erasing > 0 || colored))
-        return fr_fail(FR_EDTYPE, "loader: mixup, cutmix, colors and erasing are of f32 batches, and %s is asked for",
+    const fr_augmentation *a = &o->augmentation;
+    if (o->dtype != FR_F32 && (a->real != NULL || a->last != NULL || a->batch != NULL))
+        return fr_fail(FR_EDTYPE, "loader: augmentations but those of bytes are of f32 batches, and %s is asked for",
                        fr_dtype_name(o->dtype));
     if (o->dtype != FR_F32 && (o->dtype != FR_U8 || d->f32))
         return fr_fail(FR_EDTYPE, "loader: batches of %s, and %s holds %s images; f32, or u8 of u8 images",
                        fr_dtype_name(o->dtype), d->source, d->f32 ? "f32" : "u8");
-    if (o->rand_ops > 0 && (d->f32 || d->target == FR_TARGET_PIXELS))
-        return fr_fail(FR_EINVAL, "loader: rand_ops are of 8-bit images without masks, and %s holds %s", d->source,
-                       d->f32 ? "f32 images" : "masks");
+    if (a->bytes != NULL && (d->f32 || d->target == FR_TARGET_PIXELS))
+        return fr_fail(FR_EINVAL, "loader: augmentations of bytes are of 8-bit images without masks, and %s holds %s",
+                       d->source, d->f32 ? "f32 images" : "masks");
     if (o->batch_size < 1)
         return fr_fail(FR_EINVAL, "loader: batch_size is %lld, must be >= 1", (long long)o->batch_size);
     if (o->drop_last && o->batch_size > d->count)
@@ -266,10 +270,9 @@ static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
     if (o->balanced && (!o->shuffle || o->shuffle_window > 0))
         return fr_fail(FR_EINVAL, "loader: balanced draws at random; shuffle is %d, shuffle_window %lld", o->shuffle,
                        (long long)o->shuffle_window);
-    if (!(o->mixup >= 0 && o->mixup <= 1000) || !(o->cutmix >= 0 && o->cutmix <= 1000))
-        return fr_fail(FR_EINVAL, "loader: mixup is %g and cutmix %g, they must lie in 0..1000", o->mixup, o->cutmix);
-    if ((o->mixup > 0 || o->cutmix > 0) && d->target != FR_TARGET_CLASS)
-        return fr_fail(FR_EINVAL, "loader: mixup and cutmix share classes, and the images of %s have none", d->source);
+    if (a->batch != NULL && d->target != FR_TARGET_CLASS)
+        return fr_fail(FR_EINVAL, "loader: augmentations of batches share classes, and the images of %s have none",
+                       d->source);
     return FR_OK;
 }
 
@@ -279,9 +282,8 @@ static fr_status shares_of_classes(fri_loader *l) {
     const int64_t pixels = t->height * t->width * t->channels, classes = l->dataset->classes;
     l->shape.target = FR_TARGET_VECTOR;
     l->shape.numbers = classes;
-    l->mix = (fri_mix){.mixup = l->opts.mixup, .cutmix = l->opts.cutmix, .key = t->seed};
-    l->mix.image = malloc((size_t)(pixels > classes ? pixels : classes) * sizeof(float));
-    return l->mix.image != NULL ? FR_OK : fr_fail(FR_ENOMEM, "loader: no memory for an image");
+    l->spare = malloc((size_t)(pixels > classes ? pixels : classes) * sizeof(float));
+    return l->spare != NULL ? FR_OK : fr_fail(FR_ENOMEM, "loader: no memory for an image");
 }
 
 fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loader **out) {
@@ -305,7 +307,7 @@ fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loade
                                   .dtype = opts->dtype,
                                   .target = d->target,
                                   .numbers = fri_target_numel(d, l->transform.height, l->transform.width)};
-    if (opts->mixup > 0 || opts->cutmix > 0) FRI_TRY(shares_of_classes(l));
+    if (opts->augmentation.batch != NULL) FRI_TRY(shares_of_classes(l));
     if (opts->balanced && opts->device != FR_META) FRI_TRY(fri_balance_init(d, &l->balance));
     l->unfree = l->shape.slots;
     l->slots = calloc((size_t)l->shape.slots, sizeof *l->slots);
@@ -348,7 +350,7 @@ void fri_loader_release(fri_loader **loader) {
     fri_transform_scratch_free(&l->scratch);
     fr_dataset_release(&l->dataset);
     fri_balance_free(&l->balance);
-    free(l->mix.image);
+    free(l->spare);
     free(l->threads);
     free(l->slots);
     free(l->order);

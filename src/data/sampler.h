@@ -1,4 +1,4 @@
-/* sampler.h - which image comes when, if not each once; and what becomes of a batch as a whole. */
+/* sampler.h - which image comes when, if not each once. */
 #ifndef FRI_DATA_SAMPLER_H
 #define FRI_DATA_SAMPLER_H
 
@@ -17,16 +17,5 @@ void fri_balance_free(fri_balance *b);
 /* n images with replacement: torch's WeightedRandomSampler with weights 1 / images of the class. A function of
  * (key, epoch). */
 void fri_balance_draw(const fri_balance *b, uint64_t key, int64_t epoch, int64_t n, int64_t *order);
-
-/* One of the two on a batch: its images with those before them (the first with the last). */
-typedef struct fri_mix {
-    double mixup, cutmix; /* alphas; 0: not that one */
-    uint64_t key;
-    float *image; /* scratch: one image, and its shares of classes */
-} fri_mix;
-
-/* images [n, height, width, channels], shares [n, classes]; by numbers of (key, epoch, batch). */
-void fri_mix_batch(const fri_mix *m, int64_t epoch, int64_t batch, int64_t n, const fri_transform *t, int64_t classes,
-                   float *images, float *shares);
 
 #endif

@@ -12,7 +12,7 @@
 enum { IGNORED = -100 }; /* fr_cross_entropy's ignore_index */
 
 uint64_t fri_loader_key(uint64_t seed) {
-    /* Keeps the loader's numbers apart from those that initialize the model under the same seed. */
+    /* Keeps the loader's numbers apart from the model's initial ones under one seed. */
     return seed ^ UINT64_C(0x6c6f61646572);
 }
 
@@ -34,35 +34,6 @@ static bool colours(int64_t channels) {
     return channels == 1 || channels == 3;
 }
 
-static fr_status take_colors(fri_transform *t, const fr_loader_opts *o) {
-    static const char *const names[FRI_COLORS] = {"brightness", "contrast", "saturation", "hue"};
-    const double asked[FRI_COLORS] = {o->brightness, o->contrast, o->saturation, o->hue};
-    t->colored = false;
-    for (int i = 0; i < FRI_COLORS; i++) {
-        const double most = i == FRI_COLORS - 1 ? 0.5 : 10;
-        if (!(asked[i] >= 0 && asked[i] <= most))
-            return fr_fail(FR_EINVAL, "loader: %s is %g, must lie in 0..%g", names[i], asked[i], most);
-        t->color[i] = asked[i];
-        t->colored = t->colored || asked[i] > 0;
-    }
-    if (t->colored && !colours(t->channels))
-        return fr_fail(FR_EINVAL, "loader: brightness, contrast, saturation and hue are of 1 or 3 channels, not %lld",
-                       (long long)t->channels);
-    return FR_OK;
-}
-
-static fr_status take_rand_augment(fri_transform *t, const fr_loader_opts *o) {
-    t->rand_ops = o->rand_ops;
-    t->rand_magnitude = o->rand_magnitude;
-    if (t->rand_ops < 0 || t->rand_ops > FRI_RAND_OPS_MAX || t->rand_magnitude < 0 ||
-        t->rand_magnitude > FRI_RAND_MAGNITUDE_MAX)
-        return fr_fail(FR_EINVAL, "loader: rand_ops is %d and rand_magnitude %d, they must lie in 0..%d and 0..%d",
-                       t->rand_ops, t->rand_magnitude, FRI_RAND_OPS_MAX, FRI_RAND_MAGNITUDE_MAX);
-    if (t->rand_ops > 0 && !colours(t->channels))
-        return fr_fail(FR_EINVAL, "loader: rand_ops are of 1 or 3 channels, not %lld", (long long)t->channels);
-    return FR_OK;
-}
-
 fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t height, int64_t width,
                              int64_t channels) {
     t->height = o->height == FR_LOADER_AUTO ? height : o->height;
@@ -77,7 +48,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     t->degrees = o->degrees;
     t->zoom = o->zoom;
     t->shear = o->shear;
-    t->erasing = o->erasing;
+    t->augmentation = o->augmentation;
     t->seed = fri_loader_key(o->seed);
     FRI_TRY(check_side("height", t->height));
     FRI_TRY(check_side("width", t->width));
@@ -104,18 +75,18 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     if (!(t->zoom >= 0 && t->zoom <= 1)) return fr_fail(FR_EINVAL, "loader: zoom is %g, must lie in 0..1", t->zoom);
     if (!(t->shear >= 0 && t->shear <= 45))
         return fr_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
-    if (!(t->erasing >= 0 && t->erasing <= 1))
-        return fr_fail(FR_EINVAL, "loader: erasing is %g, must lie in 0..1", t->erasing);
-    FRI_TRY(take_colors(t, o));
-    FRI_TRY(take_rand_augment(t, o));
+    const bool real = o->augmentation.real != NULL;
+    if ((real || o->augmentation.bytes != NULL) && !colours(t->channels))
+        return fr_fail(FR_EINVAL, "loader: augmentations before the normalization are of 1 or 3 channels, not %lld",
+                       (long long)t->channels);
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)
             return fr_fail(FR_EINVAL, "loader: mean %g and std %g of channel %lld; std must be positive", o->mean[c],
                            o->std[c], (long long)c);
-        t->color_mean[c] = o->mean[c];
-        t->color_std[c] = o->std[c];
-        t->mean[c] = t->colored ? 0 : o->mean[c];
-        t->std[c] = t->colored ? 1 : o->std[c];
+        t->real_mean[c] = o->mean[c];
+        t->real_std[c] = o->std[c];
+        t->mean[c] = real ? 0 : o->mean[c];
+        t->std[c] = real ? 1 : o->std[c];
         for (int v = 0; v < 256; v++) t->value[c][v] = fri_normalized(v, t->mean[c], t->std[c]);
     }
     return FR_OK;
@@ -154,7 +125,7 @@ static inline void put_f32(const fri_transform *t, const float *p, int64_t in, i
     for (int64_t c = 0; c < out; c++) to[c] = (float)(((in != out ? gray : p[c]) - t->mean[c]) / t->std[c]);
 }
 
-/* Where the pixels of the result come from. */
+/* Places of the result's pixels in the image. */
 typedef struct place {
     int64_t top, left; /* of the window in the resized image */
     bool mirror, warped;
@@ -216,19 +187,31 @@ static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at
         cut(t, p, at, p->channels, t->channels, bytes, to);
 }
 
-/* RandAugment works on bytes, whatever the result is. */
-static fr_status cut_augmented(const fri_transform *t, const fri_pixels *p, const place *at, int64_t epoch,
-                               int64_t index, fri_transform_scratch *scratch, void *to) {
+/* Bytes, whatever the result is. */
+static fr_status cut_augmented(const fri_transform *t, const fri_pixels *p, const place *at, const fr_augment_input *in,
+                               fri_transform_scratch *scratch, void *to) {
     const size_t n = (size_t)(t->height * t->width * t->channels);
-    FRI_TRY(fri_buffer_reserve(&scratch->cropped, 2 * n, "rand_augment"));
+    FRI_TRY(fri_buffer_reserve(&scratch->cropped, 2 * n, "an augmentation"));
     uint8_t *bytes = scratch->cropped.data;
     cut_any(t, p, at, true, bytes);
-    const uint8_t *from = fri_rand_augment(t, epoch, index, bytes, bytes + n);
+    const uint8_t *from = t->augmentation.bytes(&t->augmentation, in, bytes, bytes + n);
     if (t->bytes)
         memcpy(to, from, n);
     else
         for (size_t i = 0; i < n; i++) ((float *)to)[i] = t->value[i % (size_t)t->channels][from[i]];
     return FR_OK;
+}
+
+void fr_augment_numbers(const fr_augment_input *in, uint64_t at, uint32_t number[4]) {
+    if (in == NULL || number == NULL) return;
+    const fri_philox4 r = fri_philox(in->seed, fri_stream_augment(in->epoch), at);
+    memcpy(number, r.v, sizeof r.v);
+}
+
+static void normalize_real(const fri_transform *t, float *pixels) {
+    for (int64_t i = 0; i < t->height * t->width; i++)
+        for (int64_t c = 0; c < t->channels; c++)
+            pixels[i * t->channels + c] = (float)((pixels[i * t->channels + c] - t->real_mean[c]) / t->real_std[c]);
 }
 
 static void cut_mask(const fri_transform *t, const fri_pixels *p, const place *at, const fr_image *image,
@@ -252,12 +235,17 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
     at.top = offset(p.height, t->height, t->padding, t->random_crop, r.v[0]);
     at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
     at.mirror = t->flip && (r.v[2] >> 31) != 0;
-    if (t->rand_ops > 0)
-        FRI_TRY(cut_augmented(t, &p, &at, epoch, index, scratch, to));
+    const fr_augmentation *a = &t->augmentation;
+    const fr_augment_input in = {t->seed, epoch, index, 1, t->height, t->width, t->channels, 0};
+    if (a->bytes != NULL)
+        FRI_TRY(cut_augmented(t, &p, &at, &in, scratch, to));
     else
         cut_any(t, &p, &at, t->bytes, to);
-    if (t->colored) fri_color(t, epoch, index, to);
-    if (t->erasing > 0) fri_erase(t, epoch, index, to);
+    if (a->real != NULL) {
+        a->real(a, &in, to);
+        normalize_real(t, to);
+    }
+    if (a->last != NULL) a->last(a, &in, to);
     if (classes != NULL) cut_mask(t, &p, &at, image, classes);
     return FR_OK;
 }
@@ -269,9 +257,8 @@ fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts,
     FRI_OWNED(fri_free) float *pixels = NULL;
     fri_transform t;
     plain.random_crop = plain.flip = false;
-    plain.rand_ops = 0;
-    plain.degrees = plain.zoom = plain.shear = plain.erasing = 0;
-    plain.brightness = plain.contrast = plain.saturation = plain.hue = 0;
+    plain.augmentation = (fr_augmentation){0};
+    plain.degrees = plain.zoom = plain.shear = 0;
     plain.dtype = FR_F32;
     FRI_TRY(image->pixels != NULL || image->f32 != NULL
                 ? FR_OK

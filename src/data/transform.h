@@ -4,18 +4,15 @@
 
 #include "data/dataset.h"
 
-enum { FRI_COLORS = 4, FRI_RAND_OPS_MAX = 16, FRI_RAND_MAGNITUDE_MAX = 30 }; /* brightness, contrast, saturation, hue */
-
 typedef struct fri_transform {
     int64_t height, width, channels;
     int64_t resize_height, resize_width; /* FR_LOADER_NATIVE: each image's own */
     int64_t padding;
     bool random_crop, flip;
-    double degrees, zoom, shear, erasing;
-    int rand_ops, rand_magnitude; /* 0 ops: none */
-    bool colored;                 /* one of these is not 0 */
-    double color[FRI_COLORS];
-    double color_mean[FR_CHANNELS_MAX], color_std[FR_CHANNELS_MAX]; /* in place of mean and std, which are 0 and 1 */
+    double degrees, zoom, shear;
+    fr_augmentation augmentation;
+    double real_mean[FR_CHANNELS_MAX],
+        real_std[FR_CHANNELS_MAX]; /* after augmentation.real, before which they are 0, 1 */
     uint64_t seed;
     bool bytes;                                         /* stay what they are */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* of what is f32 */
@@ -29,7 +26,7 @@ typedef struct fri_pixels {
     int64_t height, width, channels;
 } fri_pixels;
 
-/* What one thread needs besides; zero-initialized, freed once. */
+/* Memory of one thread; zero-initialized, freed once. */
 typedef struct fri_transform_scratch {
     fri_buffer resized, rows, weights, warped, cropped;
 } fri_transform_scratch;
@@ -64,13 +61,6 @@ fr_status fri_resize(fri_pixels *p, int64_t out_h, int64_t out_w, fri_transform_
 /* A random rotation, zoom and shear by numbers of (seed, epoch, index): where in the image its pixel (y, x) comes from,
  * and what then becomes of the image. False: all three are 0. */
 bool fri_affine_map(const fri_transform *t, int64_t epoch, int64_t index, double m[4]);
-/* torchvision's ColorJitter of an image that is not normalized, by numbers of (seed, epoch, index); then that. */
-void fri_color(const fri_transform *t, int64_t epoch, int64_t index, float *image);
-/* torchvision's RandAugment of an image of 8 bits, by numbers of (seed, epoch, index); returns which of the two buffers
- * of its size holds the result. */
-uint8_t *fri_rand_augment(const fri_transform *t, int64_t epoch, int64_t index, uint8_t *image, uint8_t *scratch);
-/* torchvision's RandomErasing of the result, by numbers of (seed, epoch, index). */
-void fri_erase(const fri_transform *t, int64_t epoch, int64_t index, float *image);
 void fri_affine_source(const double m[4], int64_t h, int64_t w, int64_t y, int64_t x, double *from_y, double *from_x);
 fr_status fri_affine(fri_pixels *p, const double m[4], fri_transform_scratch *scratch);
 

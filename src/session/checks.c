@@ -146,7 +146,6 @@ static fr_status check_fused_step(const fri_config *c) {
 
 static fr_status check_files(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
-    int ops, magnitude;
     bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->dataset);
     const conflict rows[] = {
         {reads && o->data == NULL && !fri_without_data(o),
@@ -161,8 +160,6 @@ static fr_status check_files(const fri_config *c) {
         {o->save == NULL && given(c, "keep"), "--keep {keep}: --save DIR says of which states"},
         {o->balanced_sampling && o->shuffle_window > 0,
          "--balanced-sampling with --shuffle-window {shuffle-window}: images are drawn from all files"},
-        {o->rand_augment != NULL && !fri_rand_augment_read(o->rand_augment, &ops, &magnitude),
-         "--rand-augment {rand-augment}: is not N,M with 1 to 16 ops of a magnitude of 0 to 30, such as 2,9"},
         {o->rand_augment != NULL && (o->dataset == FR_TRAIN_MASKS || c->program->pixel_classes != NULL),
          "--rand-augment: turns images, and not their masks"},
         {o->keep_best && o->export_weights == NULL && c->rank == 0,
@@ -220,7 +217,7 @@ fr_status fri_check_flags(const fri_config *c) {
     fr_status (*const check_each[])(const fri_config *) = {check_model, check_step,  check_ranks, check_fused_step,
                                                            check_files, check_views, check_budget};
     for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) FRI_TRY(check_each[i](c));
-    return FR_OK;
+    return fri_augmentation(&c->opts, &(fr_loader_opts){0});
 }
 
 /* ---- the data sets --------------------------------------------------------------------------------------------- */

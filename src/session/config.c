@@ -116,12 +116,6 @@ bool fri_fused_step_possible(const fri_config *c) {
            !fri_loss_scaled(o) && !o->grad_zero;
 }
 
-bool fri_rand_augment_read(const char *text, int *ops, int *magnitude) {
-    int n = 0;
-    return sscanf(text, "%2d,%2d%n", ops, magnitude, &n) == 2 && text[n] == '\0' && *ops >= 1 && *ops <= 16 &&
-           *magnitude >= 0 && *magnitude <= 30;
-}
-
 bool fri_without_data(const fr_train_opts *o) {
     return o->device == FR_META || o->plan || o->summary;
 }

@@ -84,15 +84,16 @@ fr_schedule fri_schedule(const fri_config *c);
 /* The element type that --amp or --half asks for; f32 without. */
 fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);
-bool fri_fused_step_possible(const fri_config *c);                      /* do the other flags allow --fused-step? */
-bool fri_rand_augment_read(const char *text, int *ops, int *magnitude); /* "2,9"; false: it is none */
-bool fri_without_data(const fr_train_opts *o);                          /* no image is read: on meta, and for a plan */
+bool fri_fused_step_possible(const fri_config *c); /* do the other flags allow --fused-step? */
+bool fri_without_data(const fr_train_opts *o);     /* no image is read: on meta, and for a plan */
 
 bool fri_trains_auto(const fr_train_opts *o); /* --train-only auto: not yet chosen */
 /* Words in place of "auto", at most FRI_TRAIN_ONLY_WORDS; the options point into *c from then on. */
 void fri_train_only_set(fri_config *c, const char *words);
 
 /* data.c */
+/* Sets the augmentation of training images; FR_EINVAL: a flag; FR_EUNSUPPORTED: the add-on augment was not built. */
+fr_status fri_augmentation(const fr_train_opts *o, fr_loader_opts *l);
 fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target); /* of a dataset without data */
 const char *fri_dataset_name(fr_train_dataset d);
 bool fri_dataset_reads_files(fr_train_dataset d);

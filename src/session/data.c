@@ -1,4 +1,5 @@
 /* data.c - from --dataset to datasets, and to loaders with the augmentation that belongs to them. */
+#include "session/flags.h"
 #include "session/session.h"
 
 #include <frugal/addon.h>
@@ -168,9 +169,10 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     if (o->dataset == FR_TRAIN_TAR && *test != NULL) FRI_TRY(check_same_classes(*train, *test, o->classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
-    const bool colored = o->brightness > 0 || o->contrast > 0 || o->saturation > 0 || o->hue > 0;
-    c->bytes =
-        c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !fri_mixes(o) && o->random_erasing == 0 && !colored;
+    fr_loader_opts l = {0};
+    FRI_TRY(fri_augmentation(o, &l));
+    const bool real = l.augmentation.real != NULL || l.augmentation.last != NULL || l.augmentation.batch != NULL;
+    c->bytes = c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !real;
     c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
     c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
     FRI_TRY(fri_loss_check(c));
@@ -178,6 +180,21 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     c->test_count = of_test.count;
     FRI_TRY(fri_check_counts(c));
     return find_mean_std(c, *train, of_train.channels);
+}
+
+fr_status fri_augmentation(const fr_train_opts *o, fr_loader_opts *l) {
+    const char *flag = o->mixup > 0            ? "mixup"
+                       : o->cutmix > 0         ? "cutmix"
+                       : o->random_erasing > 0 ? "random-erasing"
+                       : o->brightness > 0     ? "brightness"
+                       : o->contrast > 0       ? "contrast"
+                       : o->saturation > 0     ? "saturation"
+                       : o->hue > 0            ? "hue"
+                                               : "rand-augment";
+    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
+        if ((*a)->augment != NULL) return (*a)->augment(o, l);
+    const bool asked = strcmp(flag, "rand-augment") != 0 || o->rand_augment != NULL;
+    return asked ? fri_flag_missing(flag, strlen(flag)) : FR_OK;
 }
 
 static void vary(const fri_config *c, int split, fr_loader_opts *l) {
@@ -220,15 +237,7 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
         l->first = c->rank;
     }
     l->balanced = train && o->balanced_sampling;
-    l->mixup = train ? o->mixup : 0;
-    l->cutmix = train ? o->cutmix : 0;
-    l->erasing = train ? o->random_erasing : 0;
-    l->brightness = train ? o->brightness : 0;
-    l->contrast = train ? o->contrast : 0;
-    l->saturation = train ? o->saturation : 0;
-    l->hue = train ? o->hue : 0;
-    if (train && o->rand_augment != NULL)
-        (void)fri_rand_augment_read(o->rand_augment, &l->rand_ops, &l->rand_magnitude);
+    if (train) (void)fri_augmentation(o, l); /* fri_check_flags has asked */
     vary(c, split, l);
 }
 

@@ -131,7 +131,10 @@ fr_status fri_flag_missing(const char *name, size_t n) {
         const char *flag, *addon;
     } elsewhere[] = {{"track", "views"},        {"track-lines", "views"},    {"memory-plot", "views"},
                      {"trace", "views"},        {"tensorboard", "views"},    {"ranks", "ranks"},
-                     {"peer-timeout", "ranks"}, {"check-replicas", "ranks"}, {"sync-batch-norm", "ranks"}};
+                     {"peer-timeout", "ranks"}, {"check-replicas", "ranks"}, {"sync-batch-norm", "ranks"},
+                     {"mixup", "augment"},      {"cutmix", "augment"},       {"random-erasing", "augment"},
+                     {"brightness", "augment"}, {"contrast", "augment"},     {"saturation", "augment"},
+                     {"hue", "augment"},        {"rand-augment", "augment"}};
     char what[FRI_FLAG_TEXT_BYTES];
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strlen(elsewhere[i].flag) == n && memcmp(elsewhere[i].flag, name, n) == 0 &&

@@ -43,7 +43,7 @@ VALUE = {
     "const int64_t *": "given.numbers", "int64_t *": "given.numbers", "double *": "given.reals",
     "const double *": "given.reals",
     "size_t *": "given.sizes", "const size_t *": "given.sizes", "const int *": "given.ints", "int *": "given.ints",
-    "bool *": "given.flags", "const bool *": "given.flags",
+    "uint32_t *": "(uint32_t[4]){0}", "bool *": "given.flags", "const bool *": "given.flags",
     "int": "1", "int64_t": "1", "size_t": "1", "uint64_t": "1", "double": "1", "bool": "false", "unsigned": "1",
 }
 BY_VALUE = re.compile(r"^(fr_\w+)$")          # enums and small structs: zeroed

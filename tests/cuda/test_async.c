@@ -1,6 +1,7 @@
 /* test_async.c - a training step on an asynchronous device: nobody waits in it, and the numbers are those of a host
  * that waits for everything. Whole trainings on the fake device, whose copies are done as late as the rules allow. */
 #include <criterion/criterion.h>
+#include <frugal/addon.h>
 #include <frugal/extend.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
@@ -221,6 +222,13 @@ Test(async, nothing_is_prefetched_without_pinned_memory) {
     same_training("--device-prefetch --no-pin-memory");
 }
 
+Test(async, colored) {
+    if (fr_addon_find("augment") == NULL) cr_skip("built without the add-on augment");
+    set_up();
+    same_training("--contrast 0.3");
+    nobody_waits("--contrast 0.3");
+}
+
 TRAINING(plain, "")
 TRAINING(no_arena, "--no-arena")
 TRAINING(adam, "--optimizer adamw --lr 0.001")
@@ -231,7 +239,6 @@ TRAINING(clipped, "--clip 0.5")
 TRAINING(scaled_and_clipped, "--amp=fp16 --clip 0.5 --loss-scale 1e9")
 TRAINING(offloaded, "--offload --no-encode")
 TRAINING(split, "--split-batch 2")
-TRAINING(colored, "--contrast 0.3")
 TRAINING(fused, "--fused-step")
 TRAINING(two_passes, "--amp=fp16 --fused-step=two-pass")
 TRAINING(two_passes_overflow, "--amp=fp16 --fused-step=two-pass --loss-scale=1e9")

@@ -333,6 +333,16 @@ Test(loader, colour_becomes_gray_by_its_luma) {
     fr_tensor_release(&x);
 }
 
+static uint8_t *other_bytes(const fr_augmentation *a, const fr_augment_input *in, uint8_t *pixels, uint8_t *spare) {
+    (void)a, (void)pixels;
+    return memset(spare, 1, (size_t)(in->height * in->width * in->channels));
+}
+
+static void other_pixels(const fr_augmentation *a, const fr_augment_input *in, float *pixels) {
+    (void)a, (void)in;
+    pixels[0]++;
+}
+
 /* Random changes of the options are left out; everything else is the loader's, bit for bit. */
 Test(loader, a_preprocessed_image_is_the_loaders) {
     enum { N = 3 };
@@ -341,9 +351,8 @@ Test(loader, a_preprocessed_image_is_the_loaders) {
                         .mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.6, 0.7}, .shuffle = false, .workers = 0);
     fr_loader_opts random = asked;
     random.random_crop = random.flip = true;
-    random.degrees = 20, random.zoom = 0.3, random.shear = 5, random.erasing = 1;
-    random.rand_ops = 16;
-    random.brightness = random.contrast = random.saturation = random.hue = 0.5;
+    random.degrees = 20, random.zoom = 0.3, random.shear = 5;
+    random.augmentation = (fr_augmentation){.bytes = other_bytes, .last = other_pixels};
     uint8_t pixels[12 * 11 * 3];
     fr_dataset *d = NULL;
     fr_loader *l = NULL;

@@ -156,14 +156,6 @@ Test(loader_tensor, bytes_of_what_has_none_are_refused) {
     EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .dtype = FR_U8), &l), FR_EDTYPE,
                 "batches of u8, and reals holds f32 images");
     EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .dtype = FR_F16), &l), FR_EDTYPE, "of f16");
-    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .hue = 0.6), &l), FR_EINVAL,
-                "loader: hue is 0.6, must lie in 0..0.5");
-    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .contrast = -1), &l), FR_EINVAL,
-                "must lie in 0..10");
-    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .hue = 0.1, .dtype = FR_U8), &l), FR_EDTYPE,
-                "colors and erasing are");
-    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .mixup = 1, .dtype = FR_U8), &l), FR_EDTYPE,
-                "mixup, cutmix, colors and erasing are of f32 batches, and u8 is asked for");
     MUST(fr_tensor_zeros(2, (int64_t[]){2, 3}, FR_F32, FR_CPU, &x));
     EXPECT_FAIL(fr_images_normalize(x, mean, std, FR_F32, &y), FR_EDTYPE, "the images are f32, u8 is needed");
     MUST(fr_tensor_zeros(2, (int64_t[]){2, 17}, FR_U8, FR_CPU, &x));

@@ -211,13 +211,22 @@ Test(flags, all_off_takes_every_memory_switch_back) {
 }
 
 Test(flags, a_flag_of_an_add_on_that_was_not_built_names_its_option) {
-    fr_train_opts o;
-    if (fri_flag_find("trace") != NULL) {
-        cr_expect_eq(fri_flag_missing("trace", 5), FR_OK);
-        cr_skip("the add-on views is there");
+    static const struct {
+        const char *flag, *arguments, *sentence;
+    } rows[] = {{"trace", "--trace t", "--trace needs the add-on views: build with -Dviews=enabled"},
+                {"hue", "--hue 0.1", "--hue needs the add-on augment: build with -Daugment=enabled"}};
+    int lacking = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fr_train_opts o;
+        if (fri_flag_find(rows[i].flag) != NULL) {
+            cr_expect_eq(fri_flag_missing(rows[i].flag, strlen(rows[i].flag)), FR_OK);
+            continue;
+        }
+        lacking++;
+        cr_expect_eq(parse(rows[i].arguments, &o), FR_EUNSUPPORTED);
+        cr_expect_str_eq(fr_last_error(), rows[i].sentence);
     }
-    cr_expect_eq(parse("--trace t", &o), FR_EUNSUPPORTED);
-    cr_expect_str_eq(fr_last_error(), "--trace needs the add-on views: build with -Dviews=enabled");
+    if (lacking == 0) cr_skip("the add-ons are there");
 }
 
 /* A program that offers the library's switches by their list offers all of them. */

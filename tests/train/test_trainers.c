@@ -255,6 +255,7 @@ Test(trainers, colors_are_of_training_images) {
                                         "--hue 0.2", "--rand-augment",   "--rand-augment=2,30", "--rand-augment=1,9"};
     enum { N = sizeof flags / sizeof *flags };
     double loss[N], test[N];
+    if (program_lacks("--brightness")) cr_skip("built without the add-on augment");
     for (int i = 0; i < N; i++) {
         char all[100];
         snprintf(all, sizeof all, "--dataset synthetic --train-only head --lr 0 --classes 3 %s", flags[i]);

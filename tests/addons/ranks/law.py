@@ -34,9 +34,11 @@ WAYS = {
     "rmsprop": (3, ["--optimizer", "rmsprop", "--rmsprop-centered", "--half", "--master-weights"], []),
 }
 # Of the trainer itself: planted.c has a loss of its own.
-RECIPE = (4, ["--balanced-sampling", "--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--contrast", "0.4",
-              "--hue", "0.1", "--rand-augment", "--class-weights", "auto",
-              "--label-smoothing", "0.1", "--per-class", "--eval-every", "1"], [])
+RECIPE = (4, ["--balanced-sampling", "--class-weights", "auto", "--label-smoothing", "0.1", "--per-class",
+              "--eval-every", "1"], [])
+# Flags of the recipe that the add-on augment has.
+AUGMENT = ["--mixup", "0.4", "--cutmix", "1", "--random-erasing", "0.5", "--contrast", "0.4", "--hue", "0.1",
+           "--rand-augment"]
 CI = ["vgg.recipe", "vgg.fused", "densenet.amp", "resnet.adam8", "unet.masters"]
 
 
@@ -80,6 +82,8 @@ def differences(build, case, steps, ranks, where):
     os.environ["PLANTED_MODEL"] = NETWORKS[network]
     planted = [os.path.join(build, "tests", "addons", "ranks", "planted")] + TINY
     command = (program(build, VGG) if way == "recipe" else planted) + flags
+    if way == "recipe" and "--mixup" in run(program(build, VGG)[:1] + ["--help", "all"]):
+        command += AUGMENT
     command += ["--steps", str(steps), "--accumulate", str(batches)]
     one, report, count = os.path.join(where, "one"), os.path.join(where, "report.json"), 0
     lost = skipped(command + ["--save", one], report)

@@ -1,8 +1,6 @@
 /* rand_augment.c - torchvision's transforms v2 RandAugment of an 8-bit image: some of 14 ops one after the other, each
  * of one magnitude, of 31; nearest pixels, black outside. Arithmetic is f32, as there. */
-#include "data/transform.h"
-
-#include "base/philox.h"
+#include "addons/augment/parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -105,7 +103,7 @@ static void blend_picture(const picture *p, augment which, double ratio) {
     }
 }
 
-/* From or to the mean of the 3 x 3 pixels about each, the one in the middle counted five times; not at the border. */
+/* Pixels go from or to the mean of 3 x 3 about each, the middle counted five times; the border stays. */
 static void sharpen(const picture *p, double ratio, uint8_t *to) {
     const int64_t w = p->width * p->channels, c = p->channels;
     memcpy(to, p->pixels, (size_t)(p->height * w));
@@ -191,17 +189,17 @@ static bool apply(const picture *p, augment which, int bin, bool negative, uint8
     return true;
 }
 
-/* Behind the counters of erasing. */
-uint8_t *fri_rand_augment(const fri_transform *t, int64_t epoch, int64_t index, uint8_t *image, uint8_t *scratch) {
-    for (int i = 0; i < t->rand_ops; i++) {
-        const uint64_t at = (UINT64_C(1) << 62) + (uint64_t)FRI_RAND_OPS_MAX * (uint64_t)index + (uint64_t)i;
-        const fri_philox4 r = fri_philox(t->seed, fri_stream_augment(epoch), at);
-        const augment which = (augment)(((uint64_t)r.v[0] * AUGMENTS) >> 32);
-        const picture p = {image, t->height, t->width, t->channels};
-        if (!apply(&p, which, t->rand_magnitude, r.v[1] >> 31 == 0, scratch)) continue;
-        uint8_t *result = scratch;
-        scratch = image;
-        image = result;
+/* Counters lie behind the counters of erasing. */
+uint8_t *fri_rand_augment(const fr_augmentation *a, const fr_augment_input *in, uint8_t *pixels, uint8_t *spare) {
+    for (int i = 0; i < (int)a->amount[FRI_AMOUNT_RAND_OPS]; i++) {
+        uint32_t r[4];
+        fr_augment_numbers(in, (UINT64_C(1) << 62) + FRI_RAND_OPS_MAX * (uint64_t)in->index + (uint64_t)i, r);
+        const augment which = (augment)(((uint64_t)r[0] * AUGMENTS) >> 32);
+        const picture p = {pixels, in->height, in->width, in->channels};
+        if (!apply(&p, which, (int)a->amount[FRI_AMOUNT_RAND_MAGNITUDE], r[1] >> 31 == 0, spare)) continue;
+        uint8_t *result = spare;
+        spare = pixels;
+        pixels = result;
     }
-    return image;
+    return pixels;
 }

@@ -2,9 +2,7 @@
  *
  * Brightness, contrast and saturation are p = clamp(f p + (1 - f) q) with q = 0, the mean of the image's grays, the
  * pixel's gray; hue turns the H of HSV by its factor. All four come in a random order, as there. */
-#include "data/transform.h"
-
-#include "base/philox.h"
+#include "addons/augment/parts.h"
 
 #include <math.h>
 
@@ -33,7 +31,7 @@ static void blend(float *image, int64_t pixels, int64_t channels, float f, towar
     }
 }
 
-/* To HSV, H + by, and back. */
+/* A turn in HSV, H + by, and back. */
 static void turn_hue(float *p, float by) {
     const float most = fmaxf(p[0], fmaxf(p[1], p[2])), range = most - fminf(p[0], fminf(p[1], p[2]));
     if (!(range > 0)) return; /* gray has no hue */
@@ -47,29 +45,28 @@ static void turn_hue(float *p, float by) {
     for (int c = 0; c < 3; c++) p[c] = v[from[sector][c]];
 }
 
-static void change(const fri_transform *t, int which, double u, float *image) {
-    const int64_t pixels = t->height * t->width;
-    const double by = t->color[which];
-    if (by == 0 || (which >= GRAY && t->channels != 3)) return;
+static void change(const fr_augmentation *a, const fr_augment_input *in, int which, double u, float *image) {
+    const int64_t pixels = in->height * in->width;
+    const double by = a->amount[FRI_AMOUNT_COLOR + which];
+    if (by == 0 || (which >= GRAY && in->channels != 3)) return;
     if (which != HUE) {
         const double low = by < 1 ? 1 - by : 0;
-        blend(image, pixels, t->channels, (float)(low + (1 + by - low) * u), (toward)which);
+        blend(image, pixels, in->channels, (float)(low + (1 + by - low) * u), (toward)which);
         return;
     }
     for (int64_t i = 0; i < pixels; i++) turn_hue(image + i * 3, (float)(by * (2 * u - 1)));
 }
 
-/* Between the counters of all images' crops and of erasing. */
-void fri_color(const fri_transform *t, int64_t epoch, int64_t index, float *image) {
-    const uint64_t at = (UINT64_C(1) << 60) + 2 * (uint64_t)index, stream = fri_stream_augment(epoch);
-    const fri_philox4 factor = fri_philox(t->seed, stream, at), order = fri_philox(t->seed, stream, at + 1);
+/* Counters lie between the counters of crops and of erasing. */
+void fri_color(const fr_augmentation *a, const fr_augment_input *in, float *pixels) {
+    const uint64_t at = (UINT64_C(1) << 60) + 2 * (uint64_t)in->index;
+    uint32_t factor[4], order[4];
+    fr_augment_numbers(in, at, factor);
+    fr_augment_numbers(in, at + 1, order);
     int left[FRI_COLORS] = {0, 1, 2, 3};
     for (int n = FRI_COLORS; n > 0; n--) {
-        const int k = (int)(((uint64_t)order.v[n - 1] * (uint64_t)n) >> 32), which = left[k];
+        const int k = (int)(((uint64_t)order[n - 1] * (uint64_t)n) >> 32), which = left[k];
         left[k] = left[n - 1];
-        change(t, which, (double)factor.v[which] * 0x1p-32, image);
+        change(a, in, which, (double)factor[which] * 0x1p-32, pixels);
     }
-    for (int64_t i = 0; i < t->height * t->width; i++)
-        for (int64_t c = 0; c < t->channels; c++)
-            image[i * t->channels + c] = (float)((image[i * t->channels + c] - t->color_mean[c]) / t->color_std[c]);
 }
