@@ -1,8 +1,7 @@
 /* upsample.c - nearest and bilinear interpolation to a given size.
  *
  * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone; arith.h). Backward
- * gathers: sources grow with o, so the outputs that read source i are one range, and an element
- * of dx adds them up in order of (p, q). */
+ * gathers: the outputs that read source i are one range, and an element of dx adds them up in order of (p, q). */
 #include "cpu/cpu.h"
 
 #include <string.h>
