@@ -133,7 +133,7 @@ static fr_status softmax(fri_onnx_reader *r, int at) {
         result = result || fri_onnx_value_find(r, r->graph->output[i]->name) == y;
     FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
     const int rank = fri_onnx_rank(r, x->x), channels = x->last ? rank - 1 : 1;
-    if (axis != channels && axis + rank != channels)
+    if (axis != channels && axis != channels - rank)
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal's runs over the channels", (long long)axis);
     if (!result || y->readers != 1) return one(r, at, at, log_ ? fr_net_log_softmax : fr_net_softmax);
     if (!r->opts.drop_softmax)
@@ -199,7 +199,7 @@ static fr_status concat(fri_onnx_reader *r, int at) {
         FRI_TRY(fri_onnx_activation(r, n, i, 0, &v));
         x[i] = v->x;
     }
-    if (axis != 1 && axis + fri_onnx_rank(r, x[0]) != 1)
+    if (axis != 1 && axis != 1 - fri_onnx_rank(r, x[0]))
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal concatenates channels, axis 1", (long long)axis);
     return fri_onnx_put(r, n, fr_net_concat(r->net, r->name[at], x, (int)n->n_input));
 }
@@ -216,7 +216,7 @@ static fr_status flatten(fri_onnx_reader *r, int at) {
     const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
     fri_onnx_value *x = NULL;
     FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    if (axis != 1 && axis + fri_onnx_rank(r, x->x) != 1)
+    if (axis != 1 && axis != 1 - fri_onnx_rank(r, x->x))
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal keeps the batch alone, axis 1", (long long)axis);
     return flat(r, at, x);
 }
