@@ -86,6 +86,7 @@ static bool has_code(void) {
     const cudaError_t code = fri_cudart_table->FuncGetAttributes(&attributes, fri_cuda_fill_kernel());
     if (code == cudaSuccess) return true;
     (void)fri_cudart_table->GetLastError();
+    if (code != cudaErrorNoKernelImageForDevice && code != cudaErrorInvalidDeviceFunction) return true;
     snprintf(why_not, sizeof why_not, "this build has no code for %s, compute capability %d.%d (option gpu_arch): %s",
              device.name, device.major, device.minor, fri_cudart_table->GetErrorString(code));
     return false;
