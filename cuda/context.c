@@ -37,7 +37,7 @@ fr_status fri_cuda_launched(const char *kernel) {
     return fri_cuda_check(code, kernel);
 }
 
-/* cuDNN reports a kernel that finds no room for its module or its stack as a failure of the execution. */
+/* cuDNN reports a kernel without room for its module or stack as a failure of the execution. */
 bool fri_cuda_memory_is_short(void) {
     size_t left = 0, total = 0;
     fri_cuda_memory_info(&left, &total);
@@ -86,7 +86,7 @@ static bool has_code(void) {
     const cudaError_t code = fri_cudart_table->FuncGetAttributes(&attributes, fri_cuda_fill_kernel());
     if (code == cudaSuccess) return true;
     (void)fri_cudart_table->GetLastError();
-    if (code != cudaErrorNoKernelImageForDevice && code != cudaErrorInvalidDeviceFunction) return true;
+    if (code != cudaErrorNoKernelImageForDevice) return true;
     snprintf(why_not, sizeof why_not, "this build has no code for %s, compute capability %d.%d (option gpu_arch): %s",
              device.name, device.major, device.minor, fri_cudart_table->GetErrorString(code));
     return false;
