@@ -10,7 +10,8 @@ static void sweep(fr_switches switches, int cuts) {
     for (int kind = NET_DENSE; kind <= NET_UNET; kind++) {
         fr_switches_set(switches);
         int failures = net_fault_sweep((net_kind)kind, cuts);
-        cr_expect_gt(failures, 80, "only %d allocations in a step", failures);
+        /* CUDA asks for no workspace for depthwise convolutions. */
+        cr_expect_gt(failures, test_device() == FR_CPU ? 100 : 80, "only %d allocations in a step", failures);
         points += failures;
         fr_switches_set(fr_switches_default());
         expect_nothing_left();
