@@ -91,6 +91,12 @@ typedef struct fr_classifier {
  * what network it is of; FR_EINVAL: fr_model does not know it. A network that the file could not hold is FR_EFORMAT
  * before anything is allocated. Else as fr_weights_load. */
 FR_API fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out);
+/* Makes a network of the program's own for so many classes (numbers of a vector) on any device, FR_META included. */
+typedef fr_status fr_network_fn(void *ctx, fr_device device, int64_t classes, fr_module **out);
+/* As fr_classifier_load, of a network that `network` makes: reads what fr_session_export wrote. FR_EINVAL, FR_ESHAPE:
+ * the file's tensors are another network's. */
+FR_API fr_status fr_classifier_load_own(const char *path, fr_network_fn *network, void *ctx, fr_device device,
+                                        fr_classifier *out);
 FR_API void fr_classifier_clear(fr_classifier *c);
 /* *out: defaults, and the size, channels, mean and deviation that the network was trained with. */
 FR_API void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out);

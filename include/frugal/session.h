@@ -47,10 +47,10 @@ typedef struct fr_session_opts {
      * measured ones (--calibrate) are not for a session: FR_EINVAL. lr AUTO: 0.1 for SGD. */
     fr_train_opts train;
 
-    /* Makes the network for so many classes (numbers of a vector), which reads the dataset's channels: several times on
-     * FR_META, to plan, and once on the run's device. Weights that it loads or copies there are where training starts
-     * (on FR_META there is nothing to write to). */
-    fr_status (*model)(void *ctx, fr_device device, int64_t classes, fr_module **out);
+    /* Makes the network, which reads the dataset's channels and has one result: several times on FR_META, to plan, and
+     * once on the run's device. Weights that it loads or copies there are where training starts (on FR_META there is
+     * nothing to write to). */
+    fr_network_fn *model;
     const char *name; /* of the network, for sentences and files; NULL: "network" */
 
     /* Each may be NULL. Called between steps, on the session's thread, with the module in training mode; FR_END stops
@@ -64,13 +64,18 @@ typedef struct fr_session_opts {
     const char *const *metric_names;
     int64_t n_metrics;
 
+    /* Of the images, on a scale of 0..1 (f32 images on their own), per channel. std[0] = 0: what the file train.weights
+     * says of its network, else those of the training images. */
+    double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX];
+
     FILE *out;               /* notes and warnings of the run; NULL: nothing */
     size_t *smallest_budget; /* written where create returns FR_ENOMEM for a memory_budget: what would do. Or NULL */
 } fr_session_opts;
 FR_API fr_session_opts fr_session_opts_default(void);
 
 /* Checks the options, chooses how to fit into the budget, takes the memory and makes the network. test: NULL, then
- * nothing is evaluated. Both are retained. FR_EINVAL names the option by its flag. */
+ * nothing is evaluated. Both are retained. FR_EINVAL names the field ("train.momentum"): out of
+ * range, in contradiction to another, or a network with more than one result, whose others no loss would see. */
 FR_API fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_dataset *test, fr_session **out);
 FR_API void fr_session_release(fr_session **session);
 
@@ -84,8 +89,16 @@ FR_API fr_status fr_session_run_steps(fr_session *session, int64_t steps);
 FR_API void fr_session_cancel(fr_session *session);
 
 FR_API fr_status fr_session_info_get(const fr_session *session, fr_session_info *out);
-/* The network that is trained; borrowed. */
+/* The network that is trained; borrowed. Between the calls of a training with ema it has the weights that train; after
+ * the end, the averages. */
 FR_API fr_module *fr_session_module(const fr_session *session);
+
+/* Writes the network as it is now (with ema: the averages), with its classes, size, mean and deviation:
+ * fr_classifier_load_own reads it. An ending of an add-on (".onnx") writes that format. Also from on_step and
+ * on_epoch. errors: as fr_weights_save. */
+FR_API fr_status fr_session_export(fr_session *session, const char *path);
+/* *out: defaults, and the size, channels, mean and deviation of the session's images, as fr_predict wants them. */
+FR_API fr_status fr_session_input(const fr_session *session, fr_loader_opts *out);
 
 #ifdef __cplusplus
 }

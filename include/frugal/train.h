@@ -225,6 +225,7 @@ typedef struct fr_flag {
     bool course;         /* another value is another training: a resumed run names it */
     const char *lacking; /* a course flag newer than some states: what those were made with */
     void *own;           /* of a program's flag: its variable, which holds the default */
+    const char *field;   /* in fr_train_opts, for sentences; NULL: the flag's name with '_' for '-' */
 } fr_flag;
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */

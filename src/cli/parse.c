@@ -4,7 +4,6 @@
 #include "cli/commands.h"
 #include "cli/size.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
@@ -36,21 +35,18 @@ static fr_status not_a_number(const fr_flag *f, const char *text, const char *wh
 
 static fr_status set_int(const fr_flag *f, const char *text, int64_t *to) {
     if (!fri_parse_int(text, to)) return not_a_number(f, text, "a whole number");
-    if (*to >= f->least && *to <= f->most) return FR_OK;
-    return fr_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
+    return fri_flag_in_range(f, to, text);
 }
 
 static fr_status set_real(const fr_flag *f, const char *text, double *to) {
     if (!fri_parse_real(text, to)) return not_a_number(f, text, "a number");
-    if (*to >= f->real_least && *to < f->below) return FR_OK;
-    return fr_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
+    return fri_flag_in_range(f, to, text);
 }
 
 static fr_status set_size(const fr_flag *f, const char *text, size_t *to) {
     if (!fri_parse_size(text, to))
         return fr_fail(FR_EINVAL, "--%s %s: not a size; write bytes, or a number with KiB, MiB or GiB", f->name, text);
-    if (*to == 0) return fr_fail(FR_EINVAL, "--%s %s: must be at least 1 byte", f->name, text);
-    return FR_OK;
+    return fri_flag_in_range(f, to, text);
 }
 
 static fr_status set_text(const fr_flag *f, const char *text, const char **to) {

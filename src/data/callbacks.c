@@ -43,8 +43,10 @@ static fr_status own_read(const fr_dataset *d, int64_t index, fr_image *image) {
     FRI_TRY(fri_buffer_reserve(&image->decoded, image_bytes(d), d->source));
     FRI_TRY(fri_buffer_reserve(&image->target, target_bytes(d), d->source));
     void *target = d->target == FR_TARGET_CLASS ? (void *)&image->label : image->target.data;
-    FRI_TRY(o->source.read != NULL ? o->source.read(o->source.ctx, index, image->decoded.data, target)
-                                   : ring_read(d, o, index, image->decoded.data, target));
+    fr_status s = o->source.read == NULL
+                      ? ring_read(d, o, index, image->decoded.data, target)
+                      : FRI_CALLBACK("read", o->source.read(o->source.ctx, index, image->decoded.data, target));
+    if (s < 0) return o->source.read == NULL ? s : fr_fail_prefix(s, "%s: image %" PRId64 ": ", d->source, index);
     image->labelled = true;
     image->pixels = d->f32 ? NULL : image->decoded.data;
     image->f32 = d->f32 ? image->decoded.data : NULL;

@@ -2,6 +2,7 @@
 #include "models/models.h"
 
 #include <frugal/addon.h>
+#include <frugal/unstable/try.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ static fr_status unknown(const char *name) {
     return fr_fail(FR_EINVAL,
                    "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, unet4 and "
                    "more are, those of the add-on zoo (mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, "
-                   "convnext_tiny, squeezenet1_1), with _bn, _small, _abn and last _w0.5 behind them",
+                   "convnext_tiny, squeezenet1_1), with _bn, _small, _abn and last _w0.5 behind them; "
+                   "fr_classifier_load_own loads a network of one's own",
                    name);
 }
 
@@ -125,9 +127,18 @@ static fr_status head_of(const char *path, const char *name, fr_head *out) {
     return fr_fail(FR_EFORMAT, "'%s': head '%s' of its network is not known", path, name);
 }
 
+/* A network of the program's own; make NULL: fr_model knows the file's. */
+typedef struct own_network {
+    fr_network_fn *make;
+    void *ctx;
+} own_network;
+
 /* The network on a device; on meta, so that nothing is allocated for a file that could not hold its weights. */
-static fr_status build(const char *path, const fr_weights_info *info, fr_device device, fr_module **m) {
+static fr_status build(const char *path, const own_network *own, const fr_weights_info *info, fr_device device,
+                       fr_module **m) {
     fr_head head = FR_HEAD_AUTO;
+    if (own->make != NULL)
+        return FRI_CALLBACK("the function of the network", own->make(own->ctx, device, info->classes, m));
     fr_status s = head_of(path, info->head, &head);
     if (s < 0) return s;
     return fr_model(info->model,
@@ -136,10 +147,10 @@ static fr_status build(const char *path, const fr_weights_info *info, fr_device 
                     m);
 }
 
-static fr_status check_size(const char *path, const fr_weights_info *info) {
+static fr_status check_size(const char *path, const own_network *own, const fr_weights_info *info) {
     fr_module *m = NULL;
     struct stat file;
-    fr_status s = build(path, info, FR_META, &m);
+    fr_status s = build(path, own, info, FR_META, &m);
     const int64_t parameters = fr_module_parameter_count(m);
     fr_module_release(&m);
     if (s < 0 || stat(path, &file) != 0 || parameters <= file.st_size / 2) return s; /* a half at least has 2 bytes */
@@ -147,11 +158,11 @@ static fr_status check_size(const char *path, const fr_weights_info *info) {
                    (long long)parameters, (long long)file.st_size);
 }
 
-static fr_status load(const char *path, fr_device device, fr_classifier *c) {
+static fr_status load(const char *path, const own_network *own, fr_device device, fr_classifier *c) {
     fr_status s = FR_OK;
     FR_TRY(s, fr_weights_info_read(path, &c->info));
-    FR_TRY(s, check_size(path, &c->info));
-    FR_TRY(s, build(path, &c->info, device, &c->model));
+    FR_TRY(s, check_size(path, own, &c->info));
+    FR_TRY(s, build(path, own, &c->info, device, &c->model));
     FR_TRY(s, fr_weights_load(c->model, path, NULL));
     fr_module_train(c->model, false);
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
@@ -173,11 +184,9 @@ void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out) {
     }
 }
 
-fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out) {
-    if (path == NULL || out == NULL)
-        return fr_fail(FR_EINVAL, "fr_classifier_load: %s is NULL", path == NULL ? "path" : "out");
+static fr_status replace(const char *path, const own_network *own, fr_device device, fr_classifier *out) {
     fr_classifier c = {0};
-    fr_status s = load(path, device, &c);
+    fr_status s = load(path, own, device, &c);
     if (s < 0) {
         fr_classifier_clear(&c);
         return s;
@@ -185,6 +194,17 @@ fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *
     fr_classifier_clear(out);
     *out = c;
     return s;
+}
+
+fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out) {
+    FRI_NOT_NULL(path, out);
+    return replace(path, &(own_network){NULL, NULL}, device, out);
+}
+
+fr_status fr_classifier_load_own(const char *path, fr_network_fn *network, void *ctx, fr_device device,
+                                 fr_classifier *out) {
+    FRI_NOT_NULL(path, network, out);
+    return replace(path, &(own_network){network, ctx}, device, out);
 }
 
 void fr_classifier_clear(fr_classifier *c) {

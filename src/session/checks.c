@@ -222,14 +222,14 @@ fr_status fri_check_flags(const fri_config *c) {
 
 /* ---- the data sets --------------------------------------------------------------------------------------------- */
 
-fr_status fri_check_counts(const fri_config *c) {
+fr_status fri_check_counts(const fri_config *c, const char *source) {
     const fr_train_opts *o = &c->opts;
     int64_t batch = fri_batch_size(c, FR_SPLIT_TRAIN), batches = c->train_count / batch;
     if (o->batch_size > c->train_count && !o->keep_last)
         return fr_fail(FR_EINVAL,
-                       "--batch-size %lld: dataset %s has %lld training images, so no batch would be full; lower it "
+                       "--batch-size %lld: %s has %lld training images, so no batch would be full; lower it "
                        "or add --keep-last",
-                       (long long)o->batch_size, fri_dataset_name(o->dataset), (long long)c->train_count);
+                       (long long)o->batch_size, source, (long long)c->train_count);
     if (c->test_count == 0 && (o->keep_best || o->patience != FR_TRAIN_AUTO))
         return fr_fail(FR_EINVAL, "--%s: there are no test images to evaluate",
                        o->keep_best ? "keep-best" : "patience");

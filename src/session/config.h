@@ -23,7 +23,7 @@ typedef struct fri_config {
     FILE *out, *err;                 /* what was asked for, and what went wrong without ending the run */
     const struct fri_view *progress; /* the terminal's view of the run (views.h); NULL: none */
     /* A session's network and data in place of the program's; NULL: there is no session. */
-    fr_status (*model)(void *ctx, fr_device device, int64_t classes, fr_module **out);
+    fr_network_fn *model;
     void *model_ctx;
     fr_dataset *given[2]; /* by fr_split; no test set: NULL */
     const char *no_gpu;   /* why --device auto is the CPU in a build with CUDA; NULL: no question */
@@ -103,8 +103,8 @@ bool fri_dataset_in_folders(fr_train_dataset d); /* image files of any size */
 void fri_config_resolve(fri_config *c);
 
 /* checks.c: FR_EINVAL for flags that contradict each other or lack another one, with the sentence; the second, for
- * options that the data sets cannot serve. */
+ * options that the data sets cannot serve; source: of the training images. */
 fr_status fri_check_flags(const fri_config *c);
-fr_status fri_check_counts(const fri_config *c);
+fr_status fri_check_counts(const fri_config *c, const char *source);
 
 #endif

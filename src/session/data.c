@@ -124,6 +124,7 @@ static bool normalization_of_weights(fri_config *c) {
 /* Statistics of at most this many training images; noise and sizes without data have none. */
 static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t of_images) {
     enum { LOOK_AT = 1024 };
+    if (c->std[0] > 0) return FR_OK; /* a session's options say them */
     if (fri_without_data(&c->opts) || c->opts.dataset == FR_TRAIN_SYNTHETIC) {
         for (int i = 0; i < FR_CHANNELS_MAX; i++) {
             c->mean[i] = 0.5;
@@ -178,7 +179,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     FRI_TRY(fri_loss_check(c));
     c->train_count = of_train.count;
     c->test_count = of_test.count;
-    FRI_TRY(fri_check_counts(c));
+    FRI_TRY(fri_check_counts(c, of_train.source));
     return find_mean_std(c, *train, of_train.channels);
 }
 

@@ -22,6 +22,7 @@ struct fr_session {
     int64_t until;       /* the step that this call ends at */
     int64_t epoch_ended; /* the step at which the last epoch was told of */
     bool inside;         /* a call runs, in the run's pool */
+    bool finished;       /* no step follows; with ema the module holds the averages */
     fr_status failed;    /* the run cannot be gone on with */
     fr_rng rng;          /* of the run, between calls */
 };
@@ -106,12 +107,12 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
     return FR_OK;
 }
 
-static fr_status tell_program(fr_session *s, fr_status (*fn)(void *ctx, const fr_session_info *now)) {
+static fr_status tell_program(fr_session *s, const char *name, fr_status (*fn)(void *ctx, const fr_session_info *now)) {
     fr_session_info now;
     fr_status status = FR_OK;
     if (fn == NULL) return FR_OK;
     FR_TRY(status, fr_session_info_get(s, &now));
-    status = fn(s->opts.ctx, &now);
+    status = FRI_CALLBACK(name, fn(s->opts.ctx, &now));
     if (status == FR_END) s->asked = true;
 done:
     return status < 0 ? status : FR_OK;
@@ -121,16 +122,18 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
     fr_session *s = ctx;
     fr_status status = fri_views_event(s->views, e);
     if (status < 0) return status;
-    if (e == FR_RUN_STEP) return tell_program(s, s->opts.on_step);
+    if (e == FR_RUN_STEP) return tell_program(s, "on_step", s->opts.on_step);
     if (e != FR_RUN_EPOCH || s->run.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
     s->epoch_ended = s->run.step;
-    return tell_program(s, s->opts.on_epoch);
+    return tell_program(s, "on_epoch", s->opts.on_epoch);
 }
 
-/* A stop at an epoch's end is one behind its evaluation, which a later call would not make up for. */
+/* A stop at an epoch's end comes after the evaluation, which a later call would not make up for. A training that is
+ * finished is not stopped. */
 static int interrupted(void *ctx) {
     const fr_session *s = ctx;
     int64_t step = s->run.step;
+    if (fri_run_finished(&s->run)) return 0;
     bool stop = s->asked || step >= s->until || atomic_load_explicit(&s->cancel, memory_order_relaxed);
     return stop && (step % fri_steps_per_epoch(&s->config) != 0 || s->epoch_ended == step) ? STOPPED : 0;
 }
@@ -153,7 +156,12 @@ static fr_status check_opts(const fr_session_opts *o) {
     if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s is not for a session", flag);
     if (t->dataset != FR_TRAIN_OWN)
         return fr_fail(FR_EINVAL, "session_create: train.dataset is of the trainers; a session is given its data");
-    return FR_OK;
+    for (int i = 0; i < FR_CHANNELS_MAX; i++) {
+        if (!isfinite(o->mean[i]) || !isfinite(o->std[i]) || o->std[i] < 0 || (o->mean[i] != 0 && o->std[i] == 0))
+            return fr_fail(FR_EINVAL, "session_create: channel %d has mean %g and std %g; std is a number above 0", i,
+                           o->mean[i], o->std[i]);
+    }
+    return fri_options_check(t);
 }
 
 /* The size of the images, where they have one. */
@@ -173,6 +181,8 @@ static fr_status resolve(fr_session *s, const fr_dataset *train) {
 static fr_status start(fr_session *s) {
     fri_session *r = &s->run;
     FRI_TRY(resolve(s, s->config.given[FR_SPLIT_TRAIN]));
+    memcpy(s->config.mean, s->opts.mean, sizeof s->opts.mean);
+    memcpy(s->config.std, s->opts.std, sizeof s->opts.std);
     FRI_TRY(fri_run_prepare(&s->config, r, &s->views));
     r->watcher = (fri_run_watcher){embedded_event, s};
     r->interrupted = interrupted;
@@ -189,7 +199,7 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
     scope was = enter();
     fr_session *s = NULL;
     fr_status status = check_opts(opts);
-    if (status < 0) return status;
+    if (status < 0) return fri_speak_of_fields(status);
     s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "session_create: out of host memory");
     s->silent = opts->out == NULL ? fopen("/dev/null", "w") : NULL;
@@ -223,7 +233,7 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
         s = NULL;
     }
     fr_session_release(&s);
-    return status;
+    return fri_speak_of_fields(status);
 }
 
 void fr_session_release(fr_session **session) {
@@ -249,6 +259,7 @@ static fr_status finish(fr_session *s) {
     FRI_TRY(fri_run_emit(r, FR_RUN_STEPS_END));
     FRI_TRY(fri_weights_end(r));
     fri_train_arena_end(r);
+    s->finished = true;
     return fri_run_emit(r, FR_RUN_END);
 }
 
@@ -260,7 +271,7 @@ fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     if (steps < 1) return fr_fail(FR_EINVAL, "session_run_steps: %lld steps, at least 1 is needed", (long long)steps);
     if (s->failed < 0)
         return fr_fail(FR_EUSAGE, "session_run_steps: an earlier call failed (%s)", fr_status_name(s->failed));
-    if (fri_run_finished(r) && s->epoch_ended == r->step) return FR_OK;
+    if (s->finished) return FR_OK;
     scope was = enter();
     fr_status status = enter_again(s);
     if (status < 0) return status;
@@ -272,7 +283,7 @@ fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     if (status < 0) s->failed = status;
     atomic_store_explicit(&s->cancel, false, memory_order_relaxed);
     leave(s, was);
-    return status < 0 ? status : FR_OK;
+    return status < 0 ? fri_speak_of_fields(status) : FR_OK;
 }
 
 fr_status fr_session_run(fr_session *session) {
@@ -282,4 +293,37 @@ fr_status fr_session_run(fr_session *session) {
 
 fr_module *fr_session_module(const fr_session *session) {
     return session != NULL ? session->run.model : NULL;
+}
+
+/* ---- a trained network leaves ----------------------------------------------------------------------------------- */
+
+/* The model as it is now; in the middle of a training with averages, the averages. */
+static fr_status export(fr_session *s, const char *path) {
+    const bool swap = s->config.opts.ema > 0 && !s->finished;
+    if (swap) FRI_TRY(fri_swap_averages(&s->run));
+    fr_status status = fri_weights_write(&s->run, path);
+    return swap && fri_swap_averages(&s->run) < 0 ? FR_EINTERNAL : status;
+}
+
+fr_status fr_session_export(fr_session *session, const char *path) {
+    FRI_NOT_NULL(session, path);
+    if (session->inside) return export(session, path);
+    scope was = enter();
+    fr_status status = enter_again(session);
+    if (status == FR_OK) status = export(session, path);
+    leave(session, was);
+    return status;
+}
+
+fr_status fr_session_input(const fr_session *session, fr_loader_opts *out) {
+    FRI_NOT_NULL(session, out);
+    fr_loader_opts as;
+    fri_data_loader_opts(&session->config, FR_SPLIT_TEST, &as);
+    *out = fr_loader_opts_default();
+    out->channels = as.channels;
+    out->height = as.height;
+    out->width = as.width;
+    memcpy(out->mean, as.mean, sizeof as.mean);
+    memcpy(out->std, as.std, sizeof as.std);
+    return FR_OK;
 }

@@ -25,7 +25,7 @@ static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets
     if (fr_tensor_dtype(*y) != FR_F32) FRI_TRY(fr_cast(*y, FR_F32, y));
     if (fr_tensor_device(*y) == FR_META) return FR_OK;
     if (classes) FRI_TRY(fri_confusion_add(r, *y, targets));
-    if (p->metrics != NULL) FRI_TRY(p->metrics(p->ctx, *y, targets, value));
+    if (p->metrics != NULL) FRI_TRY(FRI_CALLBACK("metrics", p->metrics(p->ctx, *y, targets, value)));
     for (int64_t i = 0; i < p->n_metrics; i++) b->metric[i] = value[i] * images;
     b->images = images;
     return FR_OK;

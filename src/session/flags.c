@@ -124,6 +124,18 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
     return false;
 }
 
+fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *text) {
+    const int64_t *n = number;
+    const double *x = number;
+    if (f->kind == FR_FLAG_INT && !(*n >= f->least && *n <= f->most))
+        return fr_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
+    if (f->kind == FR_FLAG_REAL && !(*x >= f->real_least && *x < f->below))
+        return fr_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
+    if (f->kind == FR_FLAG_SIZE && *(const size_t *)number == 0)
+        return fr_fail(FR_EINVAL, "--%s %s: must be at least 1 byte", f->name, text);
+    return FR_OK;
+}
+
 /* ---- flags of add-ons that were not built ------------------------------------------------------------------------ */
 
 fr_status fri_flag_missing(const char *name, size_t n) {

@@ -34,6 +34,14 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv);
 enum { FRI_FLAG_TEXT_BYTES = 64 };
 const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]);
 
+/* FR_EINVAL: the number (INT, REAL, SIZE) is out of the flag's range. text: the value as it was written. */
+fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *text);
+
+/* fields.c, for programs that set fields: the options are in the ranges of their flags; a sentence about flags
+ * ("--keep-last") becomes one about fields ("train.keep_last"), s is returned. */
+fr_status fri_options_check(const fr_train_opts *o);
+fr_status fri_speak_of_fields(fr_status s);
+
 static inline const void *fri_flag_field(const fr_flag *f, const fr_train_opts *o) {
     return f->own != NULL ? f->own : (const char *)o + f->offset;
 }

@@ -107,7 +107,7 @@ fr_status fri_loss_of_batch(const fri_session *r, fr_tensor *y, fr_tensor *targe
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR) return of_classes(r, y, targets, training, loss);
     if (p->loss != NULL) {
-        FRI_TRY(p->loss(p->ctx, y, targets, loss));
+        FRI_TRY(FRI_CALLBACK("loss", p->loss(p->ctx, y, targets, loss)));
         if (*loss == NULL || fr_tensor_numel(*loss) != 1)
             return fr_fail(FR_ESHAPE, "the program's own loss gives %s%" PRId64 " elements, one is needed",
                            *loss == NULL ? "no tensor, " : "", *loss != NULL ? fr_tensor_numel(*loss) : 0);

@@ -18,7 +18,7 @@ static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
     if (c->model != NULL) {
         snprintf(name, FR_TRAIN_NAME_BYTES, "%s", c->program->name);
-        FRI_TRY(c->model(c->model_ctx, c->opts.device, c->outputs, &r->model));
+        FRI_TRY(FRI_CALLBACK("model", c->model(c->model_ctx, c->opts.device, c->outputs, &r->model)));
     } else {
         FRI_TRY(c->program->model(&c->opts, c->outputs, name, &r->model));
     }
@@ -43,6 +43,22 @@ static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *
     return fits && fr_tensor_dim(y, rows) == c->outputs;
 }
 
+/* Refuses a network with two results or more: the loss sees the first alone. */
+static fr_status one_result(const fri_session *trial, fr_tensor *images) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
+    const fr_train_opts *o = &trial->config->opts;
+    fr_tensor *y[2] = {NULL, NULL};
+    FRI_TRY(fr_cast(images, o->half != FR_TRAIN_AMP_OFF ? fri_compute_dtype(o) : FR_F32, &x));
+    const bool grad = fr_no_grad_begin();
+    const bool more = fr_module_forward_n(trial->model, &x, 1, y, 2) == FR_OK && y[1] != NULL;
+    fr_no_grad_end(grad);
+    fr_tensor_release(&y[0]);
+    fr_tensor_release(&y[1]);
+    if (!more) return FR_OK;
+    return fr_fail(FR_EINVAL, "the network has several results, and the loss gets the first one alone: end it with one "
+                              "(fr_net_end), or train it by hand (fr_module_forward_n)");
+}
+
 /* A batch's way through the model and to its loss, on meta. */
 static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy, uint64_t *drawn) {
     const fri_config *c = trial->config;
@@ -52,6 +68,7 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     fr_status s = FR_OK;
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){batch, size, size, c->channels}, FR_F32, FR_META, &x));
     FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(c), FR_META, &targets));
+    FR_TRY(s, one_result(trial, x));
     const uint64_t streams = fr_rng_get().next_stream;
     FR_TRY(s, fri_model_forward(trial, x, &x));
     *accuracy = classifies(c, x, &shape);
@@ -62,7 +79,9 @@ done:
     fr_tensor_release(&targets);
     fr_tensor_release(&loss);
     if (s == FR_ESHAPE || s == FR_EINVAL)
-        return fr_fail_prefix(FR_EINVAL, "--batch-size %lld --image-size %lld: ", (long long)batch, (long long)size);
+        return fr_fail_prefix(FR_EINVAL, "%s %lld --image-size %lld: ",
+                              batch == c->opts.batch_size ? "--batch-size" : "the last batch of an epoch, of images:",
+                              (long long)batch, (long long)size);
     return s;
 }
 

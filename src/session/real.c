@@ -106,7 +106,7 @@ static fr_status compare_with_best(fri_session *r) {
     if (isnan(r->best) ? !isnan(now) : accuracy ? now > r->best : now < r->best) {
         r->best = now;
         r->since_best = 0;
-        return o->keep_best ? fri_weights_write(r) : FR_OK;
+        return o->keep_best && r->signal == 0 ? fri_weights_write(r, o->export_weights) : FR_OK;
     }
     r->since_best++;
     r->given_up = o->patience != FR_TRAIN_AUTO && r->since_best >= (double)o->patience;

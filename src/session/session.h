@@ -309,6 +309,6 @@ bool fri_save_is_due(const fri_session *r, bool last);
 fr_status fri_save(fri_session *r, bool last);
 fr_status fri_weights_begin(fri_session *r);
 fr_status fri_weights_end(fri_session *r);
-fr_status fri_weights_write(fri_session *r); /* the model as it is now */
+fr_status fri_weights_write(fri_session *r, const char *path); /* the model as it is now */
 
 #endif

@@ -388,12 +388,12 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
 }
 
 fr_status fri_weights_end(fri_session *r) {
-    return r->config->opts.keep_best ? FR_OK : fri_weights_write(r);
+    const fr_train_opts *o = &r->config->opts;
+    return o->keep_best || o->export_weights == NULL || r->signal != 0 ? FR_OK
+                                                                       : fri_weights_write(r, o->export_weights);
 }
 
-fr_status fri_weights_write(fri_session *r) {
-    const char *path = r->config->opts.export_weights;
-    if (path == NULL || r->signal != 0) return FR_OK;
+fr_status fri_weights_write(fri_session *r, const char *path) {
     const fr_network_file *file = NULL;
     FRI_TRY(fr_network_file_of(path, &file));
     if (file != NULL) return file->save(r->model, path);

@@ -72,12 +72,13 @@ static void all_off(fr_train_opts *o) {
 const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
                                                           "Memory switches", "Files", "Output"};
 
-#define ROW(kind, group, field) FR_FLAG_##kind, FR_GROUP_##group, offsetof(fr_train_opts, field)
-#define RANGE(a, b)             .least = a, .most = b
-#define BELOW(a, b)             .real_least = a, .below = b
-#define WRITTEN                 .unset = "none", .file = FR_FILE_WRITTEN
-#define READ                    .unset = "none", .file = FR_FILE_READ
-#define COUNT                   RANGE(1, 1000000000)
+#define ROW(kind_, group_, field_) \
+    .field = #field_, .kind = FR_FLAG_##kind_, .group = FR_GROUP_##group_, .offset = offsetof(fr_train_opts, field_)
+#define RANGE(a, b) .least = a, .most = b
+#define BELOW(a, b) .real_least = a, .below = b
+#define WRITTEN     .unset = "none", .file = FR_FILE_WRITTEN
+#define READ        .unset = "none", .file = FR_FILE_READ
+#define COUNT       RANGE(1, 1000000000)
 
 const fr_flag fri_flags[] = {
     /* ---- model ---- */

@@ -65,6 +65,11 @@ static fr_status given_fr_checkpoint_fn(void *ctx, fr_tensor *const *in, int n_i
     return FR_EUNSUPPORTED;
 }
 
+static fr_status given_fr_network_fn(void *ctx, fr_device device, int64_t classes, fr_module **out) {
+    (void)ctx, (void)device, (void)classes, (void)out;
+    return FR_OK;
+}
+
 static fr_status given_fr_fit_run_fn(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak) {
     (void)ctx, (void)plan, (void)limit, (void)peak;
     return FR_EUNSUPPORTED;

@@ -286,7 +286,7 @@ Test(session, what_is_no_session_is_refused) {
     o = options(&a);
     o.train.plan = true;
     cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
-    cr_expect_not_null(strstr(fr_last_error(), "--plan"), "%s", fr_last_error());
+    cr_expect_not_null(strstr(fr_last_error(), "train.plan"), "%s", fr_last_error());
     o = options(&a);
     o.train.dataset = FR_TRAIN_SYNTHETIC;
     cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);

@@ -58,6 +58,13 @@ static inline fr_status fri_check_null(const char *function, const char *names, 
     return FR_OK;
 }
 
+/* The status of a callback of the program. A callback that fails without fr_fail gets the sentence "NAME failed
+ * (FR_EIO)"; an older failure's sentence is not taken for its own. */
+#define FRI_CALLBACK(name, ...) ((void)fr_fail(FR_OK, "%s", ""), fri_callback_status((__VA_ARGS__), (name)))
+static inline fr_status fri_callback_status(fr_status s, const char *name) {
+    return s < 0 && fr_last_error()[0] == '\0' ? fr_fail(s, "%s failed (%s)", name, fr_status_name(s)) : s;
+}
+
 #ifdef __cplusplus
 }
 #endif

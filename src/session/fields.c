@@ -1,0 +1,70 @@
+/* fields.c - options of programs that set fields of fr_train_opts: their ranges, and sentences that name fields. */
+#include "session/flags.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool is_choice(const fr_flag *f, double value) {
+    for (const fr_flag_choice *c = f->choices; c != NULL && c->name != NULL; c++)
+        if ((double)c->value == value) return true;
+    return false;
+}
+
+/* The value is the default's, or one of the flag's words. epochs have no default where steps are given. */
+static bool is_unset_or_word(const fr_flag *f, const fr_train_opts *o, const fr_train_opts *defaults) {
+    const void *v = fri_flag_field(f, o), *d = fri_flag_field(f, defaults);
+    if (f->kind == FR_FLAG_REAL) return memcmp(v, d, sizeof(double)) == 0 || is_choice(f, *(const double *)v);
+    if (f->kind == FR_FLAG_CHOICE) return memcmp(v, d, sizeof(int)) == 0 || is_choice(f, *(const int *)v);
+    if (f->kind == FR_FLAG_SIZE) return memcmp(v, d, sizeof(size_t)) == 0;
+    const int64_t n = *(const int64_t *)v;
+    return n == *(const int64_t *)d || is_choice(f, (double)n) ||
+           (v == &o->epochs && n == FR_TRAIN_AUTO && o->steps > 0);
+}
+
+fr_status fri_options_check(const fr_train_opts *o) {
+    const fr_train_opts defaults = fr_train_opts_default();
+    char text[FRI_FLAG_TEXT_BYTES];
+    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f)) {
+        const void *v = fri_flag_field(f, o);
+        const bool number = f->kind == FR_FLAG_INT || f->kind == FR_FLAG_REAL || f->kind == FR_FLAG_SIZE;
+        if (!number && (f->kind != FR_FLAG_CHOICE || v == &o->dataset)) continue;
+        if (is_unset_or_word(f, o, &defaults)) continue;
+        if (f->kind == FR_FLAG_CHOICE)
+            return fr_fail(FR_EINVAL, "--%s %d: is none of its values", f->name, *(const int *)v);
+        if (f->kind == FR_FLAG_REAL)
+            snprintf(text, sizeof text, "%g", *(const double *)v);
+        else
+            snprintf(text, sizeof text, "%" PRId64, *(const int64_t *)v);
+        FRI_TRY(fri_flag_in_range(f, v, text));
+    }
+    return FR_OK;
+}
+
+/* "--no-augment" -> "train.augment = false", "--export" -> "train.export_weights". Returns what was written. */
+static size_t write_field(const fr_flag *f, bool no, char *to, size_t bytes) {
+    const int n = snprintf(to, bytes, "train.%s%s", f->field != NULL ? f->field : f->name, no ? " = false" : "");
+    if (f->field == NULL)
+        for (char *c = to; *c != '\0'; c++) *c = *c == '-' ? '_' : *c;
+    return (size_t)n < bytes ? (size_t)n : bytes - 1;
+}
+
+fr_status fri_speak_of_fields(fr_status s) {
+    enum { SENTENCE = 4096, MARGIN = 128 };
+    char text[SENTENCE];
+    size_t at = 0;
+    bool found = false, no = false;
+    if (s >= 0 || strchr(fr_last_error(), '\n') != NULL) return s; /* a report has lines, which fr_fail escapes */
+    for (const char *c = fr_last_error(); *c != '\0' && at < SENTENCE - MARGIN;) {
+        const size_t n = strncmp(c, "--", 2) == 0 ? strspn(c + 2, "abcdefghijklmnopqrstuvwxyz0123456789-") : 0;
+        const fr_flag *f = n > 0 ? fri_flag_named(NULL, c + 2, n, &no) : NULL;
+        if (f != NULL && f->kind != FR_FLAG_ACT) {
+            at += write_field(f, no, text + at, MARGIN);
+            c += n + 2;
+            found = true;
+        } else {
+            text[at++] = *c++;
+        }
+    }
+    text[at] = '\0';
+    return found ? fr_fail(s, "%s", text) : s;
+}
