@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
         if (at_y + half >= rows) continue;
         const int other = (at_y + half) * tx + at_x;
         const float a = count_of[own], b = count_of[other], all = a + b, share = all > 0 ? b / all : 0;
-        for (int k = 0; k < N; k++) {
+        for (int k = 0; k < N && b > 0; k++) { /* a square that overflows times a share of 0 is NaN */
             float distance = mean_of[other * N + k] - mean_of[own * N + k];
             mean_of[own * N + k] += distance * share;
             square_of[own * N + k] += square_of[other * N + k] + distance * distance * a * share;
@@ -91,6 +91,8 @@ __global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double mom
     const double m = origin + sum / (double)g.rows;
     if (threadIdx.y > 0 || c >= g.c) return;
     if (c == 0 && batches != NULL) ++*batches;
+    mean[c] = invstd[c] = 0;
+    if (g.rows == 0) return;
     mean[c] = (float)m;
     invstd[c] = (float)(1 / sqrt(square / (double)g.rows + eps));
     fri_running_update(running_mean, c, momentum, (double)(float)m, 1);

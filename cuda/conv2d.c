@@ -157,7 +157,6 @@ fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, c
                                   const void *b, void *y) {
     way v;
     if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_forward(e, d, x, w, b, y);
-    if (d->n == 0) return FR_OK;
     FRI_TRY(way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
     FRI_TRY(run(e, &v, x, w, y, fused ? b : NULL));
@@ -173,7 +172,6 @@ fr_status fri_cuda_conv2d_backward_input(const fri_exec *e, const fri_conv2d_des
                                          void *dx) {
     way v;
     if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_input(e, d, w, dy, dx);
-    if (d->n == 0) return FR_OK;
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, &v);
     return s < 0 ? s : run(e, &v, dx, w, dy, NULL);
 }
@@ -190,7 +188,6 @@ fr_status fri_cuda_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_de
                                           void *dw) {
     way v;
     if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_weight(e, d, x, dy, dw);
-    if (d->n == 0) return fri_cuda_fill(e, d->dtype, d->k * d->r * d->s * (d->c / d->groups), 0, dw);
     fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
     return s < 0 ? s : run(e, &v, x, dw, dy, NULL);
 }

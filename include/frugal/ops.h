@@ -6,7 +6,7 @@
  *
  * Shapes are in memory order: images [N, H, W, C], convolution weights [K, R, S, C/groups], linear weights [out, in].
  * Types: x, y and gradients are f32, f16, bf16 or (CPU) f64; arithmetic and sums are in f32 or wider.
- * Options come by macro, FR_CONV2D_OPTS(.stride = 2); NULL means all defaults (base.h).
+ * Options come by macro, FR_CONV2D_OPTS(.stride = 2); NULL means all defaults (base.h). Sums over nothing are 0.
  * Errors of all ops: FR_EINVAL (a NULL tensor, an impossible option), FR_ESHAPE, FR_EDTYPE, FR_EDEVICE (mixed devices),
  * FR_EUNSUPPORTED (no kernel on this device), FR_ENOMEM. */
 #ifndef FRUGAL_OPS_H
@@ -196,7 +196,7 @@ FR_API fr_status fr_slice(fr_tensor *x, int dim, int64_t start, int64_t end, int
 FR_API fr_status fr_permute(fr_tensor *x, const int *dims, fr_tensor **y);
 FR_API fr_status fr_pixel_shuffle(fr_tensor *x, int64_t r, fr_tensor **y);
 FR_API fr_status fr_pixel_unshuffle(fr_tensor *x, int64_t r, fr_tensor **y);
-/* Concatenation over the last dimension (channels). y [..., sum of C_i]. */
+/* Concatenation over the last dimension (channels), in the widest type. y [..., sum of C_i]. */
 FR_API fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y);
 
 /* ---- randomness -------------------------------------------------------------------------------------------------- */
@@ -219,11 +219,11 @@ FR_API fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y);
  *   fr_gather        y[i] = x[i with index[i] along dim];   y has index's shape
  *   fr_scatter       y = x, but y[i with index[i] along dim] = src[i]; of equal places the last along dim
  *   fr_scatter_add   y = x, and y[i with index[i] along dim] += src[i], in order along dim
- * index is at most as large as x in the other dimensions; src has its shape and x's type. x = fr_scatter(x, ...) goes
- * over x where nobody else needs it; the _inplace forms in any case. Gradients: of x, dy (for scatter 0 where it was
- * written over; for gather dy added up where it came from); of src, dy gathered, as PyTorch: also for those of equal
- * places that did not win. Errors as fr_embedding's, FR_ESHAPE, FR_EDTYPE; FR_EINVAL for a dimension that is not
- * there. */
+ * index is at most as large as x in the other dimensions; src has its shape and x's type (autocast takes the wider).
+ * x = fr_scatter(x, ...) goes over x where nobody else needs it; the _inplace forms in any case. Gradients: of x, dy (0
+ * where scatter wrote over it; for gather dy added up where it came from); of src, dy gathered, as PyTorch: also for
+ * those of equal places that did not win. Errors as fr_embedding's, FR_ESHAPE, FR_EDTYPE; FR_EINVAL for a dimension
+ * that is not there. */
 FR_API fr_status fr_gather(fr_tensor *x, int dim, fr_tensor *index, fr_tensor **y);
 FR_API fr_status fr_scatter(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y);
 FR_API fr_status fr_scatter_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src);

@@ -49,25 +49,32 @@ FRI_CLONES static void mean_of(int64_t width, real rows, const real *shift, real
     }
 }
 
-/* Takes a block of `rows` rows into the statistics of the rows before it. */
+/* A mean moves by the share of its distance from another one. Infinite means are added: inf - inf is NaN. */
+static inline __attribute__((always_inline)) real moved(real mean, real other, real delta, real share) {
+    return delta - delta == 0 ? mean + delta * share : mean + other;
+}
+
+/* Takes a block of `rows` rows into the statistics of the rows before it. The first block has no distance from them: a
+ * square that overflows would make it inf * 0. */
 FRI_CLONES static void merge_block(int64_t width, real before, real rows, const real *block_mean,
                                    const real *block_squares, real *restrict mean, real *restrict squares) {
     const real share = rows / (before + rows), weight = before * share;
     for (int64_t j = 0; j < width; j++) {
         const real delta = block_mean[j] - mean[j];
-        mean[j] += delta * share;
-        squares[j] += block_squares[j] + delta * delta * weight;
+        mean[j] = moved(mean[j], block_mean[j], delta, share);
+        squares[j] += before > 0 ? block_squares[j] + delta * delta * weight : block_squares[j];
     }
 }
 
-/* The first row lies some deviations from the mean: means of the rows less it lose little to rounding where
- * |mean| >> std. */
+/* The first row, or 0 where it is infinite, lies some deviations from the mean: means of the rows less it lose little
+ * to rounding where |mean| >> std. */
 static void set_shift(const fri_batchnorm2d_desc *d, const void *x, real *shift) {
     if (d->rows == 0) return;
     for (int64_t c = 0; c < d->c; c += TILE) {
         real buf[TILE];
         const int64_t width = fri_min_i64(TILE, d->c - c);
-        memcpy(shift + c, fri_cpu_load(d->dtype, x, c, width, buf), (size_t)width * sizeof *shift);
+        const real *row = fri_cpu_load(d->dtype, x, c, width, buf);
+        for (int64_t j = 0; j < width; j++) shift[c + j] = row[j] - row[j] == 0 ? row[j] : 0;
     }
 }
 
@@ -99,9 +106,10 @@ static void stats_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
 /* Takes `rows` values into the mean and squared distances of those before them. */
 static inline __attribute__((always_inline)) void merge_one(double before, double rows, double mean, double squares,
                                                             double *all_mean, double *all_squares) {
+    if (rows <= 0) return;
     const double share = rows / (before + rows), delta = mean - *all_mean;
-    *all_mean += delta * share;
-    *all_squares += squares + delta * delta * (before * share);
+    *all_mean = delta - delta == 0 ? *all_mean + delta * share : *all_mean + mean;
+    *all_squares += before > 0 ? squares + delta * delta * (before * share) : squares;
 }
 
 /* Mean and squared distances of channels c .. c + width, merged over the chunks in order. */
@@ -122,8 +130,11 @@ typedef struct statistics {
     real *mean, *invstd, *running_mean, *running_var;
 } statistics;
 
+/* The statistics of no rows are 0, and the running values stay. */
 static void set_statistics(const fri_batchnorm2d_desc *d, const statistics *to, int64_t k, double rows, double mean,
                            double squares) {
+    to->mean[k] = to->invstd[k] = 0;
+    if (rows <= 0) return;
     to->mean[k] = (real)mean;
     to->invstd[k] = (real)(1 / sqrt(squares / rows + d->eps));
     fri_running_update(to->running_mean, k, d->momentum, (double)to->mean[k], 1);

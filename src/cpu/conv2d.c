@@ -261,7 +261,6 @@ fr_status fri_cpu_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, siz
 
 fr_status fri_cpu_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
                                          void *dw) {
-    if (d->n == 0) memset(dw, 0, (size_t)(d->k * d->r * d->s * (d->c / d->groups)) * fr_dtype_size(d->dtype));
     return run(e, d, FRI_PASS_BACKWARD_WEIGHT, x, dy, NULL, dw);
 }
 

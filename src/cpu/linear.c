@@ -223,7 +223,6 @@ fr_status fri_cpu_linear_backward_weight_workspace(const fri_linear_desc *d, siz
 fr_status fri_cpu_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
                                          void *dw, void *db) {
     FRI_TRY(db != NULL ? fri_cpu_linear_backward_bias(e, d, dy, db) : FR_OK);
-    if (d->n == 0) memset(dw, 0, (size_t)(d->out * d->in) * fr_dtype_size(d->dtype));
     return run(e, d, FRI_PASS_BACKWARD_WEIGHT, dy, x, NULL, dw);
 }
 

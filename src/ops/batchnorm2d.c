@@ -328,7 +328,7 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
                                   {invstd, FR_SAVE_SMALL}};
     FRI_TRY(fr_op_record(keeps_x ? &batchnorm2d : &batchnorm2d_without_x, &p, sizeof p, in, in[1] != NULL ? 3 : 1,
                          saves, SAVED_COUNT, out));
-    fri_result_put(&out, y);
+    fri_tensor_put(&out, y);
     return FR_OK;
 }
 

@@ -75,6 +75,14 @@ fr_status fri_add_vector(const fr_tensor *b, fr_tensor *y) {
     return values(&p, FRI_BINARY_ADD, y, b, y);
 }
 
+fr_status fri_fill_bias(const fr_tensor *b, fr_tensor *y) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *cast = NULL;
+    FRI_TRY(fri_tensor_fill(y, 0));
+    if (b == NULL) return FR_OK;
+    FRI_TRY(fri_tensor_clone_as(b, y->dtype, FR_MEM_TEMPORARY, &cast));
+    return fri_add_vector(cast, y);
+}
+
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
 /* *db = the sum of t, or of a * t, over the run. Of one row of channels, or of one value, by the kernels that sum a
@@ -86,6 +94,7 @@ static fr_status run_sum(const params *p, const fr_tensor *a, const fr_tensor *t
     fri_binary_desc d = p->d;
     d.dtype = t->dtype;
     FRI_TRY(fri_tensor_new(&p->b, t->dtype, be->device, FR_MEM_TEMPORARY, db));
+    if (fri_numel(t) == 0) return fri_tensor_fill(*db, 0);
     if (d.n > 1) {
         FRI_TRY(FRI_KERNEL(be, d.dtype, binary_image_sum,
                            (FRI_EXEC, &d, a != NULL ? fri_data(a) : NULL, fri_data(t), fri_data(*db))));
@@ -147,6 +156,11 @@ static fr_status b_gradient(fr_node *node, const params *p, fr_tensor *dy) {
         FRI_MOVE(&t, db);
     }
     fr_tensor_release(&a);
+    if (t->shape.rank != p->b.rank) { /* b has a's elements and fewer dimensions */
+        FRI_TRY(fri_tensor_on_storage(t->storage, t->offset, &p->b, t->dtype, &db));
+        fr_tensor_release(&t);
+        FRI_MOVE(&t, db);
+    }
     return fr_node_grad(node, 1, &t);
 }
 
@@ -171,7 +185,8 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const params *p = fr_node_params(node);
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    FRI_TRY(fri_gradient_like(p->same && fr_tensor_reusable(in[1]) ? in[1] : in[0], &out));
+    const bool over_b = fri_shape_equal(&in[0]->shape, &p->b) && fr_tensor_reusable(in[1]);
+    FRI_TRY(fri_gradient_like(over_b ? in[1] : in[0], &out));
     FRI_TRY(values(p, p->d.op, in[0], in[1], out));
     fri_tensor_put(&out, y);
     return FR_OK;
@@ -217,7 +232,7 @@ static fr_status call(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, boo
         FRI_TRY(fr_fail(FR_EINTERNAL, "%s: a sum that is there already cannot go elsewhere", ops[op].name));
     if (!there) FRI_TRY(relu ? rectified_sum(&p, c.in[0], c.in[1], out) : values(&p, op, c.in[0], c.in[1], out));
     FRI_TRY(record(&p, c.in, out));
-    fri_result_put(&out, y);
+    fri_tensor_put(&out, y);
     return FR_OK;
 }
 

@@ -4,7 +4,8 @@
  *   saves      nothing
  *   in-place   no
  *   rebuild    from the inputs: a dense block then keeps each feature once instead of once per layer
- *   order      deterministic */
+ *   order      deterministic
+ *   autocast   the widest type, also without autocast */
 #include "ops/op.h"
 
 #include "base/status.h"
@@ -74,11 +75,15 @@ static const fr_op concat = {.name = "concat",
                              .rebuild_inputs = UINT64_MAX,
                              .params_free = params_free};
 
-static fr_status describe(fr_tensor *const *x, int n, params *p, fr_shape *shape) {
-    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    if (x == NULL || n < 1) return fr_fail(FR_EINVAL, "concat: %d inputs; at least 1 is needed", n);
+static fr_status expect_inputs(fr_tensor *const *x, int n) {
+    if (n < 1) return fr_fail(FR_EINVAL, "concat: %d inputs; at least 1 is needed", n);
     for (int i = 0; i < n; i++)
         if (x[i] == NULL) return fr_fail(FR_EINVAL, "concat: input %d is NULL", i);
+    return FR_OK;
+}
+
+static fr_status describe(fr_tensor *const *x, int n, params *p, fr_shape *shape) {
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     *shape = x[0]->shape;
     if (shape->rank < 1) return fr_fail(FR_ESHAPE, "concat: scalars have no channels");
     int64_t *last = &shape->dim[shape->rank - 1];
@@ -109,21 +114,27 @@ static fr_status describe(fr_tensor *const *x, int n, params *p, fr_shape *shape
 
 fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_tensor *out = NULL;
+    fr_tensor *out = NULL, **in = NULL;
     params p = {0};
     fr_shape shape;
     fri_call c;
     fr_status s = FR_OK;
-    /* Autocast leaves concat alone, so the frame needs the first input only. */
+    /* The frame holds FRI_OP_INPUTS at most. */
     FR_TRY(s, fri_call_begin(&c, &concat, 0, NULL, 0));
-    FR_TRY(s, describe(x, n, &p, &shape));
-    FR_TRY(s, fri_tensor_new(&shape, x[0]->dtype, fri_device_of(x[0]), FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, join(&p, x, out));
+    FR_TRY(s, expect_inputs(x, n));
+    in = calloc((size_t)n, sizeof *in);
+    if (in == NULL) FR_TRY(s, fr_fail(FR_ENOMEM, "concat: out of host memory"));
+    FR_TRY(s, fri_promote(n, x, in));
+    FR_TRY(s, describe(in, n, &p, &shape));
+    FR_TRY(s, fri_tensor_new(&shape, in[0]->dtype, fri_device_of(in[0]), FR_MEM_TEMPORARY, &out));
+    FR_TRY(s, join(&p, in, out));
     params given = p;
     p.width = NULL; /* the graph owns it now, also on failure */
-    FR_TRY(s, fr_op_record(&concat, &given, sizeof given, x, n, NULL, 0, out));
+    FR_TRY(s, fr_op_record(&concat, &given, sizeof given, in, n, NULL, 0, out));
     fri_tensor_put(&out, y);
 done:
+    for (int i = 0; i < n && in != NULL; i++) fr_tensor_release(&in[i]);
+    free(in);
     free(p.width);
     fr_tensor_release(&out);
     fri_call_end(&c);

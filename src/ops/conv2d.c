@@ -10,6 +10,7 @@
 
 #include "autograd/scratch.h"
 #include "base/status.h"
+#include "ops/binary.h"
 
 /* What the CPU does not mind and cuDNN does; a view may start anywhere. NULL: not an operand that is read. */
 static uint8_t unaligned(const fr_tensor *x, const fr_tensor *w, const fr_tensor *y, const fr_tensor *b) {
@@ -34,11 +35,17 @@ static fri_conv2d_desc desc_of(const fr_node *node) {
 
 /* ---- kernels in their scratch ---------------------------------------------------------------------------------- */
 
+/* Kernels get images and filters that have elements: a convolution with a size of 0 is 0. */
+static bool empty(const fri_conv2d_desc *d) {
+    return d->n == 0 || d->c == 0 || d->k == 0;
+}
+
 static fr_status run_forward(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, const fr_tensor *b,
                              fr_tensor *y) {
     const fri_backend *be = fri_backend_of(x);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
+    if (empty(d)) return fri_fill_bias(b, y);
     FRI_TRY(FRI_KERNEL(be, d->dtype, conv2d_forward_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(x, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, conv2d_forward,
@@ -56,6 +63,7 @@ fr_status fri_conv2d_weight(const fri_conv2d_desc *described, const fr_tensor *x
     fri_conv2d_desc d = limited(described, FRI_SCRATCH_BACKWARD_WEIGHT, dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
+    if (empty(&d)) return fri_tensor_fill(dw, 0);
     d.unaligned = unaligned(x, NULL, dy, NULL);
     FRI_TRY(FRI_KERNEL(be, d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
@@ -67,6 +75,7 @@ fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w,
     fri_conv2d_desc d = limited(described, FRI_SCRATCH_BACKWARD_INPUT, dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
+    if (empty(&d)) return fri_tensor_fill(dx, 0);
     d.unaligned = unaligned(NULL, w, dy, NULL);
     FRI_TRY(FRI_KERNEL(be, d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
@@ -175,10 +184,10 @@ fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_t
                        (long long)(wd[3] * d->groups), (long long)d->groups);
     d->p = output_size(d->h, d->pad_h, d->dilation_h, d->r, d->stride_h);
     d->q = output_size(d->w, d->pad_w, d->dilation_w, d->s, d->stride_w);
-    if (d->p < 1 || d->q < 1)
-        return fr_fail(FR_ESHAPE, "conv2d: x %s is smaller than the window of w %s (padding %lld, dilation %lld)",
-                       fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->pad_h,
-                       (long long)d->dilation_h);
+    if (d->p < 1 || d->q < 1 || d->h < 1 || d->w < 1 || d->r < 1 || d->s < 1)
+        return fr_fail(FR_ESHAPE, "conv2d: x %s is smaller than the window of w %s%s (padding %lld, dilation %lld)",
+                       fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws),
+                       d->r < 1 || d->s < 1 ? ", which is empty" : "", (long long)d->pad_h, (long long)d->dilation_h);
     if (b != NULL) {
         FRI_TRY(fri_expect_vector(&conv2d, b, "b", d->k));
         if (b->dtype != x->dtype && b->dtype != FR_F32)

@@ -94,7 +94,7 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
     FRI_TRY(apply(&d, x, out));
     fr_save save = {mask, FR_SAVE_VALUE};
     FRI_TRY(fr_op_record(op, &d, sizeof d, &x, 1, &save, 1, out));
-    fri_result_put(&out, y);
+    fri_tensor_put(&out, y);
     return FR_OK;
 }
 

@@ -108,6 +108,6 @@ fr_status fr_layer_norm(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, double 
     FRI_TRY(fri_expect_float(&layer_norm, c.in[0], "x"));
     if (c.in[0]->shape.rank < 1) FRI_TRY(fr_fail(FR_ESHAPE, "layer_norm: x has rank 0; at least 1 is needed"));
     const int64_t width = c.in[0]->shape.dim[c.in[0]->shape.rank - 1];
-    const fri_group_norm_desc d = {c.in[0]->dtype, width > 0 ? fri_numel(c.in[0]) / width : 0, 1, width, 1, eps};
+    const fri_group_norm_desc d = {c.in[0]->dtype, fri_rows(c.in[0]), 1, width, 1, eps};
     return run(&layer_norm, &c, &d, y);
 }

@@ -183,7 +183,7 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
                                   {invstd, FR_SAVE_SMALL},
                                   {weight, FR_SAVE_SMALL}};
     FR_TRY(s, fr_op_record(&inplace_abn, &p, sizeof p, in, 3, saves, SAVED_COUNT, out));
-    fri_result_put(&out, y);
+    fri_tensor_put(&out, y);
 done:
     fr_tensor_release(&out);
     fr_tensor_release(&mean);

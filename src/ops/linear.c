@@ -9,14 +9,21 @@
 #include "ops/linear.h"
 
 #include "base/status.h"
+#include "ops/binary.h"
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
+
+/* Kernels multiply matrices that have elements: a product with a size of 0 is 0. */
+static bool empty(const fri_linear_desc *d) {
+    return d->n == 0 || d->in == 0 || d->out == 0;
+}
 
 fr_status fri_linear_forward(const fri_linear_desc *d, const fr_tensor *x, const fr_tensor *w, const fr_tensor *b,
                              fr_tensor *y) {
     const fri_backend *be = fri_backend_of(x);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
+    if (empty(d)) return fri_fill_bias(b, y);
     FRI_TRY(FRI_KERNEL(be, d->dtype, linear_forward_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(x, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, linear_forward,
@@ -27,6 +34,7 @@ fr_status fri_linear_input(const fri_linear_desc *d, const fr_tensor *w, const f
     const fri_backend *be = fri_backend_of(dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
+    if (empty(d)) return fri_tensor_fill(dx, 0);
     FRI_TRY(FRI_KERNEL(be, d->dtype, linear_backward_input_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, linear_backward_input, (&ws.exec, d, fri_data(w), fri_data(dy), fri_data(dx)));
@@ -37,6 +45,7 @@ fr_status fri_linear_weight(const fri_linear_desc *d, const fr_tensor *x, const 
     const fri_backend *be = fri_backend_of(dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
+    if (empty(d)) return fri_tensor_fill(dw, 0);
     FRI_TRY(FRI_KERNEL(be, d->dtype, linear_backward_weight_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, linear_backward_weight,
@@ -86,9 +95,10 @@ static fr_status input_gradient(fr_node *node, const fri_linear_desc *d, fr_tens
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_linear_desc *d = fr_node_params(node);
-    bool bias = fr_node_inputs(node) > 2 && fr_node_wants(node, 2), weight = fr_node_wants(node, 1);
-    if (bias && !weight) FRI_TRY(bias_gradient(node, d, *dy));
-    if (weight) FRI_TRY(weight_gradient(node, d, *dy, bias));
+    const bool bias = fr_node_inputs(node) > 2 && fr_node_wants(node, 2), weight = fr_node_wants(node, 1);
+    const bool both = bias && weight && !empty(d);
+    if (bias && !both) FRI_TRY(bias_gradient(node, d, *dy));
+    if (weight) FRI_TRY(weight_gradient(node, d, *dy, both));
     fr_node_release_saved(node, 0);
     return fr_node_wants(node, 0) ? input_gradient(node, d, dy) : FR_OK;
 }
@@ -106,8 +116,8 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     *d = (fri_linear_desc){.dtype = x->dtype,
                            .bias_dtype = b != NULL ? b->dtype : x->dtype,
                            .in = x->shape.dim[x->shape.rank - 1],
-                           .out = w->shape.dim[0]};
-    d->n = d->in > 0 ? fri_numel(x) / d->in : 0;
+                           .out = w->shape.dim[0],
+                           .n = fri_rows(x)};
     if (w->shape.dim[1] != d->in)
         return fr_fail(FR_ESHAPE, "linear: x %s has %lld features but w %s expects %lld", fri_shape_text(&x->shape, xs),
                        (long long)d->in, fri_shape_text(&w->shape, ws), (long long)w->shape.dim[1]);

@@ -46,7 +46,9 @@ fr_status fri_loss_describe(const fr_op *op, const fr_tensor *x, const fr_tensor
                        shares_allowed ? ", or x's shape in " : "", shares_allowed ? fr_dtype_name(fri_real_of(x)) : "");
     fr_shape rows = x->shape;
     rows.rank--;
-    if (x->shape.rank < 2 || (!shares && !fri_shape_equal(&rows, &target->shape)) || x->shape.dim[rows.rank] < 1)
+    if (x->shape.rank > 0 && x->shape.dim[rows.rank] < 1)
+        return fr_fail(FR_ESHAPE, "%s: x %s has no classes", op->name, fri_shape_text(&x->shape, a));
+    if (x->shape.rank < 2 || (!shares && !fri_shape_equal(&rows, &target->shape)))
         return fr_fail(FR_ESHAPE, "%s: x %s needs a target of the same shape without the last dimension, not %s",
                        op->name, fri_shape_text(&x->shape, a), fri_shape_text(&target->shape, b));
     *d = (fri_loss_desc){.dtype = x->dtype,

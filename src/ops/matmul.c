@@ -48,8 +48,11 @@ static fr_status describe(const fr_tensor *a, const fr_tensor *b, fri_linear_des
                        fri_shape_text(&a->shape, as), fri_shape_text(&b->shape, bs));
     if (a->dtype != b->dtype)
         return fr_fail(FR_EDTYPE, "matmul: a is %s but b is %s", fr_dtype_name(a->dtype), fr_dtype_name(b->dtype));
-    *d = (fri_linear_desc){.dtype = a->dtype, .bias_dtype = a->dtype, .in = b->shape.dim[1], .out = b->shape.dim[0]};
-    d->n = d->out > 0 ? fri_numel(a) / d->out : 0;
+    *d = (fri_linear_desc){.dtype = a->dtype,
+                           .bias_dtype = a->dtype,
+                           .n = fri_rows(a),
+                           .in = b->shape.dim[1],
+                           .out = b->shape.dim[0]};
     return FR_OK;
 }
 

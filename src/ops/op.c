@@ -13,6 +13,24 @@ static fr_dtype wider(fr_dtype a, fr_dtype b) {
     return FR_F32;
 }
 
+static fr_dtype widest(fr_tensor *const *in, int n) {
+    fr_dtype to = in[0]->dtype;
+    for (int i = 1; i < n; i++)
+        if (in[i] != NULL) to = wider(to, in[i]->dtype);
+    return to;
+}
+
+fr_status fri_promote(int n, fr_tensor *const *x, fr_tensor **out) {
+    const fr_dtype to = widest(x, n);
+    for (int i = 0; i < n; i++) {
+        if (x[i]->dtype == to || !fr_dtype_is_float(x[i]->dtype))
+            out[i] = fr_tensor_retain(x[i]);
+        else
+            FRI_TRY(fr_cast(x[i], to, &out[i]));
+    }
+    return FR_OK;
+}
+
 /* f64 and integers are never touched. */
 static bool castable(const fr_tensor *t) {
     return t != NULL && (t->dtype == FR_F32 || t->dtype == FR_F16 || t->dtype == FR_BF16);
@@ -23,9 +41,7 @@ static fr_status apply_autocast(fri_call *c) {
     fr_autocast_class class = c->op->autocast;
     fr_dtype to = FR_F32;
     if (class == FR_AUTOCAST_PROMOTE) { /* ordinary type promotion: with or without autocast */
-        to = c->in[0]->dtype;
-        for (int i = 1; i < c->n_in; i++)
-            if (c->in[i] != NULL) to = wider(to, c->in[i]->dtype);
+        to = widest(c->in, c->n_in);
     } else if (!cast.enabled || class == FR_AUTOCAST_NONE) {
         return FR_OK;
     } else if (class == FR_AUTOCAST_LOW) {
@@ -83,12 +99,12 @@ fr_status fri_expect_rank(const fr_op *op, const fr_tensor *t, const char *what,
 
 fr_status fri_expect_same(const fr_op *op, const fr_tensor *a, const fr_tensor *b) {
     char x[FRI_SHAPE_TEXT], y[FRI_SHAPE_TEXT];
-    if (!fri_shape_equal(&a->shape, &b->shape))
-        return fr_fail(FR_ESHAPE, "%s: shapes %s and %s differ", op->name, fri_shape_text(&a->shape, x),
-                       fri_shape_text(&b->shape, y));
     if (a->dtype != b->dtype)
         return fr_fail(FR_EDTYPE, "%s: types %s and %s differ", op->name, fr_dtype_name(a->dtype),
                        fr_dtype_name(b->dtype));
+    if (!fri_shape_equal(&a->shape, &b->shape))
+        return fr_fail(FR_ESHAPE, "%s: shapes %s and %s differ", op->name, fri_shape_text(&a->shape, x),
+                       fri_shape_text(&b->shape, y));
     return FR_OK;
 }
 
@@ -107,6 +123,12 @@ fr_status fri_expect_bounded(const fr_op *op, const char *what, int64_t a, int64
 
 fr_dtype fri_real_of(const fr_tensor *x) {
     return x->dtype == FR_F64 ? FR_F64 : FR_F32;
+}
+
+int64_t fri_rows(const fr_tensor *x) {
+    fr_shape rows = x->shape;
+    rows.rank--;
+    return fri_shape_numel(&rows);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------- */
@@ -140,10 +162,6 @@ fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dty
     FRI_OWNED(fr_tensor_release) fr_tensor *empty = NULL;
     FRI_TRY(fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
     return fri_tensor_on_storage(empty->storage, 0, shape, dtype, out);
-}
-
-void fri_result_put(fr_tensor **out, fr_tensor **y) {
-    fri_tensor_put(out, y);
 }
 
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x) {
@@ -198,7 +216,7 @@ fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, f
         FRI_TRY(fri_result_like(x, y, &out));
     if (out != x || !there) FRI_TRY(u->values(params, x, out));
     FRI_TRY(record_unary(u, params, bytes, x, there, out));
-    fri_result_put(&out, y);
+    fri_tensor_put(&out, y);
     return FR_OK;
 }
 

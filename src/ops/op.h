@@ -25,6 +25,9 @@ typedef struct fri_call {
 fr_status fri_call_begin(fri_call *c, const fr_op *op, int required, fr_tensor *const *in, int n_in);
 void fri_call_end(fri_call *c);
 
+/* out[i] is x[i] in the widest type of the n inputs; an integer tensor stays as it is. */
+fr_status fri_promote(int n, fr_tensor *const *x, fr_tensor **out);
+
 fr_status fri_expect_float(const fr_op *op, const fr_tensor *t, const char *what);
 fr_status fri_expect_rank(const fr_op *op, const fr_tensor *t, const char *what, int rank);
 fr_status fri_expect_same(const fr_op *op, const fr_tensor *a, const fr_tensor *b); /* shape and type */
@@ -36,6 +39,8 @@ fr_status fri_expect_bounded(const fr_op *op, const char *what, int64_t a, int64
 
 /* f32, or f64 where x is f64: the type of statistics and losses. */
 fr_dtype fri_real_of(const fr_tensor *x);
+/* Product of all dimensions but the last; x is no scalar. */
+int64_t fri_rows(const fr_tensor *x);
 
 /* The result of an elementwise op on x whose slot is y: x itself when the in-place switch is on, the caller said
  * x = op(x), and nobody else can see or need x; else a new tensor. */
@@ -45,8 +50,6 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out);
 fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out);
 /* The same without bytes, for a value that a fused op leaves out. */
 fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dtype, fr_tensor **out);
-/* Hands the result over: nothing to do when it is x itself and sits in the slot already. */
-void fri_result_put(fr_tensor **out, fr_tensor **y);
 
 /* PyTorch's rule for a demanded in-place op: a leaf that requires grad is refused. */
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);

@@ -5,9 +5,9 @@
 
 /* PyTorch's rule: with ceil_mode a last window that would start in the right padding is dropped. */
 static int64_t output_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, bool ceil_mode) {
-    int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1;
+    const int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);
     if (room < 0) return 0;
-    int64_t out = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+    int64_t out = room / stride + 1;
     if (ceil_mode && (out - 1) * stride >= in + pad) out--;
     return out;
 }

@@ -5,7 +5,8 @@
  *   saves      index (a reference)
  *   in-place   forward over x; scatter's backward over dy, scatter_add's shares dy
  *   rebuild    no
- *   order      deterministic, also for repeated indices: a line along dim is one task's */
+ *   order      deterministic, also for repeated indices: a line along dim is one task's
+ *   autocast   the wider type of x and src; in place, none */
 #include "ops/gather.h"
 
 #include "base/status.h"
@@ -69,6 +70,11 @@ static fr_status outside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *inde
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p = {0};
     FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
+    if (fr_autocast_get().enabled) { /* else types that differ are refused, as PyTorch does */
+        FRI_TRY(fri_promote(2, (fr_tensor *[]){x, src}, c.owned));
+        x = c.owned[0];
+        src = c.owned[1];
+    }
     FRI_TRY(describe(op, x, dim, index, src, &p));
     if (src == x)
         FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
@@ -77,7 +83,7 @@ static fr_status outside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *inde
     if (out != x) FRI_TRY(fr_tensor_copy(out, x));
     FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, out));
     FRI_TRY(record(op, &p, x, index, src, out));
-    fri_result_put(&out, y);
+    fri_tensor_put(&out, y);
     return FR_OK;
 }
 

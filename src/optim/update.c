@@ -73,7 +73,7 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     p->unused = false;
     key->eight = fri_optimizer_in_8_bits(o, w);
     fri_bump_version(w);
-    if (g == NULL) return FR_OK; /* all of it is updated by other ranks */
+    if (g == NULL || p->count == 0) return FR_OK; /* all of it is updated by other ranks, or it is empty */
     *item = (fri_step_item){.n = p->count,
                             .param = has_master ? fri_data(p->state[states]) : element(w, p->first),
                             .grad = fri_data(g),
@@ -221,7 +221,7 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
         const fr_tensor *g = fri_parameter_gradient(o, &parameters[i]);
         if (!fri_parameter_moves(o, &parameters[i])) continue;
         FRI_TRY(prepare(o, &parameters[i], g, found, &o->room.items[left], &o->room.keys[left]));
-        left += g != NULL;
+        left += g != NULL && parameters[i].count > 0;
     }
     FRI_TRY(fri_optimizer_count(o, new_step, n, parameters, found));
     FRI_TRY(fri_optimizer_lists(o, left, launch, &u));

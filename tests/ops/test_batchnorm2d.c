@@ -150,6 +150,71 @@ Test(batchnorm2d, relus_gradient_of_many_channels) {
                      i % MANY);
 }
 
+/* x [n, 1, 1, 1] in training: what becomes of running values that were 0 and 1, and of the first value. */
+static void train_once(int64_t n, const float *x, float *mean, float *var, float *first) {
+    fr_tensor *in = NULL, *m = NULL, *v = NULL, *y = NULL;
+    float *values = calloc((size_t)n + 1, sizeof *values);
+    must(fr_tensor_from_host(x, 4, (int64_t[]){n, 1, 1, 1}, FR_F32, test_device(), &in));
+    must(fr_tensor_zeros(1, (int64_t[]){1}, FR_F32, test_device(), &m));
+    must(fr_tensor_full(1, (int64_t[]){1}, 1, FR_F32, test_device(), &v));
+    must(fr_batchnorm2d(in, NULL, NULL, m, v, NULL, &y));
+    must(fr_tensor_to_host(m, mean));
+    must(fr_tensor_to_host(v, var));
+    must(fr_tensor_to_host(y, values));
+    *first = values[0];
+    free(values);
+    fr_tensor_release(&in);
+    fr_tensor_release(&m);
+    fr_tensor_release(&v);
+    fr_tensor_release(&y);
+}
+
+/* The variance of values above 1.8e19 is no f32. PyTorch: results 0, running variance inf, running mean as ever. */
+Test(batchnorm2d, a_variance_beyond_f32_is_infinite_and_not_nan) {
+    enum { MANY = 20000 }; /* several blocks and chunks */
+    float mean, var, first, *x = calloc(MANY, sizeof *x);
+    static const float few[][4] = {{1e25f, 0, 0, 0}, {1e30f, 1.1e30f, .9e30f, 1.05e30f}};
+    for (int i = 0; i < 2; i++) {
+        train_once(4, few[i], &mean, &var, &first);
+        cr_expect(first == 0 && var > 3e38f, "case %d: y %g, running variance %g", i, (double)first, (double)var);
+        cr_expect_float_eq(mean, i == 0 ? 2.5e23f : 1.0125e29f, i == 0 ? 1e17f : 1e23f, "case %d: %g", i, (double)mean);
+    }
+    for (int i = 0; i < MANY; i++) x[i] = i % 2 ? 1e30f : 1.2e30f;
+    train_once(MANY, x, &mean, &var, &first);
+    cr_expect(first == 0 && var > 3e38f, "y %g, running variance %g", (double)first, (double)var);
+    cr_expect_float_eq(mean, 1.1e29f, 1e24f, "%g", (double)mean);
+    free(x);
+    expect_nothing_left();
+}
+
+/* The mean is that of a sum, whatever row is infinite, and the variance is NaN: PyTorch's values on the CPU. */
+Test(batchnorm2d, an_infinite_value_makes_an_infinite_mean) {
+    enum { ROWS = 20000 };
+    float mean, var, first, *x = calloc(ROWS, sizeof *x);
+    cpu_only("PyTorch's own kernels for CUDA make a mean of NaN, too");
+    static const int place[] = {0, 1, 2, 5000, 19999};
+    for (int i = 0; i < 5; i++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            x[place[i]] = sign * INFINITY;
+            train_once(ROWS, x, &mean, &var, &first);
+            cr_expect(mean == sign * INFINITY, "row %d: %g", place[i], (double)mean);
+            cr_expect(isnan(var) && isnan(first), "row %d: variance %g, y %g", place[i], (double)var, (double)first);
+            x[7] = -sign * INFINITY;
+            train_once(ROWS, x, &mean, &var, &first);
+            cr_expect(isnan(mean), "both infinities, row %d: %g", place[i], (double)mean);
+            x[7] = x[place[i]] = 0;
+        }
+    free(x);
+    expect_nothing_left();
+}
+
+Test(batchnorm2d, an_empty_batch_leaves_the_running_values) {
+    float mean, var, first;
+    train_once(0, &(float){0}, &mean, &var, &first);
+    cr_expect(mean == 0 && var == 1, "running mean %g, variance %g", (double)mean, (double)var);
+    expect_nothing_left();
+}
+
 Test(batchnorm2d, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
     must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));

@@ -66,11 +66,73 @@ Test(binary, rejects_bad_args) {
     must(fr_tensor_zeros(4, (int64_t[]){2, 1, 1, 3}, FR_F32, test_device(), &image));
     expect_refused(fr_mul(image, x, &y), FR_ESHAPE, "[2, 1, 1, 3]", "[2, 5, 6, 3]", y);
     fr_tensor_release(&image);
+    fr_tensor *half = NULL; /* in place no type is promoted, and the type is told before the shape */
+    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F16, test_device(), &half));
+    expect_refused(fr_add_inplace(x, half), FR_EDTYPE, "f32", "f16", NULL);
+    fr_tensor_release(&half);
     expect_refused(fr_mul(x, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
     fr_tensor_release(&x);
     fr_tensor_release(&other);
     fr_tensor_release(&integer);
     fr_tensor_release(&meta);
+    expect_nothing_left();
+}
+
+/* b with a's elements and fewer dimensions: its gradient has b's shape, also where it is dy itself. */
+Test(binary, an_operand_of_fewer_dimensions_and_all_elements) {
+    static const struct {
+        int a_rank, b_rank;
+        int64_t a[4], b[4];
+    } shape[] = {{4, 1, {1, 1, 1, 4}, {4}}, {2, 1, {1, 4}, {4}}, {4, 1, {1, 1, 1, 1}, {1}},
+                 {4, 0, {1, 1, 1, 1}, {0}}, {1, 0, {1}, {0}},    {4, 3, {1, 2, 2, 1}, {2, 2, 1}}};
+    const double db[] = {1, -1, 6, -1.5}; /* of a = 6, b = 2 */
+    for (int k = 0; k < (int)(sizeof shape / sizeof *shape); k++)
+        for (int how = 0; how < 3; how++) EACH {
+                fr_tensor *a = NULL, *b = NULL, *y = NULL;
+                fr_switches_set(how == 0 ? fr_switches_all_off() : fr_switches_default());
+                must(fr_tensor_full(shape[k].a_rank, shape[k].a, 6, FR_F32, test_device(), &a));
+                must(fr_tensor_full(shape[k].b_rank, shape[k].b, 2, FR_F32, test_device(), &b));
+                must(fr_tensor_set_requires_grad(a, how != 1)); /* else nobody shares dy with b */
+                must(fr_tensor_set_requires_grad(b, true));
+                must(suites[i].run(NULL, (fr_tensor *[]){a, b}, &y));
+                must(fr_sum(y, &y));
+                must(fr_backward(y, NULL));
+                fr_tensor *g = fr_tensor_get_grad(b);
+                cr_assert_eq(fr_tensor_rank(g), shape[k].b_rank, "%s, shapes %d", suites[i].op, k);
+                double *v = values_of(g);
+                cr_expect_eq(v[0], db[i], "%s, shapes %d: db is %g, not %g", suites[i].op, k, v[0], db[i]);
+                free(v);
+                fr_tensor_release(&a);
+                fr_tensor_release(&b);
+                fr_tensor_release(&y);
+            }
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}
+
+/* A sum that is made again may lie over b where b has a's shape, and not where it has its elements alone. */
+Test(binary, a_sum_made_again_has_the_shape_of_a) {
+    fr_tensor *x = NULL, *a = NULL, *b = NULL, *y = NULL;
+    fr_switches on = fr_switches_default();
+    on.rebuild = true;
+    fr_switches_set(on);
+    must(fr_tensor_full(2, (int64_t[]){1, 4}, 1, FR_F32, test_device(), &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_scale(x, 2, &a));
+    must(fr_reshape(x, 1, (int64_t[]){4}, &b));
+    must(fr_scale(b, 3, &b));
+    must(fr_add(a, b, &y));
+    fr_tensor_release(&a);
+    fr_tensor_release(&b);
+    must(fr_mul(y, y, &y)); /* saves the sum */
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    double *v = values_of(fr_tensor_get_grad(x));
+    cr_expect_eq(v[3], 50, "%g", v[3]); /* d (5 x)^2 */
+    free(v);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_switches_set(fr_switches_default());
     expect_nothing_left();
 }
 

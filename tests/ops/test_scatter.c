@@ -1,6 +1,7 @@
 /* test_scatter.c - elements to where an index says: golden values, gradients, in place, repeated indices, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/op_suite.h"
@@ -130,6 +131,35 @@ Test(scatter, knows_who_reads_x) {
     fr_tensor_release(&x);
     fr_tensor_release(&y);
     fr_tensor_release(&loss);
+    fr_tensor_release(&index);
+    expect_nothing_left();
+}
+
+/* Autocast brings x and src to the wider type, as torch.scatter_add does; without it they are refused, as there. */
+Test(scatter, the_wider_type_under_autocast) {
+    fr_autocast_state was;
+    fr_tensor *x = NULL, *src = NULL, *index = NULL, *y = NULL;
+    must(fr_tensor_full(2, (int64_t[]){2, 3}, 1, FR_BF16, test_device(), &x));
+    must(fr_tensor_full(2, (int64_t[]){2, 1}, 1.0 / 512, FR_F32, test_device(), &src));
+    must(fr_tensor_zeros(2, (int64_t[]){2, 1}, FR_I64, test_device(), &index));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_tensor_set_requires_grad(src, true));
+    expect_refused(fr_scatter_add(x, 1, index, src, &y), FR_EDTYPE, "f32", "bf16", y);
+    for (int add = 0; add < 2; add++) {
+        must(fr_autocast_begin(FR_BF16, &was));
+        must(add ? fr_scatter_add(x, 1, index, src, &y) : fr_scatter(x, 1, index, src, &y));
+        fr_autocast_end(was);
+        cr_expect_eq(fr_tensor_dtype(y), FR_F32);
+        double *v = values_of(y);
+        cr_expect(v[0] == add + 1.0 / 512 && v[1] == 1, "%g, %g", v[0], v[1]);
+        free(v);
+        must(fr_sum(y, &y));
+        must(fr_backward(y, NULL));
+        cr_expect_eq(fr_tensor_dtype(fr_tensor_get_grad(x)), FR_BF16);
+        fr_tensor_release(&y);
+    }
+    fr_tensor_release(&x);
+    fr_tensor_release(&src);
     fr_tensor_release(&index);
     expect_nothing_left();
 }

@@ -316,6 +316,35 @@ Test(optim, squares_of_half_gradients_stay_finite) {
     nothing_left();
 }
 
+Test(optim, a_parameter_of_no_elements_is_left_alone) {
+    for (int kind = 0; kind < 5; kind++) {
+        fr_module *m = bag();
+        fr_tensor *empty = NULL, *g = NULL;
+        fr_optimizer *o = NULL;
+        float before[N], after[N];
+        must(fr_tensor_to_host(parameter(m), before));
+        must(fr_tensor_zeros(2, (int64_t[]){0, 3}, FR_F32, test_device(), &empty));
+        must(fr_module_add_parameter(m, "empty", &empty));
+        must(fr_tensor_zeros(2, (int64_t[]){0, 3}, FR_F32, test_device(), &g));
+        must(fr_tensor_set_grad(fr_module_tensor(m, "empty"), g));
+        fr_tensor_release(&g);
+        if (kind == 0) must(fr_sgd(m, FR_SGD_OPTS(.momentum = 0.9), &o));
+        if (kind == 1) must(fr_adam(m, NULL, &o));
+        if (kind == 2) must(fr_adam8(m, NULL, &o));
+        if (kind == 3) must(fr_rmsprop(m, FR_RMSPROP_OPTS(.momentum = 0.9, .centered = true), &o));
+        if (kind == 4) must(fr_adamw(m, NULL, &o));
+        for (int t = 0; t < 2; t++) {
+            set_gradient(m, t, 1);
+            must(fr_optimizer_step(o));
+        }
+        must(fr_tensor_to_host(parameter(m), after));
+        cr_expect(memcmp(before, after, sizeof before) != 0, "optimizer %d: w stays", kind);
+        fr_optimizer_release(&o);
+        fr_module_release(&m);
+    }
+    expect_nothing_left();
+}
+
 Test(scaler, grows_after_2000_clean_steps) {
     struct bench b = bench_new(65536);
     for (int i = 0; i < 1999; i++) cr_assert(!bench_step(&b, false));

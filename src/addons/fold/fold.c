@@ -57,6 +57,15 @@ static int maker(const folding *f, int value) {
     return v.made_by;
 }
 
+static bool equal_shapes(const folding *f, int a, int b) {
+    fr_net_value x = {.dtype = FR_F32}, y = x;
+    (void)fr_net_value_get(f->from, a, &x);
+    (void)fr_net_value_get(f->from, b, &y);
+    bool equal = x.shape.rank == y.shape.rank;
+    for (int i = 0; i < x.shape.rank && equal; i++) equal = x.shape.dim[i] == y.shape.dim[i];
+    return equal;
+}
+
 static chain chain_of(const folding *f, int conv) {
     chain c = {.norm = -1, .add = -1, .relu = -1, .addend = -1, .result = f->layer[conv].out[0]};
     c.norm = reader(f, c.result, "BatchNorm2d");
@@ -66,7 +75,7 @@ static chain chain_of(const folding *f, int conv) {
     if (add >= 0) {
         const int *in = f->layer[add].in;
         c.addend = in[0] == c.result ? in[1] : in[0];
-        if (maker(f, c.addend) < conv) c.add = add;
+        if (maker(f, c.addend) < conv && equal_shapes(f, c.addend, c.result)) c.add = add;
     }
     if (c.add >= 0) c.result = f->layer[c.add].out[0];
     c.relu = reader(f, c.result, "ReLU");

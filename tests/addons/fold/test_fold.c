@@ -168,6 +168,31 @@ Test(fold, what_others_read_too_stays) {
     expect_nothing_left();
 }
 
+/* A sum that is larger than the convolution's result (squeeze and excitation that adds) stays a layer of its own. */
+Test(fold, a_sum_larger_than_the_convolution_stays) {
+    fr_module *m = NULL;
+    fr_tensor *x = NULL, *wanted = NULL, *y = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_value in = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 4, 4, 3}),
+             v = fr_net_adaptive_avgpool2d(n, "pool", in, 1, 1);
+    v = fr_net_batchnorm2d(n, "bn", fr_net_conv2d(n, "conv", v, 3, 1, NULL, FR_BIAS), NULL);
+    v = fr_net_relu(n, "relu", fr_net_add(n, "add", in, v));
+    must(fr_net_end(&n, &v, 1, &m));
+    must(fr_module_each_tensor(m, trained, NULL));
+    fr_module_train(m, false);
+    must(fr_tensor_uniform(4, (int64_t[]){2, 4, 4, 3}, -1, 1, FR_F32, test_device(), &x));
+    wanted = infer(m, x);
+    must(fr_net_fold(&m));
+    cr_expect_eq(fr_module_layer_find(m, "bn"), -1, "the norm is folded");
+    cr_expect(fr_module_layer_find(m, "add") >= 0, "the sum is not");
+    y = infer(m, x);
+    cr_expect_lt(distance(y, wanted), 1e-6);
+    fr_tensor_release(&x);
+    fr_tensor_release(&wanted);
+    fr_tensor_release(&y);
+    fr_module_release(&m);
+}
+
 Test(fold, refuses_gradients_and_what_is_no_network) {
     fr_module *m = family(2, test_device()), *relu = NULL;
     fr_tensor *x = uniform_tensor(4, (int64_t[]){1, PIXELS, PIXELS, 3}), *y = NULL;
