@@ -101,6 +101,8 @@ static fr_status check_step(const fri_config *c) {
         {o->sync_batch_norm && o->device == FR_CUDA,
          "--sync-batch-norm with --device cuda: norms wait for each other on CPUs"},
         {o->keep_last && o->accumulate > 1, "--keep-last with --accumulate: a step is made of full batches"},
+        {o->split_batch > 1 && o->loss == FR_TRAIN_DICE,
+         "--split-batch with --loss dice: Dice of a batch is no mean of its parts"},
         {o->split_batch > o->batch_size,
          "--split-batch {split-batch}: more parts than the {batch-size} images of --batch-size"},
     };

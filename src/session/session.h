@@ -26,6 +26,7 @@ typedef struct fri_run_watcher {
 typedef struct fri_step_part {
     fr_readback loss, correct; /* of one batch, or part of a batch */
     double targets;
+    bool empty; /* its loss divides by 0: it counts as 0 */
 } fri_step_part;
 typedef struct fri_step_values {
     int64_t number; /* of the step, from 1 */

@@ -75,6 +75,7 @@ static fr_status settle_together(fri_session *r, fri_step_values *v, double *cor
         mine[i].targets = v->part[i].targets;
         FR_TRY(s, fr_readback_value(&v->part[i].correct, &mine[i].correct));
         FR_TRY(s, fr_readback_value(&v->part[i].loss, &mine[i].loss));
+        if (v->part[i].empty) mine[i].loss = 0;
     }
     FR_TRY(s, fri_ranks_meet(r, v->number));
     FR_TRY(s, fri_ranks_numbers(r, mine, v->n, most, &all));
@@ -97,7 +98,7 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
         FRI_TRY(fr_readback_value(&v->part[i].correct, &value));
         correct += value;
         FRI_TRY(fr_readback_value(&v->part[i].loss, &value));
-        *loss += value;
+        *loss += v->part[i].empty ? 0 : value;
     }
     if (r->config->ranks > 1) FRI_TRY(settle_together(r, v, &correct, loss));
     if (r->config->opts.device != FR_META) FRI_TRY(settle_scaler(r, v));
@@ -115,8 +116,9 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
 
 /* ---- forward and backward ------------------------------------------------------------------------------------ */
 
-/* *l = share * loss of a batch whose logits are *y; both go. v NULL: nobody asks for its numbers. *part: where the loss
- * is to be written. */
+/* *l = share * loss of a batch whose logits are *y; both go. A share of 0 has gradients of 0: those of ignored targets
+ * are 0 anyway, and weights that add up to 0 are left out, which would divide by it. v NULL: nobody asks for its
+ * numbers. *part: where the loss is to be written. */
 static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, double share, fri_step_values *v,
                          fri_step_part **part, fr_tensor **l) {
     FRI_OWNED(fr_tensor_release) fr_tensor *count = NULL;
@@ -125,7 +127,8 @@ static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, dou
     if (fri_counts_steps(r->config)) FRI_TRY(fr_count_correct(*y, *targets, &count));
     if (v != NULL && count != NULL) FRI_TRY(fr_readback_begin(count, &(*part)->correct));
     fr_tensor_release(&count);
-    FRI_TRY(fri_loss_of_batch(r, *y, *targets, true, l));
+    if (v != NULL) (*part)->empty = share == 0;
+    FRI_TRY(fri_loss_of_batch(r, *y, *targets, share != 0, l));
     fr_tensor_release(y);
     fr_tensor_release(targets);
     if (share != 1) FRI_TRY(fr_scale(*l, share, l));
@@ -156,53 +159,60 @@ done:
     return s;
 }
 
-/* Rows of part i of n images. */
-static fr_status part_of(fr_tensor *images, fr_tensor *targets, int64_t i, int64_t parts, fr_tensor **x, fr_tensor **t,
-                         double *fraction) {
-    const int64_t n = fr_tensor_dim(images, 0), first = n * i / parts, count = n * (i + 1) / parts - first;
-    *fraction = (double)count / (double)n;
-    fr_status s = fr_tensor_narrow0(images, first, count, x);
-    return s < 0 ? s : fr_tensor_narrow0(targets, first, count, t);
+/* The number that the mean loss of these targets divides by: of classes, the targets that are not ignored, or the sum
+ * of their weights; else, and on meta, the images. */
+static fr_status divisor(const fri_session *r, fr_tensor *targets, double *out) {
+    const fri_config *c = r->config;
+    const int64_t n = fr_tensor_numel(targets);
+    const bool classes = c->program->loss == NULL && fr_tensor_dtype(targets) == FR_I64;
+    FRI_OWNED(fri_free) int64_t *class = NULL;
+    FRI_OWNED(fri_free) float *weight = NULL;
+    *out = (double)fr_tensor_dim(targets, 0);
+    if (!classes || c->opts.device == FR_META || (c->targets == FR_TARGET_CLASS && r->class_weights == NULL))
+        return FR_OK;
+    class = malloc((size_t)n * sizeof *class);
+    weight = malloc((size_t)c->outputs * sizeof *weight);
+    if (class == NULL || weight == NULL)
+        return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " targets", n);
+    FRI_TRY(fr_tensor_to_host(targets, class));
+    for (int64_t i = 0; i < c->outputs; i++) weight[i] = 1;
+    if (r->class_weights != NULL) FRI_TRY(fr_tensor_to_host(r->class_weights, weight));
+    *out = 0;
+    for (int64_t i = 0; i < n; i++) *out += class[i] >= 0 && class[i] < c->outputs ? (double)weight[class[i]] : 0;
+    return FR_OK;
 }
 
-/* One part after the other. */
-static fr_status apart(fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t parts, double share,
-                       fri_step_values *v) {
+/* The batch in --split-batch parts of equal size, up to one image, one after the other. Each counts by its divisor, so
+ * that the sum is the mean loss of the batch, whose own divisor is `all`. */
+static fr_status in_parts(fri_session *r, fr_tensor *images, fr_tensor *targets, int64_t parts, double share,
+                          double all, fri_step_values *v) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *t = NULL;
-    double fraction = 0;
+    const int64_t n = fr_tensor_dim(images, 0);
+    double of = 0;
     for (int64_t i = 0; i < parts; i++) {
-        FRI_TRY(part_of(*images, *targets, i, parts, &x, &t, &fraction));
-        FRI_TRY(forward_backward(r, &x, &t, share * fraction, v));
+        const int64_t first = n * i / parts, count = n * (i + 1) / parts - first;
+        FRI_TRY(fr_tensor_narrow0(images, first, count, &x));
+        FRI_TRY(fr_tensor_narrow0(targets, first, count, &t));
+        FRI_TRY(divisor(r, t, &of));
+        FRI_TRY(forward_backward(r, &x, &t, all > 0 ? share * (of / all) : 0, v));
     }
     return FR_OK;
 }
 
-/* The batch in --split-batch parts of equal size, up to one image. */
-static fr_status in_parts(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
-    const fr_train_opts *o = &r->config->opts;
-    int64_t parts = o->split_batch, n = fr_tensor_dim(*images, 0);
-    if (parts > n) parts = n;
-    if (parts == 1) return forward_backward(r, images, targets, share, v);
-    fr_status s = apart(r, images, targets, parts, share, v);
-    fr_tensor_release(images);
-    fr_tensor_release(targets);
-    return s;
-}
-
 /* A fused step under a loss scale: the first pass looks at the gradients, the second, of the same numbers, updates.
  * What the report counts is the first's. */
-static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targets, fri_step_values *v) {
+static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
     fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
     fr_rng rng = fr_rng_get();
     bool found = false, was = false;
     fr_status s = FR_OK;
     FR_TRY(s, fr_grad_scaler_check_begin(r->scaler, r->optimizer));
-    FR_TRY(s, forward_backward(r, &x, &t, 1, v));
+    FR_TRY(s, forward_backward(r, &x, &t, share, v));
     FR_TRY(s, fr_grad_scaler_check_end(r->scaler, r->optimizer, &found));
     if (!found) {
         fr_rng_set(rng);
         was = fr_statistics_freeze(true);
-        s = forward_backward(r, images, targets, 1, NULL);
+        s = forward_backward(r, images, targets, share, NULL);
         (void)fr_statistics_freeze(was);
     }
 done:
@@ -210,6 +220,24 @@ done:
     fr_tensor_release(&t);
     fr_tensor_release(images);
     fr_tensor_release(targets);
+    return s;
+}
+
+/* Loss and gradients of the batch, `share` of the step. A batch without a target that counts, as of masks that are
+ * ignored everywhere, has a loss and gradients of 0. */
+static fr_status train_batch(fri_step_work *w, double share) {
+    fri_session *r = w->r;
+    const fr_train_opts *o = &r->config->opts;
+    const int64_t n = fr_tensor_dim(w->images, 0), parts = o->split_batch < n ? o->split_batch : n;
+    const bool host = parts == 1 && r->class_weights == NULL && r->config->program->loss == NULL;
+    double all = (double)w->count; /* the device is not waited for */
+    if (!host) FRI_TRY(divisor(r, w->targets, &all));
+    if (all == 0) share = 0;
+    if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(r, &w->images, &w->targets, share, w->v);
+    if (parts == 1) return forward_backward(r, &w->images, &w->targets, share, w->v);
+    fr_status s = in_parts(r, w->images, w->targets, parts, share, all, w->v);
+    fr_tensor_release(&w->images);
+    fr_tensor_release(&w->targets);
     return s;
 }
 
@@ -264,8 +292,7 @@ fr_status fri_step_train(void *ctx, int64_t i) {
     const fr_train_opts *o = &w->r->config->opts;
     (void)i;
     w->v->targets += (double)w->count;
-    if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(w->r, &w->images, &w->targets, w->v);
-    fr_status s = in_parts(w->r, &w->images, &w->targets, 1.0 / (double)o->accumulate, w->v);
+    fr_status s = train_batch(w, 1.0 / (double)o->accumulate);
     if (s == FR_OK && w->v->n > 0) w->v->part[w->v->n - 1].targets = (double)w->count;
     return s;
 }
