@@ -6,14 +6,15 @@
  * the cache. Widen, step, find the new scales, narrow: between the two codes of an element nothing leaves the
  * registers. */
 #include "codes.cuh"
+#include "step.cuh"
 
-typedef fri_list<fri_step_item, FRI_STEP_ITEMS> list;
-static_assert(sizeof(list) + sizeof(fri_adam_desc) + 3 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
+static_assert(sizeof(fri_step_list) + sizeof(fri_adam_desc) + 3 * sizeof(void *) <= FRI_PARAMETER_BYTES,
+              "kernel parameters");
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
 template <typename T, typename G>
-__global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list all, fri_adam_desc d,
+__global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ fri_step_list all, fri_adam_desc d,
                                                     const float *maps, const float *inv_scale, const float *found) {
     __shared__ fri_device_code_map map[2];
     __shared__ float part[FRI_THREADS / 32];
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list
     for (int k = 0; k < 2; k++) fri_device_code_map_read(maps + k * 256, &map[k]);
     const fri_chunk at = fri_chunk_of(all, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK);
     const fri_step_item &item = all.item[at.item];
-    if (t == 0) shared = fri_adam_coef_of(&d, *item.step, inv_scale != NULL ? *inv_scale : 1.0f);
+    if (t == 0) shared = fri_adam_coef_of(&d, *item.step, fri_step_scale(inv_scale));
     __syncthreads();
     const fri_adam_coef c = shared;
     T *param = (T *)item.param;
@@ -58,14 +59,12 @@ __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ list
 
 extern "C" fr_status fri_cuda_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
                                     const fri_step_item *items, const float *inv_scale, const float *found) {
-    list all;
     FRI_FLOAT_TYPES(d->dtype, "adam8", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam8", {
-                        for (int at = 0; at < count;) {
-                            const unsigned blocks =
-                                fri_list_fill(&all, count, items, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK, &at);
-                            if (blocks > 0)
-                                step<T, G><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, maps, inv_scale, found);
-                        }
+                        fri_step_lists(count, items, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK,
+                                       [&](const fri_step_list &all, unsigned blocks) {
+                                           step<T, G><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, maps,
+                                                                                                 inv_scale, found);
+                                       });
                     }))
     return fri_cuda_launched("adam8");
 }

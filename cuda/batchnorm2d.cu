@@ -15,10 +15,9 @@
 
 /* ---- kernels: statistics ----------------------------------------------------------------------------------- */
 
-/* partial_mean, partial_square [chunks][c]: a chunk's mean, and its sum of squared distances from that. */
+/* partial [2][chunks][c]: a chunk's mean, and its sum of squared distances from that. */
 template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS)
-    stats_chunks(fri_columns g, const T *x, float *partial_mean, float *partial_square) {
+__global__ void __launch_bounds__(FRI_THREADS) stats_chunks(fri_columns g, const T *x, float *partial) {
     __shared__ float mean_of[FRI_THREADS * N], square_of[FRI_THREADS * N];
     __shared__ float count_of[FRI_THREADS];
     const int tx = (int)blockDim.x, ty = (int)blockDim.y, at_x = (int)threadIdx.x, at_y = (int)threadIdx.y;
@@ -58,14 +57,15 @@ __global__ void __launch_bounds__(FRI_THREADS)
     }
     if (at_y > 0 || c >= g.c) return;
     for (int k = 0; k < N; k++) {
-        partial_mean[(int64_t)blockIdx.y * g.c + c + k] = mean_of[own * N + k];
-        partial_square[(int64_t)blockIdx.y * g.c + c + k] = square_of[own * N + k];
+        partial[(int64_t)blockIdx.y * g.c + c + k] = mean_of[own * N + k];
+        partial[(g.chunks + blockIdx.y) * g.c + c + k] = square_of[own * N + k];
     }
 }
 
-__global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double momentum, const float *partial_mean,
-                                           const float *partial_square, float *mean, float *invstd, float *running_mean,
-                                           float *running_var, int64_t *batches) {
+__global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double momentum, const float *partial,
+                                           float *mean, float *invstd, float *running_mean, float *running_var,
+                                           int64_t *batches) {
+    const float *partial_mean = partial, *partial_square = partial + g.chunks * g.c;
     const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < g.c ? c : g.c - 1;
     const int chunks = (int)g.chunks;
     const double full = (double)g.chunk, rest = (double)(g.rows - (g.chunks - 1) * g.chunk); /* rows of a chunk */
@@ -163,104 +163,75 @@ static __device__ __forceinline__ float gate_gradient(const gate &p, float x, fl
     return fri_load(stored);
 }
 
-/* The sums of a block's threads, written as its chunk's. */
-template <int N>
-static __device__ __forceinline__ void end_chunk(fri_columns g, int64_t c, float sum_dy[N], float sum_dyx[N],
-                                                 float *shared, float *partial_dy, float *partial_dyx) {
-    fri_column_sum<N>(sum_dy, shared);
-    fri_column_sum<N>(sum_dyx, shared);
-    if (threadIdx.y > 0 || c >= g.c) return;
-    for (int k = 0; k < N; k++) {
-        partial_dy[(int64_t)blockIdx.y * g.c + c + k] = sum_dy[k];
-        partial_dyx[(int64_t)blockIdx.y * g.c + c + k] = sum_dyx[k];
+/* Sums of dy and of dy * (x - mean); ACT: of what the activation makes of dy. */
+template <typename T, int N, bool ACT> struct backward_terms {
+    struct state {
+        float m[N], scale[N], shift[N];
+    };
+    const T *x;
+    const float *mean;
+    gate p;
+    const T *dy;
+    __device__ void begin(int64_t c, state *s) const {
+        if (ACT) gate_channels<N>(p, c, s->scale, s->shift);
+#pragma unroll
+        for (int k = 0; k < N; k++) s->m[k] = mean[c + k];
     }
-}
-
-/* partial_dy, partial_dyx [chunks][c]: sums of dy and of dy * (x - mean); ACT: of what the activation makes of dy. */
-template <typename T, int N, bool ACT>
-__global__ void __launch_bounds__(FRI_THREADS) backward_chunks(fri_columns g, const T *x, const float *mean, gate p,
-                                                               const T *dy, float *partial_dy, float *partial_dyx) {
-    __shared__ float shared[FRI_THREADS * N];
-    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float m[N], scale[N], shift[N], sum_dy[N] = {0}, sum_dyx[N] = {0};
-    if (c < g.c) {
-        if (ACT) gate_channels<N>(p, c, scale, shift);
+    __device__ void add(const state &s, int64_t, int64_t i, float (*sum)[N]) const {
+        const fri_pack<T, N> v = fri_load_pack<T, N>(x + i), q = fri_load_pack<T, N>(dy + i);
 #pragma unroll
-        for (int k = 0; k < N; k++) m[k] = mean[c + k];
-        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-            fri_pack<T, N> v = fri_load_pack<T, N>(x + row * g.c + c), q = fri_load_pack<T, N>(dy + row * g.c + c);
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                const float at = fri_load(v.v[k]);
-                float gradient = fri_load(q.v[k]);
-                if (ACT) gradient = gate_gradient<T>(p, at, gradient, m[k], scale[k], shift[k]);
-                sum_dy[k] += gradient;
-                sum_dyx[k] += gradient * (at - m[k]);
-            }
+        for (int k = 0; k < N; k++) {
+            const float at = fri_load(v.v[k]);
+            float gradient = fri_load(q.v[k]);
+            if (ACT) gradient = gate_gradient<T>(p, at, gradient, s.m[k], s.scale[k], s.shift[k]);
+            sum[0][k] += gradient;
+            sum[1][k] += gradient * (at - s.m[k]);
         }
     }
-    end_chunk<N>(g, c, sum_dy, sum_dyx, shared, partial_dy, partial_dyx);
-}
+};
 
 /* The same of dy = a + b where the bit is 1, else 0, which is written on the way; N elements lie in one byte. */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS)
-    sum_chunks(fri_columns g, const T *x, const float *mean, const uint8_t *bits, const T *a, const T *b, T *dy,
-               float *partial_dy, float *partial_dyx) {
-    __shared__ float shared[FRI_THREADS * N];
-    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float m[N], sum_dy[N] = {0}, sum_dyx[N] = {0};
-    if (c < g.c) {
+template <typename T, int N> struct masked_terms {
+    struct state {
+        float m[N];
+    };
+    const T *x;
+    const float *mean;
+    const uint8_t *bits;
+    const T *a, *b;
+    T *dy;
+    __device__ void begin(int64_t c, state *s) const {
 #pragma unroll
-        for (int k = 0; k < N; k++) m[k] = mean[c + k];
-        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-            const int64_t i = row * g.c + c;
-            const unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
-            fri_pack<T, N> v = fri_load_pack<T, N>(x + i), p = fri_load_pack<T, N>(a + i);
-            const fri_pack<T, N> q = fri_load_pack<T, N>(b + i);
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(p.v[k]) + fri_load(q.v[k])));
-                const float gradient = fri_load(p.v[k]);
-                sum_dy[k] += gradient;
-                sum_dyx[k] += gradient * (fri_load(v.v[k]) - m[k]);
-            }
-            fri_store_pack<T, N>(dy + i, p);
-        }
+        for (int k = 0; k < N; k++) s->m[k] = mean[c + k];
     }
-    end_chunk<N>(g, c, sum_dy, sum_dyx, shared, partial_dy, partial_dyx);
-}
+    __device__ void add(const state &s, int64_t, int64_t i, float (*sum)[N]) const {
+        const unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
+        fri_pack<T, N> v = fri_load_pack<T, N>(x + i), p = fri_load_pack<T, N>(a + i);
+        const fri_pack<T, N> q = fri_load_pack<T, N>(b + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(p.v[k]) + fri_load(q.v[k])));
+            const float gradient = fri_load(p.v[k]);
+            sum[0][k] += gradient;
+            sum[1][k] += gradient * (fri_load(v.v[k]) - s.m[k]);
+        }
+        fri_store_pack<T, N>(dy + i, p);
+    }
+};
 
 /* dgamma, dbeta and what the gradient of x subtracts. */
-__global__ void FRI_ENDS_BOUNDS backward_ends(fri_columns g, const float *partial_dy, const float *partial_dyx,
-                                              const float *invstd, float *dgamma, float *dbeta, float *mean_dy,
-                                              float *slope) {
-    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < g.c ? c : g.c - 1;
-    const int chunks = (int)g.chunks;
-    double dy = 0, dyx = 0;
-    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
-        const int i = first + (int)threadIdx.y;
-        float dys[FRI_ENDS_LOADS], dyxs[FRI_ENDS_LOADS];
-        fri_ends_load(partial_dy + at, i, chunks, g.c, dys);
-        fri_ends_load(partial_dyx + at, i, chunks, g.c, dyxs);
-#pragma unroll
-        for (int k = 0; k < FRI_ENDS_LOADS; k++) {
-            const bool there = i + k * FRI_ENDS_LANES < chunks;
-            dy += there ? (double)dys[k] : 0;
-            dyx += there ? (double)dyxs[k] : 0;
-        }
+struct backward_end {
+    double rows;
+    const float *invstd;
+    float *dgamma, *dbeta, *mean_dy, *slope;
+    __device__ void operator()(int64_t c, const double *sum) const {
+        const double is = (double)invstd[c];
+        if (dbeta != NULL) dbeta[c] = (float)sum[0];
+        if (dgamma != NULL) dgamma[c] = (float)(sum[1] * is);
+        mean_dy[c] = (float)(sum[0] / rows);
+        slope[c] = (float)(sum[1] / rows * is * is);
     }
-    dy = fri_ends_sum(dy);
-    dyx = fri_ends_sum(dyx);
-    if (threadIdx.y > 0 || c >= g.c) return;
-    const double is = (double)invstd[c], rows = (double)g.rows;
-    if (dbeta != NULL) dbeta[c] = (float)dy;
-    if (dgamma != NULL) dgamma[c] = (float)(dyx * is);
-    mean_dy[c] = (float)(dy / rows);
-    slope[c] = (float)(dyx / rows * is * is);
-}
+};
 
 /* mean_dy NULL: eval mode, the statistics are constants. ACT: beta is read. */
 template <typename T, int N, bool ACT>
@@ -300,18 +271,16 @@ extern "C" size_t fri_cuda_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) 
 }
 
 typedef struct scratch {
-    float *partial_a, *partial_b, *a, *b;
+    float *a, *b, *partial;
 } scratch;
 
 static fr_status scratch_of(const fri_exec *e, const fri_batchnorm2d_desc *d, const char *kernel, scratch *w) {
     const size_t need = fri_cuda_batchnorm2d_workspace(d);
-    const int64_t chunks = fri_columns_chunks(d->rows, d->c);
     if (e->workspace == NULL || e->workspace_bytes < need)
         return fri_cuda_workspace_short(kernel, need, e->workspace != NULL ? e->workspace_bytes : 0);
     w->a = (float *)e->workspace;
     w->b = w->a + d->c;
-    w->partial_a = w->b + d->c;
-    w->partial_b = w->partial_a + chunks * d->c;
+    w->partial = w->b + d->c;
     return FR_OK;
 }
 
@@ -327,13 +296,12 @@ extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_bat
                         if (g.chunks > 0)
                             stats_chunks<T, N>
                                 <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
-                                                                                                  w.partial_a,
-                                                                                                  w.partial_b);
+                                                                                                  w.partial);
                     }))
     s = fri_cuda_launched("batchnorm2d_stats");
     if (s < 0) return s;
-    stats_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, d->eps, d->momentum, w.partial_a,
-                                                                            w.partial_b, (float *)mean, (float *)invstd,
+    stats_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, d->eps, d->momentum, w.partial,
+                                                                            (float *)mean, (float *)invstd,
                                                                             (float *)running_mean, (float *)running_var,
                                                                             d->batches);
     return fri_cuda_launched("batchnorm2d_stats");
@@ -392,7 +360,7 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
                                  const float *mean, const gate &p, const void *dy, void *dx, float *dgamma,
                                  float *dbeta) {
     const char *kernel = "batchnorm2d_backward";
-    scratch w = {NULL, NULL, NULL, NULL};
+    scratch w = {NULL, NULL, NULL};
     fr_status s = FR_OK;
     if (train || dgamma != NULL || dbeta != NULL) {
         fri_columns g;
@@ -401,17 +369,15 @@ static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *
         FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16), {
                             g = fri_columns_of(d->rows, d->c, N);
                             if (g.chunks > 0)
-                                backward_chunks<T, N, ACT>
-                                    <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
-                                                                                                      mean, p,
-                                                                                                      (const T *)dy,
-                                                                                                      w.partial_a,
-                                                                                                      w.partial_b);
+                                fri_sum_columns<N, 2><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                    g, backward_terms<T, N, ACT>{(const T *)x, mean, p, (const T *)dy}, w.partial);
                         }))
         s = fri_cuda_launched(kernel);
         if (s < 0) return s;
-        backward_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, w.partial_a, w.partial_b,
-                                                                                   p.invstd, dgamma, dbeta, w.a, w.b);
+        fri_sum_ends<2>
+            <<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g.chunks, d->c, w.partial,
+                                                                          backward_end{(double)d->rows, p.invstd,
+                                                                                       dgamma, dbeta, w.a, w.b});
         s = fri_cuda_launched(kernel);
         if (s < 0) return s;
     }
@@ -445,20 +411,21 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward_sums(const fri_exec *e, const
     FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, packs, {
                         g = fri_columns_of(d->rows, d->c, N);
                         if (g.chunks > 0)
-                            sum_chunks<T, N>
-                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
-                                                                                                  (const float *)mean,
-                                                                                                  bits, (const T *)a,
-                                                                                                  (const T *)b, (T *)dy,
-                                                                                                  w.partial_a,
-                                                                                                  w.partial_b);
+                            fri_sum_columns<N, 2><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                g,
+                                masked_terms<T, N>{(const T *)x, (const float *)mean, bits, (const T *)a, (const T *)b,
+                                                   (T *)dy},
+                                w.partial);
                     }))
     s = fri_cuda_launched(kernel);
     if (s < 0) return s;
-    backward_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, w.partial_a, w.partial_b,
-                                                                               (const float *)invstd, (float *)dgamma,
-                                                                               (float *)dbeta, (float *)half,
-                                                                               (float *)half + d->c);
+    fri_sum_ends<2>
+        <<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g.chunks, d->c, w.partial,
+                                                                      backward_end{(double)d->rows,
+                                                                                   (const float *)invstd,
+                                                                                   (float *)dgamma, (float *)dbeta,
+                                                                                   (float *)half,
+                                                                                   (float *)half + d->c});
     return fri_cuda_launched(kernel);
 }
 

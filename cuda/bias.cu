@@ -21,39 +21,25 @@ __global__ void __launch_bounds__(FRI_THREADS) add_bias(fri_columns g, const B *
     }
 }
 
-/* partial[chunk][c] = sum over the chunk's rows. */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) sum_chunks(fri_columns g, const T *x, float *partial) {
-    __shared__ float shared[FRI_THREADS * N];
-    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float sum[N] = {0};
-    if (c < g.c)
-        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c);
-#pragma unroll
-            for (int k = 0; k < N; k++) sum[k] += fri_load(p.v[k]);
-        }
-    fri_column_sum<N>(sum, shared);
-    if (threadIdx.y == 0 && c < g.c)
-        for (int k = 0; k < N; k++) partial[(int64_t)blockIdx.y * g.c + c + k] = sum[k];
-}
-
-template <typename B>
-__global__ void FRI_ENDS_BOUNDS sum_ends(int64_t chunks, int64_t channels, const float *partial, B *out) {
-    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < channels ? c : channels - 1;
-    double sum = 0;
-    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
-        const int i = first + (int)threadIdx.y;
-        float sums[FRI_ENDS_LOADS];
-        fri_ends_load(partial + at, i, (int)chunks, channels, sums);
-#pragma unroll
-        for (int k = 0; k < FRI_ENDS_LOADS; k++) sum += i + k * FRI_ENDS_LANES < chunks ? (double)sums[k] : 0;
+/* Sums of columns: no channel has anything of its own. */
+template <typename T, int N> struct elements {
+    struct state {};
+    const T *x;
+    __device__ void begin(int64_t, state *) const {
     }
-    sum = fri_ends_sum(sum);
-    if (threadIdx.y > 0 || c >= channels) return;
-    fri_store(&out[c], (float)sum);
-}
+    __device__ void add(const state &, int64_t, int64_t at, float (*sum)[N]) const {
+        const fri_pack<T, N> p = fri_load_pack<T, N>(x + at);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[0][k] += fri_load(p.v[k]);
+    }
+};
+
+template <typename B> struct put {
+    B *out;
+    __device__ void operator()(int64_t c, const double *sum) const {
+        fri_store(&out[c], (float)sum[0]);
+    }
+};
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
@@ -87,14 +73,16 @@ extern "C" fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, 
                         const fri_columns g = fri_columns_of(rows, c, N);
                         chunks = g.chunks;
                         if (chunks > 0)
-                            sum_chunks<T, N>
-                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
+                            fri_sum_columns<N, 1>
+                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g,
+                                                                                                  elements<T, N>{
+                                                                                                      (const T *)x},
                                                                                                   partial);
                     }))
     fr_status s = fri_cuda_launched(kernel);
     if (s < 0) return s;
     FRI_FLOAT_TYPES_AS(B, out_dtype, kernel,
-                       sum_ends<<<fri_ends_grid(c), fri_ends_block(), 0, fri_stream(e)>>>(chunks, c, partial,
-                                                                                          (B *)out);)
+                       fri_sum_ends<1><<<fri_ends_grid(c), fri_ends_block(), 0, fri_stream(e)>>>(chunks, c, partial,
+                                                                                                 put<B>{(B *)out});)
     return fri_cuda_launched(kernel);
 }

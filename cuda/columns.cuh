@@ -102,6 +102,55 @@ static __device__ __forceinline__ double fri_ends_sum(double v) {
     return sum;
 }
 
+/* K sums of partial results [K][chunks][channels] over the chunks of channel `at`, in all lanes. */
+template <int K>
+static __device__ __forceinline__ void fri_end_columns(const float *partial, int64_t all, int64_t channels, int64_t at,
+                                                       double sum[K]) {
+    const int chunks = (int)all;
+#pragma unroll
+    for (int k = 0; k < K; k++) sum[k] = 0;
+    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
+        const int i = first + (int)threadIdx.y;
+        float v[K][FRI_ENDS_LOADS];
+#pragma unroll
+        for (int k = 0; k < K; k++) fri_ends_load(partial + k * all * channels + at, i, chunks, channels, v[k]);
+#pragma unroll
+        for (int j = 0; j < FRI_ENDS_LOADS; j++)
+#pragma unroll
+            for (int k = 0; k < K; k++) sum[k] += i + j * FRI_ENDS_LANES < chunks ? (double)v[k][j] : 0;
+    }
+    for (int k = 0; k < K; k++) sum[k] = fri_ends_sum(sum[k]);
+}
+
+/* end(channel, sums of fri_sum_columns): by one thread per channel. */
+template <int K, typename E>
+__global__ void FRI_ENDS_BOUNDS fri_sum_ends(int64_t chunks, int64_t channels, const float *partial, E end) {
+    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x;
+    double sum[K];
+    fri_end_columns<K>(partial, chunks, channels, c < channels ? c : channels - 1, sum);
+    if (threadIdx.y == 0 && c < channels) end(c, sum);
+}
+
+/* partial[k][chunk][c], k < K: sums over the chunk's rows of what f.add(state, row, element, sum) adds for N channels;
+ * f.begin(c, &state) loads what depends on the channel only. */
+template <int N, int K, typename F>
+__global__ void __launch_bounds__(FRI_THREADS) fri_sum_columns(fri_columns g, F f, float *partial) {
+    __shared__ float shared[FRI_THREADS * N];
+    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    const int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float sum[K][N] = {};
+    if (c < g.c) {
+        typename F::state state;
+        f.begin(c, &state);
+        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) f.add(state, row, row * g.c + c, sum);
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++) fri_column_sum<N>(sum[k], shared);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    for (int k = 0; k < K; k++)
+        for (int n = 0; n < N; n++) partial[(k * g.chunks + blockIdx.y) * g.c + c + n] = sum[k][n];
+}
+
 static inline unsigned fri_ends_grid(int64_t channels) {
     return (unsigned)fri_ceil_div(channels, FRI_ENDS_CHANNELS);
 }

@@ -123,54 +123,37 @@ __global__ void __launch_bounds__(FRI_THREADS)
     }
 }
 
-/* partial[0][chunk][c] = sum of dy * xhat over the chunk's rows, partial[1][chunk][c] = sum of dy. A pack lies in one
- * group. */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) vector_chunks(fri_columns g, shape s, const T *x, const float *mean,
-                                                             const float *invstd, const T *dy, float *partial) {
-    __shared__ float shared[FRI_THREADS * N];
-    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    const int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float dgamma[N] = {0}, dbeta[N] = {0};
-    if (c < g.c)
-        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-            const int64_t i = row / s.hw * s.groups + c / s.width;
-            const float m = mean[i], inv = invstd[i];
-            const fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c),
-                                 q = fri_load_pack<T, N>(dy + row * g.c + c);
+/* Sums of dy * xhat and of dy. A pack lies in one group. */
+template <typename T, int N> struct vector_terms {
+    struct state {
+        int64_t group;
+    };
+    shape s;
+    const T *x;
+    const float *mean, *invstd;
+    const T *dy;
+    __device__ void begin(int64_t c, state *at) const {
+        at->group = c / s.width;
+    }
+    __device__ void add(const state &at, int64_t row, int64_t i, float (*sum)[N]) const {
+        const int64_t of = row / s.hw * s.groups + at.group;
+        const float m = mean[of], inv = invstd[of];
+        const fri_pack<T, N> p = fri_load_pack<T, N>(x + i), q = fri_load_pack<T, N>(dy + i);
 #pragma unroll
-            for (int k = 0; k < N; k++) {
-                dgamma[k] += fri_load(q.v[k]) * ((fri_load(p.v[k]) - m) * inv);
-                dbeta[k] += fri_load(q.v[k]);
-            }
+        for (int k = 0; k < N; k++) {
+            sum[0][k] += fri_load(q.v[k]) * ((fri_load(p.v[k]) - m) * inv);
+            sum[1][k] += fri_load(q.v[k]);
         }
-    fri_column_sum<N>(dgamma, shared);
-    fri_column_sum<N>(dbeta, shared);
-    if (threadIdx.y > 0 || c >= g.c) return;
-    for (int k = 0; k < N; k++) {
-        partial[(int64_t)blockIdx.y * g.c + c + k] = dgamma[k];
-        partial[(g.chunks + blockIdx.y) * g.c + c + k] = dbeta[k];
     }
-}
+};
 
-/* blockIdx.y: which of the two. */
-template <typename G>
-__global__ void FRI_ENDS_BOUNDS vector_ends(int64_t chunks, int64_t channels, const float *partial, G *dgamma,
-                                            G *dbeta) {
-    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < channels ? c : channels - 1;
-    const float *from = partial + blockIdx.y * chunks * channels;
-    double sum = 0;
-    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
-        const int i = first + (int)threadIdx.y;
-        float sums[FRI_ENDS_LOADS];
-        fri_ends_load(from + at, i, (int)chunks, channels, sums);
-#pragma unroll
-        for (int k = 0; k < FRI_ENDS_LOADS; k++) sum += i + k * FRI_ENDS_LANES < chunks ? (double)sums[k] : 0;
+struct put_vectors {
+    float *dgamma, *dbeta;
+    __device__ void operator()(int64_t c, const double *sum) const {
+        dgamma[c] = (float)sum[0];
+        dbeta[c] = (float)sum[1];
     }
-    sum = fri_ends_sum(sum);
-    if (threadIdx.y > 0 || c >= channels) return;
-    fri_store(&(blockIdx.y == 0 ? dgamma : dbeta)[c], (float)sum);
-}
+};
 
 /* ---- launchers ----------------------------------------------------------------------------------------------- */
 
@@ -218,17 +201,17 @@ static fr_status vectors(const fri_exec *e, const fri_group_norm_desc *d, const 
                         FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(dy, 16), {
                             const fri_columns g = fri_columns_of(d->n * d->hw, d->c, N);
                             chunks = g.chunks;
-                            vector_chunks<T, N>
-                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, s, (const T *)x,
-                                                                                                  (const float *)mean,
-                                                                                                  (const float *)invstd,
-                                                                                                  (const T *)dy,
-                                                                                                  partial);
+                            fri_sum_columns<N, 2><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                g,
+                                vector_terms<T, N>{s, (const T *)x, (const float *)mean, (const float *)invstd,
+                                                   (const T *)dy},
+                                partial);
                         }))
     fr_status status = fri_cuda_launched("group_norm_backward");
     if (status < 0) return status;
-    const dim3 grid(fri_ends_grid(d->c), 2);
-    vector_ends<<<grid, fri_ends_block(), 0, fri_stream(e)>>>(chunks, d->c, partial, (float *)dgamma, (float *)dbeta);
+    fri_sum_ends<2>
+        <<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(chunks, d->c, partial,
+                                                                      put_vectors{(float *)dgamma, (float *)dbeta});
     return fri_cuda_launched("group_norm_backward");
 }
 

@@ -181,13 +181,7 @@ static fr_status unscale_list(void *ctx, const fr_tensor *like, int count, const
 
 /* What another rank found counts as found here. */
 static fr_status look_at_others(fr_grad_scaler *g, const fr_optimizer *o) {
-    double value = 0;
-    if (o->sharing == NULL || g->device == FR_META) return FR_OK;
-    FRI_TRY(fr_tensor_item(g->found, &value));
-    bool found = value != 0;
-    FRI_TRY(o->sharing->any(o->sharing->ctx, &found));
-    if (found) return fri_tensor_fill(g->found, 1);
-    return FR_OK;
+    return o->sharing != NULL ? o->sharing->any(o->sharing->ctx, g->found) : FR_OK;
 }
 
 /* Where the host decides, writes the factor of this step's gradients to the device. */

@@ -56,7 +56,7 @@ typedef struct fri_update_room {
 /* The ranks that share the work of an optimizer: each has gradients and state of its part of a parameter.
  * Each call is one of all ranks. */
 typedef struct fri_sharing {
-    fr_status (*any)(void *ctx, bool *found); /* *found becomes true if it is so on any rank */
+    fr_status (*any)(void *ctx, fr_tensor *found); /* f32 [1]: becomes nonzero if it is so on any rank */
     /* The parts of state k of parameter i come together in `whole`, host memory of rank 0. */
     fr_status (*collect)(void *ctx, int i, int k, void *whole);
     void *ctx;

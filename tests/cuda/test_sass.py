@@ -83,8 +83,8 @@ def faults(name, code):
         if pack <= 16 and moves and not any(width(opcode) == pack for opcode in moves):
             yield f"packs: nothing of {pack} bytes is moved"
         tails = not re.search("10fri_pixels|11fri_columns", name)
-        # A pack of what sum_chunks masks has its bits in one byte.
-        masks = sum(opcode.startswith("STG") and width(opcode) == pack for opcode in moves) * ("sum_chunks" in name)
+        # A pack that masked_terms masks has its bits in one byte.
+        masks = sum(opcode.startswith("STG") and width(opcode) == pack for opcode in moves) * ("masked_terms" in name)
         single = [opcode for opcode in loads if width(opcode) == 1]
         if not tails and len(single) > masks:
             yield f"bytes: {len(single)} x {single[0]}"
@@ -110,11 +110,12 @@ PIXELS = "_Z8backwardI6__halfhLi8EEv8fri_axisS1_10fri_pixels"
 PACK, STORE = "@P1 LDG.E.128 R4, desc[UR4][R2.64]", "STG.E.128 desc[UR4][R2.64], R4"
 BITS = "LDG.E.U8 R9, desc[UR4][R6.64]"
 PLANTED = [
-    ("ahead", "_Z8sum_endsIfEvll", AHEAD, BEHIND),
+    ("ahead", "_Z12fri_sum_endsILi1E3putIfEEvllPKfT0_", AHEAD, BEHIND),
     ("ahead", "_Z10stats_ends11fri_columns", AHEAD, AHEAD[:-1]),
     ("local", "_Z4stepIff", [PACK, STORE], [PACK, "STL.64 [R1], R4", STORE]),
     ("bytes", PIXELS, [PACK, STORE], [PACK, "LDG.E.U8 R9, desc[UR4][R6.64+0x1]", STORE]),
-    ("bytes", "_Z10sum_chunksI6__halfLi8EEv11fri_columns", [PACK, BITS, STORE], [PACK, BITS, BITS, STORE]),
+    ("bytes", "_Z15fri_sum_columnsILi8ELi2E12masked_termsI6__halfLi8EEEv11fri_columnsT1_Pf",
+     [PACK, BITS, STORE], [PACK, BITS, BITS, STORE]),
     ("packs", PIXELS, [PACK, STORE], ["LDG.E.64 R4, desc[UR4][R2.64]", "STG.E.64 desc[UR4][R2.64], R4"]),
     ("packs", "_Z5applyI6__halfLi4ELb1EEv", ["LDG.E.64 R4, desc[UR4][R2.64]"], ["LDG.E.U16 R4, desc[UR4][R2.64]"]),
 ]

@@ -45,23 +45,16 @@ static fr_status cut(const fr_share *p, fri_bucket *b, int64_t unit) {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static fr_status add_member(fri_bucket *b, fri_member m) {
+fr_status fri_bucket_add(fri_bucket *b, fri_member m) {
     FRI_TRY(FRI_ROOM(b->member, b->n, "ranks"));
     b->member[b->n++] = m;
     b->elements += m.n;
     return FR_OK;
 }
 
-static bool is_member(const fr_share *p, const fri_parameter *of) {
-    for (int i = 0; i < p->buckets; i++)
-        for (int k = 0; k < p->bucket[i].n; k++)
-            if (p->bucket[i].member[k].parameter == of) return true;
-    return false;
-}
-
-/* The last bucket from `first` on of this type that has room, or a new one. */
-static fr_status bucket_for(fr_share *p, int first, fr_dtype dtype, fri_bucket **out) {
-    for (int i = p->buckets - 1; i >= first; i--) {
+/* The last bucket of this type, if it has room, or a new one. */
+static fr_status bucket_for(fr_share *p, fr_dtype dtype, fri_bucket **out) {
+    for (int i = p->buckets - 1; i >= 0; i--) {
         fri_bucket *b = &p->bucket[i];
         if (b->dtype != dtype) continue;
         *out = b;
@@ -91,19 +84,19 @@ static void free_bucket(fri_bucket *b) {
 fr_status fri_buckets_make(fr_share *p) {
     fr_optimizer *o = p->optimizer;
     fri_bucket *b = NULL;
-    const int first = p->buckets;
     for (int i = o->n - 1; i >= 0; i--) {
         fri_parameter *of = &o->parameters[i];
-        if (!of->parameter->requires_grad || is_member(p, of)) continue;
-        FRI_TRY(bucket_for(p, first, of->parameter->dtype, &b));
-        FRI_TRY(add_member(b, (fri_member){.tensor = of->parameter, .n = fri_numel(of->parameter), .parameter = of}));
+        if (!of->parameter->requires_grad) continue;
+        FRI_TRY(bucket_for(p, of->parameter->dtype, &b));
+        FRI_TRY(
+            fri_bucket_add(b, (fri_member){.tensor = of->parameter, .n = fri_numel(of->parameter), .parameter = of}));
     }
-    for (int i = first; i < p->buckets; i++) {
+    for (int i = 0; i < p->buckets; i++) {
         FRI_TRY(cut(p, &p->bucket[i], FRI_SHARE_UNIT));
         assign(p, &p->bucket[i]);
     }
-    free_bucket(&p->statistics);
-    p->statistics = (fri_bucket){0};
+    FRI_TRY(fri_bucket_add(&p->found, (fri_member){.n = 1}));
+    FRI_TRY(cut(p, &p->found, 1));
     FRI_TRY(fri_statistics_find(p));
     if (p->statistics.n > 0) FRI_TRY(cut(p, &p->statistics, 1));
     return FR_OK;
@@ -112,5 +105,6 @@ fr_status fri_buckets_make(fr_share *p) {
 void fri_buckets_free(fr_share *p) {
     for (int i = 0; i < p->buckets; i++) free_bucket(&p->bucket[i]);
     free_bucket(&p->statistics);
+    free_bucket(&p->found);
     free(p->bucket);
 }

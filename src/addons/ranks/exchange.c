@@ -78,7 +78,7 @@ static const void *source(const fri_bucket *b, const block *k, int64_t v) {
 static fr_status add_block(const fri_bucket *b, const block *k) {
     const fri_backend *be = fri_backend_of(k->m->tensor);
     const fri_exec *e = &b->share->exec;
-    const bool moves = k->m->parameter == NULL, begins = b->first; /* of running values none does */
+    const bool moves = k->m->momentum != 0, begins = b->first; /* running values have a momentum, and begin nothing */
     const void *sum = begins ? source(b, k, 0) : k->to;
     for (int64_t v = begins; v < b->present; v++) {
         if (moves) FRI_TRY(FRI_KERNEL(be, b->dtype, scale, (e, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));

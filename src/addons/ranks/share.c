@@ -27,7 +27,7 @@ double fr_share_waited(const fr_share *p) {
     return p != NULL ? p->waited : 0;
 }
 
-static fr_status wait_for(fr_share *p, const fri_bucket *b) {
+fr_status fri_share_wait(fr_share *p, const fri_bucket *b) {
     if (p->dry) return FR_OK;
     const double began = fri_now();
     fr_status s = fri_comm_wait(p->comm, b->ticket);
@@ -74,7 +74,7 @@ static fr_status update_now(fr_share *p, fri_bucket *b) {
 /* Waits for the oldest bucket that is on its way; its gradients die. */
 static fr_status finish_one(fr_share *p) {
     fri_bucket *b = &p->bucket[p->finished++];
-    fr_status s = wait_for(p, b);
+    fr_status s = fri_share_wait(p, b);
     for (int i = 0; i < b->n && s == FR_OK; i++) {
         fri_member *m = &b->member[i];
         m->parameter->summed = true;
@@ -158,7 +158,7 @@ static fr_status move_statistics(fr_share *p, fri_comm_job *job) {
     if (b->n == 0 || p->dry) return FR_OK;
     b->present = fri_share_present(p, p->round);
     FRI_TRY(fri_share_queue(b, job));
-    return wait_for(p, b);
+    return fri_share_wait(p, b);
 }
 
 fr_status fr_share_round_end(fr_share *p, int64_t round) {
@@ -180,7 +180,7 @@ done:
 /* Every rank gets what the owners made of the parameters; `queued`: it is on its way. */
 static fr_status gather(fr_share *p, bool queued) {
     for (int i = 0; i < p->buckets && !queued; i++) FRI_TRY(hand_out(p, &p->bucket[i]));
-    return p->buckets > 0 ? wait_for(p, &p->bucket[p->buckets - 1]) : FR_OK; /* and for those before */
+    return p->buckets > 0 ? fri_share_wait(p, &p->bucket[p->buckets - 1]) : FR_OK; /* and for those before */
 }
 
 fr_status fr_share_ema_swap(fr_share *p) {
@@ -235,10 +235,8 @@ static fr_status make_landing(fr_share *p) {
 static fr_status make_memory(fr_share *p) {
     const char *op = fri_scope_op_push("exchange");
     fr_status s = FR_OK;
-    FR_TRY(s, make_landing(p));
-    const fr_shape part = FRI_SHAPE(p->statistics.n > 0 ? fri_bucket_part(&p->statistics, p->rank) : 0);
-    if (part.dim[0] > 0) s = fri_tensor_new(&part, p->statistics.dtype, p->device, FR_MEM_OTHER, &p->statistics.moved);
-done:
+    s = make_landing(p);
+    if (s == FR_OK) s = fri_statistics_memory(p);
     fri_scope_op_pop(op);
     return s;
 }
@@ -273,9 +271,9 @@ static void release_memory(fr_share *p) {
 static fr_status make_parts(fr_share *p) {
     FRI_TRY(fri_buckets_make(p));
     for (int i = 0; i < p->buckets; i++) p->bucket[i].share = p;
-    p->statistics.share = p;
+    p->statistics.share = p->found.share = p;
     for (int i = 0; i < p->statistics.n; i++) p->statistics.member[i].bucket = &p->statistics;
-    if (p->size > 1) FRI_TRY(make_memory(p));
+    FRI_TRY(make_memory(p));
     if (!p->dry) FRI_TRY(fri_share_make_scratch(p));
     if (!p->dry) FRI_TRY(fri_share_device_begin(p));
     return set_hooks(p, true);
@@ -333,6 +331,7 @@ void fr_share_release(fr_share **share) {
     fr_module_release(&p->module);
     for (int i = 0; i < 2; i++) free(p->numbers[i]);
     free(p->norm);
+    fr_tensor_release(&p->counts);
     free(p->counted);
     free(p);
 }

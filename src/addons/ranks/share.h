@@ -32,7 +32,7 @@ typedef struct fri_member {
     fr_tensor *tensor;        /* the parameter or running value */
     int64_t n;                /* its elements */
     fri_parameter *parameter; /* NULL of a running value */
-    double momentum;          /* of a running value */
+    double momentum;          /* of a running value; else 0 */
     bool ready;               /* its gradient of this round is complete */
     void *from, *to;          /* what this round adds; this rank's part of the sum. NULL: none */
 } fri_member;
@@ -71,8 +71,10 @@ struct fr_share {
     fri_bucket *bucket;
     int buckets;
     fri_bucket statistics; /* without members: no batch norm trains */
+    fri_bucket found;      /* the loss scaler's flag, of one element */
     fr_module **norm;      /* borrowed: whose statistics they are */
-    int64_t *counted;      /* their num_batches_tracked at the step's begin */
+    fr_tensor *counts;     /* i64 [2][norms]: their num_batches_tracked before the step, and of the last round */
+    int64_t *counted;      /* counts, on the host */
     int norms;
     fri_statistics_sync sync; /* with sync_batch_norm */
     double *numbers[2];       /* its rooms: of this rank, of all */
@@ -96,9 +98,10 @@ struct fr_share {
     double exchanged, waited; /* seconds, of the lane and of the program */
 };
 
-/* bucket.c. make: of what trains and is in none yet; the statistics' anew. */
+/* bucket.c. make: buckets of all parameters that train, and the statistics' one. */
 fr_status fri_buckets_make(fr_share *p);
 void fri_buckets_free(fr_share *p);
+fr_status fri_bucket_add(fri_bucket *b, fri_member m);
 int64_t fri_bucket_part(const fri_bucket *b, int rank); /* elements */
 /* The elements [*first, *first + result) of member i that rank has; 0: none. */
 int64_t fri_bucket_overlap(const fri_bucket *b, int rank, int i, int64_t *first);
@@ -126,12 +129,16 @@ fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c);
 
 /* statistics.c */
 fr_status fri_statistics_find(fr_share *p);
+fr_status fri_statistics_memory(fr_share *p);
 fr_status fri_statistics_begin(fr_share *p, bool first, bool mine);
 fr_status fri_statistics_end(fr_share *p);
 
 /* sync.c: where batch norms exchange their statistics in this round; off: where they do not. */
 void fri_share_sync_begin(fr_share *p);
 void fri_share_sync_end(fr_share *p);
+
+/* share.c: until the bucket's job is over. */
+fr_status fri_share_wait(fr_share *p, const fri_bucket *b);
 
 /* state.c */
 extern const fri_sharing fri_share_calls;

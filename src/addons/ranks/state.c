@@ -6,14 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fr_status any(void *ctx, bool *found) {
+/* The owner of the flag adds all ranks' and hands out the sum; the host of a device does not wait for it. */
+static fr_status any(void *ctx, fr_tensor *found) {
     fr_share *p = ctx;
-    bool *all = calloc((size_t)p->size, sizeof *all);
-    fr_status s = all != NULL ? fri_comm_agree(p->comm, found, sizeof *found, all)
-                              : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    for (int i = 0; s == FR_OK && i < p->size; i++) *found = *found || all[i];
-    free(all);
-    return s;
+    fri_bucket *b = &p->found;
+    if (p->dry) return FR_OK;
+    *b->member = (fri_member){.tensor = found, .n = 1, .from = fri_data(found), .to = fri_data(found)};
+    b->present = p->size;
+    b->first = true;
+    fri_bump_version(found);
+    FRI_TRY(fri_share_queue(b, fri_share_exchange));
+    FRI_TRY(fri_share_wait(p, b));
+    FRI_TRY(fri_share_queue(b, fri_share_gather));
+    return fri_share_wait(p, b);
 }
 
 /* The tensor's bytes where the host reads them: its own memory, or a copy. */

@@ -7,13 +7,6 @@
 
 /* ---- which ------------------------------------------------------------------------------------------------------- */
 
-static fr_status add(fri_bucket *b, fr_tensor *t, double momentum) {
-    FRI_TRY(FRI_ROOM(b->member, b->n, "ranks"));
-    b->member[b->n++] = (fri_member){.tensor = t, .n = fri_numel(t), .momentum = momentum};
-    b->elements += fri_numel(t);
-    return FR_OK;
-}
-
 /* A module that several places share stands there once. */
 static bool known(const fr_share *p, const fr_module *m) {
     for (int i = 0; i < p->norms; i++)
@@ -28,26 +21,33 @@ static bool is_norm(const fr_module *m) {
 
 static fr_status find(fr_share *p, fr_module *m) {
     if (is_norm(m) && fri_norm_trains(m) && !known(p, m)) {
-        const fr_norm_state *n = m->state;
+        const double momentum = ((const fr_norm_state *)m->state)->momentum;
         FRI_TRY(FRI_ROOM(p->norm, p->norms, "ranks"));
         p->norm[p->norms++] = m;
-        p->statistics.dtype = m->tensors[FR_NORM_MEAN].tensor->dtype;
-        FRI_TRY(add(&p->statistics, m->tensors[FR_NORM_MEAN].tensor, n->momentum));
-        FRI_TRY(add(&p->statistics, m->tensors[FR_NORM_VAR].tensor, n->momentum));
+        for (int i = FR_NORM_MEAN; i <= FR_NORM_VAR; i++) {
+            fr_tensor *t = m->tensors[i].tensor;
+            p->statistics.dtype = t->dtype;
+            FRI_TRY(fri_bucket_add(&p->statistics, (fri_member){.tensor = t, .n = fri_numel(t), .momentum = momentum}));
+        }
     }
     for (int i = 0; i < m->n_children; i++) FRI_TRY(find(p, m->children[i]));
     return FR_OK;
 }
 
 fr_status fri_statistics_find(fr_share *p) {
-    free(p->counted);
-    p->counted = NULL;
     p->norms = 0;
     if (p->opts.sync_batch_norm) return FR_OK; /* each rank moves its own by the same sample */
-    fr_status s = find(p, p->module);
-    if (s == FR_OK && p->norms > 0 && (p->counted = calloc((size_t)p->norms, sizeof *p->counted)) == NULL)
-        s = fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    return s;
+    return find(p, p->module);
+}
+
+fr_status fri_statistics_memory(fr_share *p) {
+    fri_bucket *b = &p->statistics;
+    if (b->n == 0) return FR_OK;
+    const fr_shape part = FRI_SHAPE(fri_bucket_part(b, p->rank)), counts = FRI_SHAPE(2 * p->norms);
+    if (part.dim[0] > 0) FRI_TRY(fri_tensor_new(&part, b->dtype, p->device, FR_MEM_OTHER, &b->moved));
+    FRI_TRY(fri_tensor_new(&counts, FR_I64, p->device, FR_MEM_OTHER, &p->counts));
+    p->counted = malloc(fri_nbytes(p->counts));
+    return p->counted != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
@@ -56,9 +56,18 @@ static fr_tensor *batches_of(const fr_module *m) {
     return m->tensors[FR_NORM_BATCHES].tensor;
 }
 
-static fr_status set_batches(const fr_module *m, int64_t n) {
-    fr_tensor *t = batches_of(m);
-    return fri_backend_of(t)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, &n, fri_data(t), sizeof n);
+static fr_status copy(const fr_tensor *like, const void *from, void *to, size_t bytes) {
+    return fri_backend_of(like)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, bytes);
+}
+
+/* The norms' numbers of batches go to p->counts, from element `at` on, or come from there. The device copies them, and
+ * the host does not wait. */
+static fr_status copy_counts(const fr_share *p, int64_t at, bool back) {
+    for (int i = 0; i < p->norms; i++) {
+        void *own = fri_data(batches_of(p->norm[i])), *all = fri_share_at(p->counts, at + i);
+        FRI_TRY(copy(p->counts, back ? all : own, back ? own : all, sizeof *p->counted));
+    }
+    return FR_OK;
 }
 
 /* Running values of this rank's part go aside, to where they move. */
@@ -69,13 +78,11 @@ static fr_status keep_part(fr_share *p) {
         const int64_t n = fri_bucket_overlap(b, p->rank, i, &first);
         if (n == 0) continue;
         b->member[i].to = fri_share_at(b->moved, at);
-        FRI_TRY(fri_backend_of(b->moved)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE,
-                                               fri_share_at(b->member[i].tensor, first), b->member[i].to,
-                                               (size_t)n * fr_dtype_size(b->dtype)));
+        FRI_TRY(copy(b->moved, fri_share_at(b->member[i].tensor, first), b->member[i].to,
+                     (size_t)n * fr_dtype_size(b->dtype)));
         at += n;
     }
-    for (int i = 0; i < p->norms; i++) FRI_TRY(fr_tensor_to_host(batches_of(p->norm[i]), &p->counted[i]));
-    return FR_OK;
+    return copy_counts(p, 0, false);
 }
 
 /* Running values begin at -0 and become the step that the sample makes. */
@@ -87,26 +94,25 @@ fr_status fri_statistics_begin(fr_share *p, bool first, bool mine) {
         FRI_TRY(fri_tensor_fill(b->member[i].tensor, -0.0));
         b->member[i].from = fri_data(b->member[i].tensor);
     }
-    for (int i = 0; i < p->norms && mine; i++) FRI_TRY(set_batches(p->norm[i], 0));
+    for (int i = 0; i < p->norms && mine; i++) FRI_TRY(fri_tensor_fill(batches_of(p->norm[i]), 0));
     return FR_OK;
 }
 
-/* Norms that ran twice in a round have made two steps in one. */
-static fr_status check_once(const fr_share *p) {
-    int64_t n = 0;
-    for (int i = 0; i < p->norms; i++) {
-        FRI_TRY(fr_tensor_to_host(batches_of(p->norm[i]), &n));
-        if (n != 1)
-            return fr_fail(FR_EUNSUPPORTED,
-                           "ranks: a batch norm ran %lld times in one micro-batch; on several ranks each runs once",
-                           (long long)n);
-    }
-    return FR_OK;
-}
-
+/* The step's one wait for the device: the host reads how often each norm ran before the step and in this rank's last
+ * round. A norm that ran twice in a round has made two steps in one. */
 fr_status fri_statistics_end(fr_share *p) {
     if (p->statistics.n == 0 || p->device == FR_META) return FR_OK;
-    if (fr_share_micro_batch(p, 0) >= 0 && !p->dry) FRI_TRY(check_once(p));
-    for (int i = 0; i < p->norms; i++) FRI_TRY(set_batches(p->norm[i], p->counted[i] + p->opts.micro_batches));
-    return FR_OK;
+    const bool ran = fr_share_micro_batch(p, 0) >= 0 && !p->dry;
+    FRI_TRY(copy_counts(p, p->norms, false));
+    FRI_TRY(fr_tensor_to_host(p->counts, p->counted));
+    for (int i = 0; i < p->norms; i++) {
+        if (ran && p->counted[p->norms + i] != 1)
+            return fr_fail(FR_EUNSUPPORTED,
+                           "ranks: a batch norm ran %lld times in one micro-batch; on several ranks each runs once",
+                           (long long)p->counted[p->norms + i]);
+        p->counted[i] += p->opts.micro_batches;
+    }
+    FRI_TRY(fri_backend_of(p->counts)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, p->counted, fri_data(p->counts),
+                                            (size_t)p->norms * sizeof *p->counted));
+    return copy_counts(p, 0, true);
 }

@@ -7,6 +7,7 @@ device.py BUILD [PART...]   skips (exit 77) with a reason where no MPI or no CUD
 import filecmp
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,19 @@ def linked(build, where):
     del os.environ["PLANTED_NCCL"]
 
 
+def quiet(build, where):
+    """The host waits for a stream twice in a step: for the norms' counters, and for the norm that clips. The planted
+    program's own loss waits once more in each of a rank's two micro-batches."""
+    def waits(steps):
+        done = subprocess.run(law.RUN["openmpi"] + ["2"] + program(build, "scaled") + ["--steps", str(steps)],
+                              env=dict(ENV, PLANTED_MODEL=CASES["scaled"][0], PLANTED_NCCL="1", PLANTED_WAITS="1"),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+        return [int(n) for n in re.findall(r"waits for a stream: (\d+)", done.stderr)]
+    few, many = waits(2), waits(5)
+    expect(len(few) == len(many) == 2, f"two ranks printed {few} and {many}")
+    expect(sum(many) - sum(few) <= (2 + 2) * 2 * 3, f"three steps of two ranks more: waits {few} became {many}")
+
+
 def mixed(build, where):
     """Ranks whose drivers differ are refused: the same plan might not be the same code there."""
     other = 'test "$OMPI_COMM_WORLD_RANK" = 1 && export PLANTED_DRIVER=12080; exec "$@"'
@@ -105,4 +119,4 @@ def gone(build, where):
 
 
 if __name__ == "__main__":
-    sys.exit(main((staged, linked, mixed, gone), missing))
+    sys.exit(main((staged, linked, quiet, mixed, gone), missing))

@@ -25,6 +25,7 @@ __attribute__((constructor)) static void begin(void) {
 }
 
 __attribute__((destructor)) static void end(void) {
+    if (getenv("PLANTED_WAITS") != NULL) fprintf(stderr, "waits for a stream: %d\n", fake.stream_waits);
     if (fake_order_faults() == 0) return;
     fprintf(stderr, "%d accesses without order, the first: %s\n", fake_order_faults(), fake_order_first());
     _exit(3);
