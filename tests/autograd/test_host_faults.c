@@ -1,4 +1,4 @@
-/* test_host_faults.c - every request for host memory of a training step fails in turn: loader, forward, loss, backward,
+/* test_host_faults.c - every eleventh request for host memory of a training step (fault_stride) fails in turn: loader, forward, loss, backward,
  * clipping, scaler, optimizer. The step says that memory is short (or did without, where only a code could not be
  * made), nothing is left behind, the next step with the same objects works, and the same step then gives the same bytes
  * as ever. (Device memory: test_faults.c.)
@@ -7,6 +7,7 @@
  * test does each of its points in a process of its own. */
 #include "support/host_faults.h"
 
+#include "autograd/nets.h"
 #include "support/golden.h"
 #include "support/small_train.h"
 
@@ -19,16 +20,8 @@
 
 enum { BATCH = 4, SIZE = 32 };
 
-/* Every seventh point, under the address sanitizer, where one is dearer, every 19th; with FRUGAL_FAULTS=all all of
- * them, which takes some minutes. */
 static uint64_t stride(void) {
-    const char *asked = getenv("FRUGAL_FAULTS");
-    if (asked != NULL && strcmp(asked, "all") == 0) return 1;
-#ifdef __SANITIZE_ADDRESS__
-    return 19;
-#else
-    return 7;
-#endif
+    return fault_stride(11);
 }
 
 typedef struct setting {
