@@ -42,11 +42,12 @@ void net_clear_gradients(net *n);
 /* A fresh network of this kind trained for some steps on an allocator of its own, whose last statistics are *stats. */
 void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps, record *r, fr_memory_stats *stats);
 
-/* How many points a test of faults goes on at a time: `usual`, or three times as many under the address sanitizer, where
- * a point takes longer; 1 with FRUGAL_FAULTS=all, which takes some minutes. */
+/* Distance between the points that a test of faults tries: `usual`, or three times as much under the address sanitizer,
+ * where a point takes longer; 1 with FRUGAL_FAULTS=all, which takes some minutes. */
 uint64_t fault_stride(uint64_t usual);
-/* Every third allocation of a training step (fault_stride) fails in turn: the step returns FR_OK (it managed without) or FR_ENOMEM, nothing
- * is left behind, and the same step then computes what it computes without failures. Returns the number of failures. */
+/* Every third allocation of a training step (fault_stride) fails in turn: the step returns FR_OK (it managed without)
+ * or FR_ENOMEM, nothing is left behind, and the same step then computes what it computes without failures. Returns the
+ * number of failures. */
 int net_fault_sweep(net_kind kind, int cuts);
 
 void record_free(record *r);

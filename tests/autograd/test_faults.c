@@ -1,5 +1,6 @@
-/* test_faults.c - every third device allocation of a training step (with FRUGAL_FAULTS=all each) fails in turn. The step says so (or did without,
- * where only a code could not be made), nothing is left behind, and the same step then gives the same bytes as ever. */
+/* test_faults.c - every third device allocation of a training step (with FRUGAL_FAULTS=all each) fails in turn. The
+ * step says so (or did without, where only a code could not be made), nothing is left behind, and the same step then
+ * gives the same bytes as ever. */
 #include <criterion/criterion.h>
 
 #include "autograd/nets.h"

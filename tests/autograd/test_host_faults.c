@@ -1,7 +1,7 @@
-/* test_host_faults.c - every eleventh request for host memory of a training step (fault_stride) fails in turn: loader, forward, loss, backward,
- * clipping, scaler, optimizer. The step says that memory is short (or did without, where only a code could not be
- * made), nothing is left behind, the next step with the same objects works, and the same step then gives the same bytes
- * as ever. (Device memory: test_faults.c.)
+/* test_host_faults.c - every eleventh request for host memory of a training step (fault_stride) fails in turn:
+ * loader, forward, loss, backward, clipping, scaler, optimizer. The step says that memory is short (or did without,
+ * where only a code could not be made), nothing is left behind, the next step with the same objects works, and the same
+ * step then gives the same bytes as ever. (Device memory: test_faults.c.)
  *
  * What a process makes once and keeps (oneDNN's primitives, interned names) is made at the first step only: the cold
  * test does each of its points in a process of its own. */
