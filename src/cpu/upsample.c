@@ -62,7 +62,7 @@ static void forward_row(const fri_upsample_desc *d, int64_t n, int64_t p, const 
 fr_status fri_cpu_upsample_forward(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {
     FRI_TRY(fri_cpu_accepts("upsample", d->dtype));
 #pragma omp parallel for schedule(static) if (d->n * d->p * d->q * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n * d->p; i++) forward_row(d, i / d->p, i % d->p, x, y);
+    for (int64_t i = 0; i < (d->c > 0 ? d->n * d->p : 0); i++) forward_row(d, i / d->p, i % d->p, x, y);
     return FR_OK;
 }
 

@@ -96,14 +96,16 @@ static inline char *ways_run(const ways_data *t, fri_conv2d_method method) {
     return ways_run_images(t, method, 0, t->d.n);
 }
 
+static inline double ways_value(const ways_data *t, const void *results, int64_t i) {
+    return t->d.dtype == FR_F32 ? ((const float *)results)[i] : fri_f32_from_bf16(((const fri_bf16 *)results)[i]);
+}
+
 /* The largest difference from the sums in f64, as a share of the largest of them. */
 static inline double ways_off(const ways_data *t, fri_conv2d_method method) {
     char *got = ways_run(t, method);
     double largest = 0, off = 0;
     for (int64_t j = 0; j < t->results; j++) {
-        const double value = t->d.dtype == FR_F32 ? ((const float *)(void *)got)[j]
-                                                  : fri_f32_from_bf16(((const fri_bf16 *)(void *)got)[j]);
-        const double by = fabs(value - t->expected[j]);
+        const double by = fabs(ways_value(t, got, j) - t->expected[j]);
         if (!(by <= off)) off = by;
         largest = fmax(largest, fabs(t->expected[j]));
     }
