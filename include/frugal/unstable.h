@@ -8,6 +8,7 @@
 #include <frugal/unstable/event.h>
 #include <frugal/unstable/input.h>
 #include <frugal/unstable/layers.h>
+#include <frugal/unstable/number.h>
 #include <frugal/unstable/readback.h>
 #include <frugal/unstable/timeline.h>
 #include <frugal/unstable/tracker.h>

@@ -1,6 +1,7 @@
 /* status.c - the thread's last error sentence. */
 #include "base/status.h"
 
+#include "base/number.h"
 #include "base/text.h"
 #include "base/thread.h"
 
@@ -36,9 +37,9 @@ const char *fr_last_error(void) {
 static char *compose(char brief[MESSAGE_BYTES], const char *format, va_list args) {
     va_list again;
     va_copy(again, args);
-    int n = vsnprintf(brief, MESSAGE_BYTES, format, args);
+    int n = fri_vsnprintf(brief, MESSAGE_BYTES, format, args);
     char *all = n >= MESSAGE_BYTES ? malloc((size_t)n + 1) : NULL;
-    if (all != NULL) vsnprintf(all, (size_t)n + 1, format, again);
+    if (all != NULL) fri_vsnprintf(all, (size_t)n + 1, format, again);
     va_end(again);
     return all != NULL ? all : brief;
 }

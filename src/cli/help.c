@@ -1,5 +1,7 @@
 /* help.c - --help, the flags that one needs first, and --help all, like a manual page; both written from the table. */
 #include "cli/commands.h"
+
+#include <frugal/unstable/number.h>
 #include "cli/parse.h"
 
 #include <string.h>
@@ -99,7 +101,7 @@ static void flag(page *g, const fr_train_program *p, const fr_flag *f) {
     allowed(g, p, f);
     const char *value = fri_flag_text(f, &p->defaults, buf);
     if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
-        snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
+        fr_snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
     else if (value[0] != '\0' && f->kind != FR_FLAG_SET)
         snprintf(text, sizeof text, "Default: %s.", value);
     else if (f->unset != NULL)

@@ -1,5 +1,7 @@
 /* plan_command.c - --plan: the dry run as a table, and as a report of the run that was not made. */
 #include "cli/commands.h"
+
+#include <frugal/unstable/number.h>
 #include "session/fit.h"
 #include "cli/progress.h"
 
@@ -35,8 +37,8 @@ static fr_status print(const fri_session *r, const fri_train_plan *p) {
     if (!o->quiet && p->again > 0)
         fprintf(r->config->out, "a step runs %" PRIu64 " pieces of the network forward once more in backward\n",
                 p->again);
-    fprintf(r->config->out, "planned in %.3f s: peak memory %s", p->seconds,
-            fr_bytes_text(p->training.peak_allocated, peak));
+    fr_fprintf(r->config->out, "planned in %.3f s: peak memory %s", p->seconds,
+               fr_bytes_text(p->training.peak_allocated, peak));
     if (p->evaluation.peak_allocated > 0)
         fprintf(r->config->out, " (evaluation %s)", fr_bytes_text(p->evaluation.peak_allocated, evaluation));
     fprintf(r->config->out, "%s\n", p->workspaces ? ", workspaces included" : ", without workspaces");

@@ -1,6 +1,8 @@
 /* predict.c - --predict: the likeliest classes of image files. */
 #include "cli/commands.h"
 
+#include <frugal/unstable/number.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +24,8 @@ static void print_prediction(const fri_session *r, const fr_classifier *c, const
         const char *name = c->info.class_name != NULL ? c->info.class_name[best]
                            : r->train != NULL         ? fr_dataset_class_name(r->train, best)
                                                       : NULL;
-        fprintf(r->config->out, "  %6.2f %%  %lld%s%s\n", 100 * p[best], (long long)best, name != NULL ? "  " : "",
-                name != NULL ? fr_text_printable(name, false, shown_name, sizeof shown_name) : "");
+        fr_fprintf(r->config->out, "  %6.2f %%  %lld%s%s\n", 100 * p[best], (long long)best, name != NULL ? "  " : "",
+                   name != NULL ? fr_text_printable(name, false, shown_name, sizeof shown_name) : "");
     }
 }
 

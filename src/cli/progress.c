@@ -1,6 +1,8 @@
 /* progress.c - what a run says: one line that is redrawn on a terminal, plain lines elsewhere. */
 #include "cli/progress.h"
 
+#include <frugal/unstable/number.h>
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +20,7 @@ static bool live(const fri_session *r) {
 /* "12.3 %", "-" where there is no number. */
 static const char *number(char *buf, size_t bytes, const char *format, double value) {
     if (isfinite(value))
-        snprintf(buf, bytes, format, value);
+        fr_snprintf(buf, bytes, format, value);
     else
         snprintf(buf, bytes, "-");
     return buf;
@@ -40,7 +42,7 @@ const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
     else if (s >= 60)
         snprintf(buf, FRI_DURATION_TEXT, "%d min %d s", (int)(s / 60), (int)(s % 60));
     else
-        snprintf(buf, FRI_DURATION_TEXT, s < 10 ? "%.1f s" : "%.0f s", isfinite(seconds) ? seconds : 0);
+        fr_snprintf(buf, FRI_DURATION_TEXT, s < 10 ? "%.1f s" : "%.0f s", isfinite(seconds) ? seconds : 0);
     return buf;
 }
 
@@ -62,17 +64,17 @@ static void describe(const fri_session *r, char line[LINE_BYTES]) {
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
     double n = r->epoch_targets;
-    int length = snprintf(line, LINE_BYTES,
-                          "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
-                          "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
-                          r->epoch + 1, fri_epochs_total(r->config), r->step, fri_steps_total(r->config),
-                          number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
-                          number(accuracy, sizeof accuracy, "%5.2f %%", 100 * epoch_accuracy(r)),
-                          number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
-                          fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
+    int length = fr_snprintf(line, LINE_BYTES,
+                             "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
+                             "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
+                             r->epoch + 1, fri_epochs_total(r->config), r->step, fri_steps_total(r->config),
+                             number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
+                             number(accuracy, sizeof accuracy, "%5.2f %%", 100 * epoch_accuracy(r)),
+                             number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
+                             fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
     if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
-        snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
+        fr_snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
 }
 
 static int columns(const fri_session *r) {
@@ -99,12 +101,12 @@ static void redraw(const fri_session *r) {
     double n = r->epoch_targets, left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     snprintf(part[0], PART, "ETA %s", duration(text, sizeof text, left));
-    snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
-    snprintf(part[2], PART, "  %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
+    fr_snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    fr_snprintf(part[2], PART, "  %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
     snprintf(part[3], PART, "  epoch %" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
     snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->step, fri_steps_total(r->config));
     snprintf(part[5], PART, "  peak %s", fr_bytes_text(m.peak_allocated, size));
-    snprintf(part[6], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
+    fr_snprintf(part[6], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
     fitted(r, part, 7);
     fflush(r->config->out);
 }
@@ -115,15 +117,15 @@ static void keep(const fri_session *r) {
     double n = r->epoch_targets;
     int parts = 6;
     snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
-    snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
-    snprintf(part[2], PART, "  accuracy %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
+    fr_snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    fr_snprintf(part[2], PART, "  accuracy %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
     snprintf(part[3], PART, "  test %s", result_of(r, text, sizeof text));
     snprintf(part[4], PART, "  %s", duration(text, sizeof text, r->seconds));
-    snprintf(part[5], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
+    fr_snprintf(part[5], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
     if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
-        snprintf(part[parts++], PART, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
+        fr_snprintf(part[parts++], PART, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
     for (int64_t i = 0; i < r->config->program->n_metrics; i++)
-        snprintf(part[parts++], PART, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
+        fr_snprintf(part[parts++], PART, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
     fitted(r, part, parts);
     fputc('\n', r->config->out);
 }
@@ -169,7 +171,7 @@ static void print_epoch(const fri_session *r) {
         fprintf(r->config->out, "%s  test %s  %s", line, result_of(r, result, sizeof result),
                 duration(time, sizeof time, r->seconds));
         for (int64_t i = 0; i < r->config->program->n_metrics; i++)
-            fprintf(r->config->out, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
+            fr_fprintf(r->config->out, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
         fputc('\n', r->config->out);
     }
     fflush(r->config->out);
@@ -185,9 +187,9 @@ static void print_categories(const fri_session *r) {
             m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (m->at_peak_allocated[c] > 0)
-            fprintf(r->config->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
-                    fr_bytes_text(m->at_peak_allocated[c], text),
-                    100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
+            fr_fprintf(r->config->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
+                       fr_bytes_text(m->at_peak_allocated[c], text),
+                       100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
     fprintf(r->config->out, "  %-12s %12s\n", "allocated", fr_bytes_text(m->peak_allocated, text));
     fprintf(r->config->out, "  %-12s %12s\n", "reserved", fr_bytes_text(m->peak_reserved, text));
 }
@@ -217,9 +219,9 @@ void fri_progress_arena(const fri_session *r) {
     char extent[FR_BYTES_TEXT], gap[FR_BYTES_TEXT];
     if (a->reason[0] != '\0') fprintf(r->config->out, "without an arena: %s\n", a->reason);
     if (!a->used) return;
-    fprintf(r->config->out, "arena: %s reserved, %s more than the largest live set; %zu blocks placed in %.1f ms",
-            fr_bytes_text(a->placement.extent, extent), fr_bytes_text(a->placement.extent - a->placement.peak, gap),
-            a->placement.blocks, a->placement.milliseconds);
+    fr_fprintf(r->config->out, "arena: %s reserved, %s more than the largest live set; %zu blocks placed in %.1f ms",
+               fr_bytes_text(a->placement.extent, extent), fr_bytes_text(a->placement.extent - a->placement.peak, gap),
+               a->placement.blocks, a->placement.milliseconds);
     if (a->counting)
         fprintf(r->config->out, "; calls to the device's allocator from the second step on: %" PRIu64, a->calls);
     if (a->departures > 0) fprintf(r->config->out, "; %" PRId64 " departures from the plan", a->departures);
@@ -232,35 +234,36 @@ static void print_classes(const fri_session *r) {
     for (int64_t i = 0; i < r->config->outputs; i++) {
         const fri_class_numbers c = fri_class_numbers_of(r, i);
         snprintf(own, sizeof own, "%" PRId64, i);
-        fprintf(r->config->out, "%-24.24s %10" PRId64 " %10s %10s\n", c.name != NULL ? c.name : own, c.targets,
-                number(accuracy, sizeof accuracy, "%.2f %%", 100 * c.accuracy), number(iou, sizeof iou, "%.4f", c.iou));
+        fr_fprintf(r->config->out, "%-24.24s %10" PRId64 " %10s %10s\n", c.name != NULL ? c.name : own, c.targets,
+                   number(accuracy, sizeof accuracy, "%.2f %%", 100 * c.accuracy),
+                   number(iou, sizeof iou, "%.4f", c.iou));
     }
-    fprintf(r->config->out, "mean IoU %s\n", number(iou, sizeof iou, "%.4f", fri_mean_iou(r)));
+    fr_fprintf(r->config->out, "mean IoU %s\n", number(iou, sizeof iou, "%.4f", fri_mean_iou(r)));
 }
 
 static void print_end(const fri_session *r) {
     char accuracy[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
     if (isfinite(r->test_accuracy))
-        snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
-                 r->test_correct, r->test_targets);
+        fr_snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
+                    r->test_correct, r->test_targets);
     if (r->signal != 0)
         fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
                 strsignal(r->signal), r->step, fri_steps_total(r->config));
-    if (!r->config->accuracy && isfinite(r->test_loss)) snprintf(accuracy, sizeof accuracy, "%.4g", r->test_loss);
+    if (!r->config->accuracy && isfinite(r->test_loss)) fr_snprintf(accuracy, sizeof accuracy, "%.4g", r->test_loss);
     fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", r->config->accuracy ? "accuracy" : "loss", accuracy,
             fri_duration_text(r->seconds, time), fr_bytes_text(r->training.peak_allocated, peak));
     if (r->confusion != NULL && isfinite(r->test_accuracy)) print_classes(r);
     if (r->given_up)
-        fprintf(r->config->out, "ended after step %" PRId64 " of %" PRId64 ": %g evaluations were no better\n", r->step,
-                fri_steps_total(r->config), r->since_best);
+        fr_fprintf(r->config->out, "ended after step %" PRId64 " of %" PRId64 ": %g evaluations were no better\n",
+                   r->step, fri_steps_total(r->config), r->since_best);
     if ((r->given_up || r->config->opts.keep_best) && isfinite(r->best))
-        fprintf(r->config->out, "best test %s %.4g%s\n", r->config->accuracy ? "accuracy" : "loss",
-                r->config->accuracy ? 100 * r->best : r->best, r->config->accuracy ? " %" : "");
+        fr_fprintf(r->config->out, "best test %s %.4g%s\n", r->config->accuracy ? "accuracy" : "loss",
+                   r->config->accuracy ? 100 * r->best : r->best, r->config->accuracy ? " %" : "");
     if (!r->config->opts.quiet) {
         if (fri_loss_scaled(&r->config->opts))
-            fprintf(r->config->out,
-                    "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
-                    fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
+            fr_fprintf(r->config->out,
+                       "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
+                       fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
         print_categories(r);
         print_beside(r);
         fri_progress_arena(r);

@@ -1,6 +1,8 @@
 /* size.c - see size.h. */
 #include "cli/size.h"
 
+#include <frugal/unstable/number.h>
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -67,7 +69,7 @@ bool fri_parse_real(const char *text, double *out) {
     char *end = NULL;
     if (text[strspn(text, "+-.0123456789eE")] != '\0') return false;
     errno = 0;
-    double value = strtod(text, &end);
+    double value = fr_strtod(text, &end);
     if (end == text || *end != '\0') return false;
     if (errno == ERANGE && (value > 1 || value < -1)) return false; /* tiny numbers may become 0 */
     *out = value;

@@ -1,10 +1,10 @@
 /* log.c - the step log: JSON lines and CSV.
  *
- * A resumed run goes on at the step of its state, but the files may go on further: what was logged after the state was
- * saved is cut off, and so is a line that a killed process left incomplete. */
+ * A run that resumes at the step of a state cuts off the lines that were logged after the state was saved, and the
+ * incomplete line that a killed process left. */
 #include "base/atomic_file.h"
+#include "base/number.h"
 #include "base/status.h"
-#include "io/number.h"
 #include "io/safetensors_format.h"
 
 #include <frugal/io.h>

@@ -5,6 +5,7 @@
 #include "io/safetensors.h"
 
 #include "base/atomic_file.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "io/safetensors_format.h"
@@ -92,7 +93,7 @@ static const char *found(const cJSON *item, char buf[FOUND_TEXT]) {
     if (cJSON_IsNull(item)) return "null";
     if (cJSON_IsBool(item)) return cJSON_IsTrue(item) ? "true" : "false";
     if (cJSON_IsNumber(item))
-        snprintf(buf, FOUND_TEXT, "%.17g", item->valuedouble);
+        fr_snprintf(buf, FOUND_TEXT, "%.17g", item->valuedouble);
     else
         snprintf(buf, FOUND_TEXT, "'%.40s'", item->valuestring);
     return buf;

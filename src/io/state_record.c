@@ -2,7 +2,7 @@
 #include "io/state_record.h"
 
 #include "base/status.h"
-#include "io/number.h"
+#include "base/number.h"
 
 #include <cJSON.h>
 

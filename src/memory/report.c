@@ -2,6 +2,7 @@
 #include "memory/report.h"
 
 #include "backend/backend.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "base/env.h"
 #include "memory/flows.h"
@@ -34,7 +35,7 @@ const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]) {
         v /= 1024;
         u++;
     }
-    snprintf(buf, FR_BYTES_TEXT, "%.2f %s", v, units[u]);
+    fr_snprintf(buf, FR_BYTES_TEXT, "%.2f %s", v, units[u]);
     return buf;
 }
 

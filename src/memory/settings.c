@@ -9,6 +9,7 @@
 #include "memory/settings.h"
 
 #include "base/env.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "memory/segment.h"
 
@@ -72,7 +73,7 @@ static fr_status read_max_split(struct reader *r, fri_settings *s) {
 
 static fr_status read_collect(struct reader *r, fri_settings *s) {
     char *end = NULL;
-    double v = strtod(r->token, &end);
+    double v = fr_strtod(r->token, &end);
     if (end == r->token || *end != '\0' || !(v > 0 && v < 1)) return expected(r, "a number between 0 and 1");
     s->collect = v;
     return FR_OK;

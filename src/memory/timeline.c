@@ -4,6 +4,7 @@
 #include <frugal/unstable/timeline.h>
 
 #include "base/atomic_file.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "memory/report.h"
 
@@ -117,9 +118,9 @@ static void draw_areas(FILE *f, const fr_timeline *t, double scale, double botto
         if (!any) continue;
         fprintf(f, "<path fill=\"%s\" d=\"M", colors[c]);
         for (size_t i = 0; i < n; i++)
-            fprintf(f, "%.1f,%.1f ", x_of(t, at[i]), bottom - (base[i] + (double)t->points[at[i]].bytes[c]) * scale);
+            fr_fprintf(f, "%.1f,%.1f ", x_of(t, at[i]), bottom - (base[i] + (double)t->points[at[i]].bytes[c]) * scale);
         fprintf(f, "L");
-        for (size_t i = n; i-- > 0;) fprintf(f, "%.1f,%.1f ", x_of(t, at[i]), bottom - base[i] * scale);
+        for (size_t i = n; i-- > 0;) fr_fprintf(f, "%.1f,%.1f ", x_of(t, at[i]), bottom - base[i] * scale);
         fprintf(f, "Z\"/>\n");
         for (size_t i = 0; i < n; i++) base[i] += (double)t->points[at[i]].bytes[c];
     }
@@ -144,13 +145,13 @@ static void draw_phases(FILE *f, const fr_timeline *t, double top, double bottom
         const char *name = now == was || now == FR_PHASE_NONE ? NULL : phase_name(t, i, was);
         if (name == NULL) continue;
         if (i > 0)
-            fprintf(f,
-                    "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#444\" stroke-dasharray=\"3,3\"/>",
-                    x, top, x, bottom);
+            fr_fprintf(
+                f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#444\" stroke-dasharray=\"3,3\"/>",
+                x, top, x, bottom);
         if (x + LABEL > WIDTH) /* too near to the right edge: the name stands before the line */
-            fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", x - 4, bottom + 14, name);
+            fr_fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", x - 4, bottom + 14, name);
         else if (x >= room_from)
-            fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 4, bottom + 14, name);
+            fr_fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 4, bottom + 14, name);
         if (x >= room_from) room_from = x + LABEL;
         was = now;
     }
@@ -180,27 +181,28 @@ static void draw_peak(FILE *f, const fr_timeline *t, double y, double bottom) {
     char bytes[FR_BYTES_TEXT];
     double x = x_of(t, t->peak_at);
     bool right = x + LABEL > WIDTH - RIGHT;
-    fprintf(f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\" stroke-width=\"1.5\"/>", x, y, x,
-            bottom);
-    fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", x, y);
-    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\"%s>peak %s</text>\n", x + (right ? -8 : 8), y + 2,
-            right ? " text-anchor=\"end\"" : "", fr_bytes_text(t->peak, bytes));
+    fr_fprintf(f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"black\" stroke-width=\"1.5\"/>", x, y,
+               x, bottom);
+    fr_fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", x, y);
+    fr_fprintf(f, "<text x=\"%.1f\" y=\"%.1f\"%s>peak %s</text>\n", x + (right ? -8 : 8), y + 2,
+               right ? " text-anchor=\"end\"" : "", fr_bytes_text(t->peak, bytes));
 }
 
 static void draw_axes(FILE *f, const axis *a, double top, double bottom) {
     double middle = (top + bottom) / 2;
     for (int i = 0; i <= a->ticks; i++) {
         double y = bottom - PANEL * (double)i / a->ticks;
-        fprintf(f, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, y, WIDTH - RIGHT, y);
-        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g %s</text>\n", LEFT - 6, y + 4, a->step * i,
-                a->name);
+        fr_fprintf(f, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, y, WIDTH - RIGHT, y);
+        fr_fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g %s</text>\n", LEFT - 6, y + 4, a->step * i,
+                   a->name);
     }
-    fprintf(f, "<text x=\"12\" y=\"%.1f\" transform=\"rotate(-90 12 %.1f)\" text-anchor=\"middle\">requested</text>\n",
-            middle, middle);
-    fprintf(f,
-            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\">allocations and releases of the step, in their "
-            "order</text>\n",
-            (LEFT + WIDTH - RIGHT) / 2, bottom + 32);
+    fr_fprintf(f,
+               "<text x=\"12\" y=\"%.1f\" transform=\"rotate(-90 12 %.1f)\" text-anchor=\"middle\">requested</text>\n",
+               middle, middle);
+    fr_fprintf(f,
+               "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\">allocations and releases of the step, in their "
+               "order</text>\n",
+               (LEFT + WIDTH - RIGHT) / 2, bottom + 32);
 }
 
 static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, double top) {
@@ -212,7 +214,7 @@ static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, dou
     draw_areas(f, t, scale, bottom);
     draw_phases(f, t, top, bottom);
     draw_peak(f, t, bottom - (double)t->peak * scale, bottom);
-    fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
+    fr_fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
     fr_text_xml(f, panel->title);
     fprintf(f, "peak %s (%zu bytes) in %s", fr_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
     if (t->at_peak.op != NULL && t->at_peak.op[0] != '\0') fprintf(f, ", %s", t->at_peak.op);
@@ -227,8 +229,8 @@ static void draw_legend(FILE *f, double y) {
     for (int k = 0; k < FR_CATEGORY_COUNT; k++) {
         const fr_category c = stacked[k];
         double x = LEFT + (double)k * 98;
-        fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\"/>", x, y - 10, colors[c]);
-        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 16, y, fr_category_name(c));
+        fr_fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\"/>", x, y - 10, colors[c]);
+        fr_fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 16, y, fr_category_name(c));
     }
 }
 

@@ -1,6 +1,7 @@
 /* tracker.c - see tracker.h. */
 #include "memory/tracker.h"
 
+#include "base/number.h"
 #include "base/status.h"
 #include "memory/segment.h"
 
@@ -50,7 +51,7 @@ const char *fri_tracker_shape(const fr_shape *s, char text[FRI_SHAPE_TEXT]) {
 
 const char *fri_tracker_megabytes(size_t bytes, char text[FRI_MEGABYTES_TEXT]) {
     char all[40];
-    snprintf(all, sizeof all, "%f", (double)bytes / 1e6);
+    fr_snprintf(all, sizeof all, "%f", (double)bytes / 1e6);
     char *end = all + strlen(all) - 1;
     while (*end == '0' && end[-1] != '.') *end-- = '\0';
     snprintf(text, FRI_MEGABYTES_TEXT, "%.6s", all);
@@ -73,7 +74,7 @@ static int larger_first(const void *a, const void *b) {
 void fr_tracker_point(fr_tracker *t, const char *where, FILE *out) {
     size_t total = 0;
     for (size_t i = 0; i < t->n; i++) total += (size_t)t->kinds[i].count * t->kinds[i].each;
-    fprintf(out, "At %-50s Total Used Memory:%-7.1fMb (%zu bytes)\n", where, (double)total / 1e6, total);
+    fr_fprintf(out, "At %-50s Total Used Memory:%-7.1fMb (%zu bytes)\n", where, (double)total / 1e6, total);
     if (t->n > 0) qsort(t->kinds, t->n, sizeof *t->kinds, larger_first);
     for (size_t i = 0; i < t->n && moved(&t->kinds[i]) > 0; i++) {
         fr_tracker_kind *k = &t->kinds[i];

@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "base/atomic_file.h"
 #include "base/cache.h"
+#include "base/number.h"
 #include "base/status.h"
 
 #include <inttypes.h>
@@ -230,7 +231,7 @@ fr_status fri_cost_save(const fri_cost *c) {
     fprintf(file.stream, "%s\n%s\n", header, c->environment);
     for (size_t i = 0; i < c->capacity; i++) {
         const entry *e = &c->entries[i];
-        if (e->key != NULL) fprintf(file.stream, "%.9g %.17g %.17g %s\n", e->seconds, e->flops, e->bytes, e->key);
+        if (e->key != NULL) fr_fprintf(file.stream, "%.9g %.17g %.17g %s\n", e->seconds, e->flops, e->bytes, e->key);
     }
     FR_TRY(s, fr_atomic_commit(&file));
 done:

@@ -1,6 +1,7 @@
 /* report.c - the plan as a table. */
 #include "plan/plan.h"
 
+#include "base/number.h"
 #include "memory/report.h"
 
 static const char *or_dash(const char *s) {
@@ -25,8 +26,8 @@ static void print_peak(const fr_plan *p, FILE *out) {
             fr_phase_name(m->peak_phase), or_dash(m->peak_op), or_dash(m->peak_module));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (m->at_peak_allocated[c] > 0)
-            fprintf(out, "  %-22s %15zu  %5.1f %%\n", fr_category_name((fr_category)c), m->at_peak_allocated[c],
-                    100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
+            fr_fprintf(out, "  %-22s %15zu  %5.1f %%\n", fr_category_name((fr_category)c), m->at_peak_allocated[c],
+                       100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
 }
 
 static void print_live(const fr_plan *p, FILE *out) {

@@ -4,6 +4,8 @@
  * meta's kernel calls tell operations. A row is a module path; what runs under the empty path after the outermost
  * module has ended is the loss. The picture is taken before the first event of backward. */
 #include "memory/event.h"
+
+#include "base/number.h"
 #include "base/status.h"
 #include "memory/report.h"
 #include "meta/calls.h"
@@ -277,8 +279,8 @@ static void print_row(const fr_summary_layer *l, const char *path, double second
                                    l->written};
     char text[FRI_SHAPE_TEXT];
     fprintf(out, "%-36s %-18s %-22s", path, l->kind, shape_text(l, text));
-    for (int c = 0; c < COLUMNS; c++) fprintf(out, " %*.0f", columns[c].width, value[c]);
-    fprintf(out, " %10.3f %6.1f%%\n", 1e3 * l->seconds, seconds > 0 ? 100 * l->seconds / seconds : 0);
+    for (int c = 0; c < COLUMNS; c++) fr_fprintf(out, " %*.0f", columns[c].width, value[c]);
+    fr_fprintf(out, " %10.3f %6.1f%%\n", 1e3 * l->seconds, seconds > 0 ? 100 * l->seconds / seconds : 0);
 }
 
 static void print_sums(const fr_summary_totals *t, FILE *out) {
@@ -292,11 +294,11 @@ static void print_sums(const fr_summary_totals *t, FILE *out) {
     fprintf(out, "kept when backward begins: %zu bytes (%s) of the layers, and %zu (%s) of the batch\n", t->saved,
             fr_bytes_text(t->saved, a), t->input, fr_bytes_text(t->input, b));
     if (t->flops > 0)
-        fprintf(out,
-                "FLOPs: %.0f forward, of them %.0f multiply-adds (2 each) in convolutions and linear layers; %.0f "
-                "backward\n"
-                "time: forward %.3f ms, backward %.3f, predicted; measured kernels count where --calibrate ran\n",
-                t->flops, t->multiply_adds, t->flops_backward, 1e3 * t->seconds, 1e3 * t->seconds_backward);
+        fr_fprintf(out,
+                   "FLOPs: %.0f forward, of them %.0f multiply-adds (2 each) in convolutions and linear layers; %.0f "
+                   "backward\n"
+                   "time: forward %.3f ms, backward %.3f, predicted; measured kernels count where --calibrate ran\n",
+                   t->flops, t->multiply_adds, t->flops_backward, 1e3 * t->seconds, 1e3 * t->seconds_backward);
 }
 
 fr_status fr_summary_print(const fr_summary *s, FILE *out) {

@@ -1,6 +1,8 @@
 /* fields.c - options of programs that set fields of fr_train_opts: their ranges, and sentences that name fields. */
 #include "session/flags.h"
 
+#include <frugal/unstable/number.h>
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -32,7 +34,7 @@ fr_status fri_options_check(const fr_train_opts *o) {
         if (f->kind == FR_FLAG_CHOICE)
             return fr_fail(FR_EINVAL, "--%s %d: is none of its values", f->name, *(const int *)v);
         if (f->kind == FR_FLAG_REAL)
-            snprintf(text, sizeof text, "%g", *(const double *)v);
+            fr_snprintf(text, sizeof text, "%g", *(const double *)v);
         else
             snprintf(text, sizeof text, "%" PRId64, *(const int64_t *)v);
         FRI_TRY(fri_flag_in_range(f, v, text));

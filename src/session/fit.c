@@ -1,6 +1,8 @@
 /* fit.c - --memory-budget and --fit-batch. */
 #include "session/fit.h"
 
+#include <frugal/unstable/number.h>
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,13 +156,14 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
     char budget[FR_BYTES_TEXT], peak[FR_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
     if (c->opts.quiet) return;
-    fprintf(c->out,
-            "budget %s (%zu bytes), batches of %" PRId64
-            ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n",
-            fr_bytes_text(c->opts.memory_budget, budget), c->opts.memory_budget, c->opts.batch_size,
-            fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
-            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
-    fprintf(
+    fr_fprintf(
+        c->out,
+        "budget %s (%zu bytes), batches of %" PRId64
+        ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n",
+        fr_bytes_text(c->opts.memory_budget, budget), c->opts.memory_budget, c->opts.batch_size,
+        fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
+        f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
+    fr_fprintf(
         c->out,
         "  units %s\n"
         "  (k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in brackets]: run again\n"
@@ -204,8 +207,8 @@ static fr_status choose_batch(fri_config *c) {
     /* Without any that fits the smallest one goes on, to be told what it needs. */
     o->batch_size = batch > 0 ? batch : 1;
     if (!o->quiet && batch > 0)
-        fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory_budget, budget),
-                batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
+        fr_fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory_budget, budget),
+                   batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
     return FR_OK;
 }
 

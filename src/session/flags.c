@@ -1,6 +1,8 @@
 /* flags.c - flags by name, and their values in words. */
 #include "session/flags.h"
 
+#include <frugal/unstable/number.h>
+
 #include <frugal/addon.h>
 #include <inttypes.h>
 #include <string.h>
@@ -41,7 +43,7 @@ const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI
     else if (f->kind == FR_FLAG_INT && number != FR_TRAIN_AUTO)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, number);
     else if (f->kind == FR_FLAG_REAL && number != FR_TRAIN_AUTO)
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
+        fr_snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
     else if (f->kind == FR_FLAG_SIZE && *(const size_t *)field != SIZE_MAX)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
     else if (text != NULL)

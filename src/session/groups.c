@@ -1,6 +1,8 @@
 /* groups.c - parameter groups and averages from the flags. */
 #include "session/session.h"
 
+#include <frugal/unstable/number.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +12,7 @@ static fr_status group(fri_session *r, const char *flag, const char *word, bool 
     char *end = NULL;
     const char *equals = scales ? strrchr(word, '=') : word + strlen(word);
     double factor = -1;
-    if (scales && equals != NULL) factor = strtod(equals + 1, &end);
+    if (scales && equals != NULL) factor = fr_strtod(equals + 1, &end);
     if (equals == NULL || (size_t)(equals - word) >= sizeof select ||
         (scales && (end == equals + 1 || *end != '\0' || !(factor >= 0 && factor <= 1e6))))
         return fr_fail(FR_EINVAL, "--%s %.200s: is not of the form PREFIX=X with a number X from 0 to 1e6", flag, word);

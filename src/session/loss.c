@@ -1,5 +1,7 @@
 /* loss.c - what a run minimizes: the program's own loss, mean squared error of vectors, or one of classes (--loss). */
 #include "session/flags.h"
+
+#include <frugal/unstable/number.h>
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -28,7 +30,7 @@ fr_status fri_class_weights_begin(fri_session *r) {
     if (o->n_class_weights == 0) return FR_OK;
     if (weight == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for the weights of classes");
     for (int64_t i = 0; i < classes && !fri_class_weights_balanced(o); i++)
-        weight[i] = strtof(o->class_weights[i], NULL);
+        weight[i] = (float)fr_strtod(o->class_weights[i], NULL);
     if (o->device == FR_META) {
         FRI_TRY(fr_tensor_empty(1, &classes, FR_F32, FR_META, &r->class_weights));
     } else {
@@ -57,7 +59,7 @@ static fr_status check_class_weights(const fri_config *c) {
                        c->outputs);
     for (int64_t i = 0; i < o->n_class_weights; i++) {
         char *end = NULL;
-        const double x = strtod(o->class_weights[i], &end);
+        const double x = fr_strtod(o->class_weights[i], &end);
         if (end == o->class_weights[i] || *end != '\0' || !(x >= 0 && x <= 1e6))
             return fr_fail(FR_EINVAL, "--class-weights %.80s: is no number from 0 to 1e6", o->class_weights[i]);
     }

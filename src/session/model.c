@@ -1,6 +1,8 @@
 /* model.c - the model and its optimizer from the flags. */
 #include "session/session.h"
 
+#include <frugal/unstable/number.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,7 @@
 void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTES]) {
     const size_t at = strlen(name);
     if (opts->width == 1) return;
-    snprintf(name + at, FR_TRAIN_NAME_BYTES - at, "_w%g", opts->width);
+    fr_snprintf(name + at, FR_TRAIN_NAME_BYTES - at, "_w%g", opts->width);
     for (char *c = name + at + 2; *c != '\0'; c++)
         if (*c < '0' || *c > '9') *c = '.'; /* in every locale */
 }

@@ -3,6 +3,8 @@
  * them, the run with all switches off; with --all=every all of them, and a star at the former. */
 #include "session/fit.h"
 
+#include <frugal/unstable/number.h>
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -111,12 +113,13 @@ static fr_status print(const table *t, double off, double seconds) {
     for (int i = 0; i < t->n; i++) {
         const line *l = &t->lines[i];
         if (!every && !l->best && l->flags[0] != '\0') continue;
-        fprintf(out, "%c %15zu %15zu %8.3f  %s\n", l->best ? '*' : ' ', l->reserved, l->allocated,
-                off > 0 ? l->seconds / off : 1, l->flags[0] ? l->flags : "(none)");
+        fr_fprintf(out, "%c %15zu %15zu %8.3f  %s\n", l->best ? '*' : ' ', l->reserved, l->allocated,
+                   off > 0 ? l->seconds / off : 1, l->flags[0] ? l->flags : "(none)");
         printed++;
     }
-    fprintf(out, "%d dry runs and fits in %.2f s; bytes at the peak, predicted time of a step relative to --all-off\n",
-            t->n, seconds);
+    fr_fprintf(out,
+               "%d dry runs and fits in %.2f s; bytes at the peak, predicted time of a step relative to --all-off\n",
+               t->n, seconds);
     if (!every)
         fprintf(out, "%d of them need more memory and time than a line above; --all=every prints them\n",
                 t->n - printed);

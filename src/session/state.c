@@ -4,6 +4,8 @@
  * What the flags say again (schedule, switches, device) is taken from them; what would make the saved steps those of
  * another training must match, and what changes the steps to come is named. */
 #include "session/flags.h"
+
+#include <frugal/unstable/number.h>
 #include "session/session.h"
 
 #include <errno.h>
@@ -41,8 +43,8 @@ static void set_normalization(parts *p, size_t i, const fri_config *c) {
     size_t at = 0;
     p->value[i][0] = '\0';
     for (int k = 0; k < c->channels && at < FRI_FLAG_TEXT_BYTES; k++)
-        at += (size_t)snprintf(p->value[i] + at, FRI_FLAG_TEXT_BYTES - at, "%s%.4g/%.4g", k > 0 ? " " : "", c->mean[k],
-                               c->std[k]);
+        at += (size_t)fr_snprintf(p->value[i] + at, FRI_FLAG_TEXT_BYTES - at, "%s%.4g/%.4g", k > 0 ? " " : "",
+                                  c->mean[k], c->std[k]);
     p->setting[i] = (fr_state_setting){.name = "normalization", .value = p->value[i], .lacking = p->value[i]};
 }
 

@@ -6,6 +6,8 @@
  * never needs less, so each number is found by bisection; every trial is a dry run. */
 #include "session/fit.h"
 
+#include <frugal/unstable/number.h>
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +133,8 @@ static fr_status print_found(const fri_config *c, const search *at, double secon
     if (c->opts.quiet) return FR_OK;
     fprintf(c->out, "--train-only auto is --train-only");
     for (int64_t i = 0; i < c->opts.n_train_only; i++) fprintf(c->out, " %s", c->opts.train_only[i]);
-    fprintf(c->out, ", of %" PRId64 " layers with parameters (%d trials, %.1f s)\n", at->layers, at->trials, seconds);
+    fr_fprintf(c->out, ", of %" PRId64 " layers with parameters (%d trials, %.1f s)\n", at->layers, at->trials,
+               seconds);
     FRI_TRY(fr_summary_begin(FR_META, &summary));
     FRI_TRY(fri_train_plan_make(c, SIZE_MAX, &plan));
     FRI_TRY(fr_summary_end(summary));

@@ -1,6 +1,8 @@
 /* watch.c - lines about a step that is skipped and about a graph that grows; memory that the engine does not see. */
 #include "session/views.h"
 
+#include <frugal/unstable/number.h>
+
 #include <inttypes.h>
 #include <math.h>
 
@@ -11,7 +13,7 @@ static void overflow_line(const fri_session *r) {
     fri_view_line_begin(r);
     fprintf(r->config->out, "step %" PRId64 " is skipped: ", r->known);
     if (!isfinite(r->overflow_loss))
-        fprintf(r->config->out, "the forward pass overflowed, its loss is %g; ", fri_unsigned_nan(r->overflow_loss));
+        fr_fprintf(r->config->out, "the forward pass overflowed, its loss is %g; ", fri_unsigned_nan(r->overflow_loss));
     if (r->anomaly.op != NULL) fprintf(r->config->out, "%s; ", fri_anomaly_text(&r->anomaly, text));
     if (r->overflow_path == NULL)
         fprintf(r->config->out, "inf or NaN in a gradient that is gone (%s)\n",

@@ -2,6 +2,7 @@
 #include "tensor/tensor.h"
 
 #include "base/half.h"
+#include "base/number.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -147,7 +148,7 @@ fr_status fr_tensor_print(const fr_tensor *t, FILE *out) {
         uint64_t values[VALUES];
         FRI_TRY(fr_tensor_to_host(t, values));
         fprintf(out, ":");
-        for (int64_t i = 0; i < n; i++) fprintf(out, " %.6g", fri_element(t->dtype, values, i));
+        for (int64_t i = 0; i < n; i++) fr_fprintf(out, " %.6g", fri_element(t->dtype, values, i));
     }
     fprintf(out, "\n");
     return ferror(out) ? fr_fail(FR_EIO, "tensor print: the stream reports a write error") : FR_OK;

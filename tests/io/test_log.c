@@ -1,11 +1,8 @@
 /* test_log.c - every line of a log is whole, also after a kill, a resume and a full disk. */
 #include "io/support.h"
 
-#include "io/number.h"
-
 #include <frugal/io.h>
 
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,18 +115,6 @@ Test(log, a_full_disk_leaves_whole_lines_and_a_later_one_follows) {
     unsigned char *bytes = read_bytes(in_folder("log.jsonl"), &n);
     cr_expect_eq(n, strlen(JSON_1 JSON_2));
     free(bytes);
-}
-
-/* A program that embeds the library may have a locale with a decimal comma. */
-Test(log, numbers_have_a_point_in_every_locale) {
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8"};
-    char text[FRI_NUMBER_BYTES];
-    bool comma = false;
-    for (size_t i = 0; i < COUNT(names) && !comma; i++)
-        comma = setlocale(LC_ALL, names[i]) != NULL && localeconv()->decimal_point[0] == ',';
-    if (!comma) cr_skip("no locale with a decimal comma is installed");
-    cr_expect_str_eq(fri_number_text(0.1, text), "0.1");
-    cr_expect_str_eq(fri_number_text(-1e-300 / 3, text), "-3.3333333333333335e-301");
 }
 
 Test(log, files_that_cannot_be_are_named) {

@@ -27,8 +27,9 @@ typedef struct trace {
 static void begin_event(trace *t, const char *kind) {
     double now = seconds_now();
     if (!t->comma) t->began = now;
-    fprintf(t->file, "%s\n{\"ph\":\"%s\",\"pid\":1,\"tid\":1,\"ts\":%.3f", t->comma ? "," : "", kind,
-            1e6 * (now - t->began));
+    const long long ns = (long long)(1e9 * (now - t->began)); /* "%.3f" would follow the program's locale */
+    fprintf(t->file, "%s\n{\"ph\":\"%s\",\"pid\":1,\"tid\":1,\"ts\":%lld.%03lld", t->comma ? "," : "", kind, ns / 1000,
+            ns % 1000);
     t->comma = true;
 }
 
