@@ -66,7 +66,8 @@ static bool has(const fr_module *m, unsigned trait) {
     return (fr_module_class_of(m)->traits & trait) != 0;
 }
 
-/* Inside a module that is no network nobody knows the images' size: a Linear behind a Flatten must be given it. */
+/* A module that is no network does not know the size of images: the caller gives the columns of a Linear after a
+ * Flatten. */
 static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fr_entries *e, bool *flattened) {
     fr_entry *weight = entry_of(e, fr_module_tensor(m, "weight"));
     for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(visit_box(fr_module_child(m, i), opts, e, flattened));

@@ -144,7 +144,7 @@ static fr_status write_csv(text_file *f, const fr_log_step *p) {
     return fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 }
 
-/* Every file gets its line, whatever happens to the others; the first failure is the one that is told. */
+/* Every file gets a line, also after another file failed; the first failure is reported. */
 static fr_status first_failure(fr_status before, fr_status now) {
     return before < 0 ? before : now;
 }

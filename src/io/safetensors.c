@@ -85,7 +85,7 @@ static fr_status check_text(const char *text, size_t n) {
     return FR_OK;
 }
 
-/* A JSON value as an error sentence shows it. */
+/* Text of a JSON value for an error sentence. */
 static const char *found(const cJSON *item, char buf[FOUND_TEXT]) {
     if (item == NULL) return "nothing";
     if (cJSON_IsObject(item)) return "an object";
