@@ -90,7 +90,7 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     FRI_TRY(prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e));
     /* A batch cut in two gives the same y and dx. */
     if (e->method == FRI_CONV2D_IM2COL && pass != FRI_PASS_BACKWARD_WEIGHT && e->op[0] != NULL &&
-        fri_dnnl_rows_depend(e->op[0])) {
+        fri_dnnl_rows_depend(e->op[0], 0)) {
         fri_conv2d_engine direct = {.d = *d, .pass = pass};
         FRI_TRY(plan_direct(&direct));
         if (direct.method != FRI_CONV2D_NONE) *e = direct;

@@ -336,10 +336,10 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
 }
 
 /* Rows of V and M of a chunk. An odd number of them: an even one would put many of the 36 places in the same sets of
- * the caches. */
+ * the caches. More than one, whose bits may differ (fri_dnnl_rows_depend). */
 static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) return tiles;
-    return e->apart ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : tiles | 1;
+    return e->apart ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : fri_max_i64(3, tiles | 1);
 }
 
 /* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as the room of each
@@ -437,7 +437,7 @@ static fr_status plan_product(const fri_conv2d_engine *e, int64_t tiles, fri_acc
     fr_status s = fri_dnnl_matmul(&p, &found);
     if (s < 0 || found == NULL) return s;
     const char *name = fri_dnnl_name(found, FRI_DNNL_PLAIN);
-    if (e->apart ? strcmp(name, "gemm:jit") != 0 || fri_dnnl_scratch_bytes(found) > 0 : strncmp(name, "brg", 3) != 0)
+    if (e->apart ? !fri_dnnl_is_gemm(found) || fri_dnnl_scratch_bytes(found) > 0 : strncmp(name, "brg", 3) != 0)
         return s;
     if (fri_dnnl_scratch_bytes(found) > *scratch) *scratch = fri_dnnl_scratch_bytes(found);
     *op = found;

@@ -68,11 +68,13 @@ fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, cons
 typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX512 } fri_lanes_width;
 fri_lanes_width fri_dnnl_lanes(void);
 
-/* Do the bits of a product's row depend on how many rows there are? gemm:jit, which the library takes without AVX-512,
- * adds up in another order what is over a multiple of six rows, and what its threads cut off. They do not on one thread
- * in a product of a multiple of FRI_DNNL_ROWS rows. */
+/* Do the bits of a row of a product of so many rows depend on their number? gemm:jit (3.7: gemm:jit:f32), which the
+ * library takes without AVX-512, adds up in another order what is over a multiple of six rows, and what its threads cut
+ * off. brgemm of 3.7 does not cut a sum over 1,024 in two where there is one row. Bits do not depend on the number of
+ * rows on one thread in a product of a multiple of FRI_DNNL_ROWS rows. */
 enum { FRI_DNNL_ROWS = 12 };
-bool fri_dnnl_rows_depend(const fri_dnnl_op *op);
+bool fri_dnnl_rows_depend(const fri_dnnl_op *op, int64_t rows);
+bool fri_dnnl_is_gemm(const fri_dnnl_op *op);
 
 /* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
 void fri_dnnl_version(char *buf, size_t n);

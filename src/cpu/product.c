@@ -50,7 +50,7 @@ fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
     *p = (fri_product){.d = *d};
     FRI_TRY(fri_dnnl_matmul(d, &p->op));
     if (p->op == NULL) return FR_OK;
-    if (d->a_col == 1 && fri_dnnl_rows_depend(p->op))
+    if (d->a_col == 1 && fri_dnnl_rows_depend(p->op, d->m))
         FRI_TRY(plan_blocks(p));
     else
         p->scratch = fri_dnnl_scratch_bytes(p->op);

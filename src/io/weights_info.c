@@ -5,6 +5,7 @@
 #include "io/weights_info.h"
 
 #include "base/status.h"
+#include "io/number.h"
 #include "io/safetensors.h"
 #include "io/safetensors_format.h"
 
@@ -55,6 +56,16 @@ static cJSON *name_item(const char *name) {
     return item;
 }
 
+/* An array of numbers with all their bits: cJSON 1.7.18 writes -0.0 as "0". */
+static cJSON *numbers_item(const double *x, int64_t n) {
+    cJSON *array = cJSON_CreateArray();
+    char text[FRI_NUMBER_BYTES];
+    for (int64_t i = 0; i < n; i++) cJSON_AddItemToArray(array, cJSON_CreateRaw(fri_number_text(x[i], text)));
+    if (cJSON_GetArraySize(array) == n) return array;
+    cJSON_Delete(array);
+    return NULL;
+}
+
 fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
     FRI_TRY(check_info(info));
     cJSON *o = cJSON_CreateObject(), *names = NULL;
@@ -64,8 +75,8 @@ fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
                 cJSON_AddNumberToObject(o, "channels", (double)info->channels) &&
                 cJSON_AddNumberToObject(o, "height", (double)info->height) &&
                 cJSON_AddNumberToObject(o, "width", (double)info->width) &&
-                cJSON_AddItemToObject(o, "mean", cJSON_CreateDoubleArray(info->mean, (int)info->channels)) &&
-                cJSON_AddItemToObject(o, "std", cJSON_CreateDoubleArray(info->std, (int)info->channels));
+                cJSON_AddItemToObject(o, "mean", numbers_item(info->mean, info->channels)) &&
+                cJSON_AddItemToObject(o, "std", numbers_item(info->std, info->channels));
     if (made && info->class_name != NULL) made = (names = cJSON_AddArrayToObject(o, "class_names")) != NULL;
     for (int64_t i = 0; made && names != NULL && i < info->classes; i++)
         made = cJSON_AddItemToArray(names, name_item(info->class_name[i]));

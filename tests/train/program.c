@@ -36,6 +36,8 @@ bool matches(const char *text, const char *expression) {
 static void child(how h, const char *path, char **argv, int out, int err) {
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    const int stops[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    for (int i = 0; i < 4; i++) signal(stops[i], SIG_DFL); /* this process may ignore them, as under nohup */
     if (h.prepare != NULL) h.prepare();
     execv(path, argv);
     _exit(127);
