@@ -103,7 +103,8 @@ typedef struct fr_dataset_info {
     const char *source; /* file or folder, for messages; borrowed until the dataset is released */
     bool f32;           /* pixels are float, else uint8_t */
     fr_target target;
-    bool live; /* as fr_dataset_source has it; of a ring */
+    bool live;        /* as fr_dataset_source has it; of a ring */
+    int64_t left_out; /* of an image folder: other files and folders below it, but for hidden ones */
 } fr_dataset_info;
 
 FR_API fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out);

@@ -154,7 +154,8 @@ fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out) {
                              .source = dataset->source,
                              .f32 = dataset->f32,
                              .target = dataset->target,
-                             .live = dataset->live};
+                             .live = dataset->live,
+                             .left_out = dataset->left_out};
     return FR_OK;
 }
 

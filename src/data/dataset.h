@@ -36,6 +36,7 @@ struct fr_dataset {
     int64_t count, classes;
     int64_t height, width, channels;
     bool same_size, f32, live;
+    int64_t left_out;
     fr_target target;
     uint8_t *pixels;        /* count * height * width * channels, or NULL: ops->read knows */
     int32_t *labels;        /* count, or NULL: ops->read knows */
@@ -54,7 +55,7 @@ fr_status fri_dataset_of_files(fr_dataset *d);
 enum { FRI_PATH_BYTES = 4096, FRI_IMAGE_FILE_MAX = 1 << 30 };
 typedef struct fri_names {
     char **name;
-    int64_t count;
+    int64_t count, left_out; /* left_out: of the folder, but for hidden ones */
 } fri_names;
 void fri_names_free(fri_names *l);
 fr_status fri_names_add(fri_names *l, const char *prefix, const char *name);

@@ -54,6 +54,11 @@ bool fr_image_has_name(const char *name) {
     return false;
 }
 
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 fr_status fri_names_list(const char *path, bool want_folders, const char *prefix, fri_names *out) {
     int64_t first = out->count;
     fr_status s = FR_OK;
@@ -68,14 +73,15 @@ fr_status fri_names_list(const char *path, bool want_folders, const char *prefix
         }
         if (e->d_name[0] == '.') continue;
         char full[PATH_BYTES];
-        struct stat st;
         int n = snprintf(full, sizeof full, "%s/%s", path, e->d_name);
         if (n < 0 || n >= PATH_BYTES) {
             s = fr_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", path, e->d_name, PATH_BYTES);
             break;
         }
-        if (want_folders ? stat(full, &st) != 0 || !S_ISDIR(st.st_mode) : !fr_image_has_name(e->d_name)) continue;
-        s = fri_names_add(out, prefix, e->d_name);
+        const bool folder = e->d_type == DT_DIR || (e->d_type != DT_REG && is_folder(full));
+        const bool wanted = want_folders ? folder : !folder && fr_image_has_name(e->d_name);
+        out->left_out += !wanted;
+        if (wanted) s = fri_names_add(out, prefix, e->d_name);
         if (s != FR_OK) break;
     }
     closedir(dir);
@@ -140,11 +146,6 @@ static const fri_dataset_ops folder_ops = {.read = folder_read,
                                            .destroy = folder_destroy,
                                            .class_name = folder_class_name};
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* The labels of a test set mean something only if they are numbered like those of the training set beside it. */
 static fr_status check_same_classes(const char *root, const char *test_path, const fri_names *test) {
     char path[PATH_BYTES];
@@ -176,7 +177,8 @@ fr_status fri_split_path(const char *root, fr_split split, char path[PATH_BYTES]
     }
     if (!is_folder(root))
         return fr_fail(FR_EIO, "%s: %s", root, access(root, F_OK) == 0 ? "is no folder" : strerror(errno));
-    return fr_fail(FR_EIO, "%s: holds no folder %s", root, split == FR_SPLIT_TRAIN ? "train" : "test or val");
+    return fr_fail(FR_EIO, "%s: holds no folder %s; the folder to name is the one above train and test", root,
+                   split == FR_SPLIT_TRAIN ? "train" : "test or val");
 }
 
 /* The images of class c join those of the classes before it. */
@@ -213,6 +215,7 @@ fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset *
     if (split == FR_SPLIT_TEST) FRI_TRY(check_same_classes(root, path, &f->classes));
     for (int64_t c = 0; c < f->classes.count; c++) FRI_TRY(list_class(d, path, c));
     d->count = f->images.count;
+    d->left_out = f->classes.left_out + f->images.left_out;
     d->classes = f->classes.count;
     FRI_TRY(fri_dataset_of_files(d));
     FRI_MOVE(out, d);

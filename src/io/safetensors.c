@@ -270,10 +270,27 @@ static void attach(fri_safetensors *f, const void *data) {
     for (size_t i = 0; i < f->n_entries; i++) f->private->entries[i].data = (const char *)data + f->entries[i].at;
 }
 
+/* FR_EFORMAT: the first bytes belong to a zip archive, a pickle or a git-lfs pointer. */
+static fr_status check_kind(const unsigned char first[8]) {
+    static const struct {
+        const char *begin, *is;
+    } kinds[] = {
+        {"PK\3\4", "is a zip archive, as torch.save writes (.pth, .pt); in Python, "
+                   "safetensors.torch.save_file(torch.load(FILE), NEW) makes safetensors of it"},
+        {"\x80\2", "is a Python pickle, as old versions of torch.save write; in Python, "
+                   "safetensors.torch.save_file(torch.load(FILE), NEW) makes safetensors of it"},
+        {"version ", "is a git-lfs pointer, not the file itself; `git lfs pull` fetches that"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (memcmp(first, kinds[i].begin, strlen(kinds[i].begin)) == 0) return fr_fail(FR_EFORMAT, "%s", kinds[i].is);
+    return FR_OK;
+}
+
 /* The header's length, from the first 8 of all bytes. */
 static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size_t *n) {
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
+    if (length > FRI_SAFETENSORS_MAX_HEADER) FRI_TRY(check_kind(first));
     if (length > FRI_SAFETENSORS_MAX_HEADER)
         return fr_fail(FR_EFORMAT, "the header claims %llu bytes, expected at most %d", (unsigned long long)length,
                        FRI_SAFETENSORS_MAX_HEADER);

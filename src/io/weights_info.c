@@ -5,7 +5,7 @@
 #include "io/weights_info.h"
 
 #include "base/status.h"
-#include "io/number.h"
+#include "base/number.h"
 #include "io/safetensors.h"
 #include "io/safetensors_format.h"
 

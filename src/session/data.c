@@ -163,6 +163,9 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
         return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
                        fri_dataset_name(o->dataset), (long long)of_train.classes);
     o->classes = of_train.classes;
+    if (of_train.left_out > 0 && !o->quiet)
+        fprintf(c->out, "note: %s: %lld files and folders that are no images (.jpg, .jpeg, .png) are left out\n",
+                of_train.source, (long long)of_train.left_out);
     if (*test != NULL && (of_test.target != of_train.target || of_test.classes != of_train.classes ||
                           of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
         return fr_fail(FR_EINVAL, "%s and %s: training and test images differ in channels, element type or targets",

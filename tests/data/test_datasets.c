@@ -327,10 +327,14 @@ Test(datasets, image_folder_sorts_classes_and_files_by_bytes) {
     write_jpeg("train/Zebra/y.jpg", JPEG_RGB, 8, 12);
     files_write("train/Zebra/notes.txt", "no image", 8);
     files_write("train/LICENSE", "no folder", 9);
+    files_make_folder("train/bee/more");
+    files_make_folder("train/bee/z.jpg"); /* is no image, whatever its name says */
+    files_write("train/bee/3.webp", "RIFF", 4);
     MUST(fr_dataset_image_folder(files_root, FR_SPLIT_TRAIN, &d));
     MUST(fr_dataset_info_get(d, &info));
     cr_expect(info.count == 4 && info.classes == 3 && info.channels == 3 && info.height == 8 && info.width == 12);
     cr_expect_not(info.same_size);
+    cr_expect_eq(info.left_out, 5, "%lld", (long long)info.left_out);
     for (int c = 0; c < 3; c++) cr_expect_str_eq(fr_dataset_class_name(d, c), classes[c]);
     cr_expect_null(fr_dataset_class_name(d, 3));
     static const int64_t widths[4] = {12, 11, 10, 9}, labels[4] = {0, 1, 2, 2};
@@ -574,7 +578,7 @@ Test(datasets, what_the_programs_own_gets_wrong_is_named) {
     cr_expect_str_eq(fr_last_error(), "own: image 4 has label 3, outside 0..2");
     o.fails = true;
     cr_expect_eq(fr_dataset_label(d, 3, &label), FR_EIO);
-    cr_expect_str_eq(fr_last_error(), "frame 3 is lost");
+    cr_expect_str_eq(fr_last_error(), "own: image 3: frame 3 is lost");
     const fr_dataset_source good = {"own", 1, 1, 4, 4, 1, own_read};
     fr_dataset_source bad[5] = {good, good, good, good, good};
     bad[0].channels = 17, bad[1].count = 0, bad[2].classes = 0, bad[3].channels = 0, bad[4].height = 0;

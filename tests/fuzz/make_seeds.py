@@ -103,7 +103,7 @@ def shards():
     put("tar", "folders", tar(tarfile.GNU_FORMAT, [("a/0.png", image), ("b/" + "k" * 110 + ".png", image)]))
     put("tar", "pax", tar(tarfile.PAX_FORMAT, [("a/" + "\u00e9" * 60 + ".png", image)]))
     images = [[512, 90, 3, "a/0.png"], [2048, 7, -1, "b/1.jpg"]]
-    index = {"format": "frugal tar index 1", "bytes": 10240, "images": images}
+    index = {"format": "frugal tar index 1", "bytes": 10240, "changed": "1.5", "images": images}
     put("tar", "index", json.dumps(index, separators=(",", ":")).encode())
 
 

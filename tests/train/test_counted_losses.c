@@ -1,5 +1,5 @@
 /* test_counted_losses.c - losses divide by what counts: a batch or part whose targets are all ignored, or weigh
- * nothing, is a step of loss 0; the parts of a batch add up to the batch's loss and gradients. */
+ * nothing, is a step of loss 0; parts of a batch add up to the loss and gradients of the batch. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/session.h>

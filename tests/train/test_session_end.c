@@ -157,7 +157,7 @@ Test(session_end, a_training_that_ends_exports_its_weights) {
     }
 }
 
-/* The averages of the biases are computed here, from what on_step would see. */
+/* The test computes the averages of a bias from its values after each step. */
 Test(session_end, averages_are_what_a_training_leaves) {
     const double decay = 0.75;
     app a = {.bad_image = -1};
@@ -335,7 +335,7 @@ Test(session_end, a_second_result_is_refused) {
     }
 }
 
-/* Each callback with a sentence of its own and without one; an older failure's sentence is not shown. */
+/* Each callback fails with a sentence and without one; an older failure's sentence is not shown. */
 Test(session_end, failures_of_callbacks_have_a_sentence) {
     for (int k = 0; k < 6; k++) {
         app a = {.bad_image = k / 2 == 0 ? 5 : -1,

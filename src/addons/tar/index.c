@@ -14,6 +14,7 @@
 #include <cJSON.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 1 << 20, CLASS_TEXT = 32, INDEX_BYTES_MAX = 1 << 30 };
@@ -109,6 +110,10 @@ static fr_status read_class(scan *c) {
     if (end == text || end != text + n || label < 0 || label > FRI_TAR_LABEL_MAX)
         return fr_fail(FR_EFORMAT, "%s: %s holds '%.*s', not a class in 0..%d", c->path, c->now,
                        (int)strcspn(text, "\r\n"), text, FRI_TAR_LABEL_MAX);
+    if (c->labelled != NULL && same_key(c->labelled, c->now) && c->label != label)
+        return fr_fail(FR_EFORMAT,
+                       "%s: %s says class %lld and %s class %lld; a key, the name up to its first dot, has one",
+                       c->path, c->labelled, (long long)c->label, c->now, label);
     free(c->labelled);
     c->labelled = strdup(c->now);
     if (c->labelled == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for a name", c->path);
@@ -119,13 +124,18 @@ static fr_status read_class(scan *c) {
 
 static fr_status read_image(scan *c) {
     const int64_t bytes = library.call.size(c->entry), offset = library.call.filter_bytes(c->archive, 0);
-    if (library.call.sparse_count(c->entry) > 0 || library.call.hardlink(c->entry) != NULL)
-        return fr_fail(FR_EFORMAT, "%s: %s is stored as a sparse file or a link; its bytes are not in one place",
-                       c->path, c->now);
+    if (library.call.sparse_count(c->entry) > 0)
+        return fr_fail(FR_EFORMAT, "%s: %s is stored as a sparse file; its bytes are not in one place", c->path,
+                       c->now);
     fri_tar_index *x = c->out;
     if (x->count == c->first || !same_key(x->image[x->count - 1].name, c->now)) c->first = x->count;
     const bool labelled = c->labelled != NULL && same_key(c->labelled, c->now);
     return add(x, c->now, offset, bytes, labelled ? c->label : FRI_TAR_NO_LABEL);
+}
+
+static bool is_class(const char *name) {
+    const size_t n = strlen(name);
+    return n > 4 && strcmp(name + n - 4, ".cls") == 0;
 }
 
 static fr_status read_entries(scan *c) {
@@ -134,11 +144,17 @@ static fr_status read_entries(scan *c) {
         if (got == ARCHIVE_EOF) return FR_OK;
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return broken(c);
         c->now = library.call.pathname(c->entry);
-        if (c->now == NULL || library.call.filetype(c->entry) != AE_IFREG) continue;
+        const bool link = library.call.hardlink(c->entry) != NULL || library.call.filetype(c->entry) == AE_IFLNK;
+        if (c->now == NULL || (!link && library.call.filetype(c->entry) != AE_IFREG)) continue;
         size_t n = strlen(c->now);
+        if (link && (is_class(c->now) || fr_image_has_name(c->now)))
+            return fr_fail(FR_EFORMAT,
+                           "%s: %s is stored as a link to another file; `tar --hard-dereference "
+                           "--dereference` stores the file itself",
+                           c->path, c->now);
         if (n >= FRI_TAR_PATH)
             return fr_fail(FR_EFORMAT, "%s: a name has %zu bytes, at most %d", c->path, n, FRI_TAR_PATH);
-        if (n > 4 && strcmp(c->now + n - 4, ".cls") == 0)
+        if (is_class(c->now))
             FRI_TRY(read_class(c));
         else if (fr_image_has_name(c->now))
             FRI_TRY(read_image(c));
@@ -188,21 +204,23 @@ static fr_status parse_image(const char *name, const cJSON *row, fri_tar_index *
     return add(x, text->valuestring, at, n, of);
 }
 
-fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, uint64_t shard_bytes,
+fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, const fri_tar_stamp *shard,
                               fri_tar_index *out, bool *other) {
     cJSON *root = cJSON_ParseWithLength(text, bytes);
     const cJSON *kind = cJSON_GetObjectItemCaseSensitive(root, "format"), *row = NULL;
     const cJSON *images = cJSON_GetObjectItemCaseSensitive(root, "images");
+    const cJSON *changed = cJSON_GetObjectItemCaseSensitive(root, "changed"); /* NULL: of an older version */
     int64_t size = 0;
     fr_status s = FR_OK;
     *other = false;
-    *out = (fri_tar_index){.shard_bytes = shard_bytes};
+    *out = (fri_tar_index){.shard_bytes = shard->bytes};
     if (!cJSON_IsString(kind) || strcmp(kind->valuestring, format) != 0 || !cJSON_IsArray(images) ||
         !whole(cJSON_GetObjectItemCaseSensitive(root, "bytes"), 0, 9e15, &size)) {
         s = bad_index(name, -1);
         goto done;
     }
-    *other = (uint64_t)size != shard_bytes;
+    *other =
+        (uint64_t)size != shard->bytes || !cJSON_IsString(changed) || strcmp(changed->valuestring, shard->changed) != 0;
     if (*other) goto done;
     cJSON_ArrayForEach(row, images) FR_TRY(s, parse_image(name, row, out));
 done:
@@ -211,8 +229,8 @@ done:
     return s;
 }
 
-/* FR_END: there is none, or it is of a shard with another size. */
-static fr_status read_index(const char *path, uint64_t shard_bytes, fri_tar_index *out) {
+/* FR_END: there is none, or it is of a shard in another state. */
+static fr_status read_index(const char *path, const fri_tar_stamp *shard, fri_tar_index *out) {
     uint64_t bytes = 0;
     char *text = NULL;
     bool other = false;
@@ -232,7 +250,7 @@ static fr_status read_index(const char *path, uint64_t shard_bytes, fri_tar_inde
     }
     FR_TRY(s, fr_file_read(fd, text, (size_t)bytes, 0));
     close(fd);
-    s = fri_tar_index_parse(path, text, (size_t)bytes, shard_bytes, out, &other);
+    s = fri_tar_index_parse(path, text, (size_t)bytes, shard, out, &other);
     free(text);
     return s == FR_OK && other ? FR_END : s;
 done:
@@ -241,10 +259,11 @@ done:
     return fr_fail_prefix(s, "%s: ", path);
 }
 
-static cJSON *index_json(const fri_tar_index *x) {
+static cJSON *index_json(const fri_tar_index *x, const fri_tar_stamp *shard) {
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "format", format);
-    cJSON_AddNumberToObject(root, "bytes", (double)x->shard_bytes);
+    cJSON_AddNumberToObject(root, "bytes", (double)shard->bytes);
+    cJSON_AddStringToObject(root, "changed", shard->changed);
     cJSON *images = cJSON_AddArrayToObject(root, "images");
     for (int64_t i = 0; i < x->count; i++) {
         const fri_tar_image *m = &x->image[i];
@@ -259,9 +278,9 @@ static cJSON *index_json(const fri_tar_index *x) {
 }
 
 /* Where it cannot be written, as in a folder that is read only, the shard is read again the next time. */
-static void write_index(const char *path, const fri_tar_index *x) {
+static void write_index(const char *path, const fri_tar_index *x, const fri_tar_stamp *shard) {
     fr_atomic_file f = FR_ATOMIC_FILE_CLOSED;
-    cJSON *root = index_json(x);
+    cJSON *root = index_json(x, shard);
     char *text = cJSON_PrintUnformatted(root);
     if (text != NULL && fr_atomic_open(path, 0666, &f) == FR_OK && fr_atomic_put(&f, text, strlen(text)) == FR_OK)
         (void)fr_atomic_commit(&f);
@@ -276,14 +295,17 @@ fr_status fri_tar_index_open(const char *path, fri_tar_index *out) {
     fr_status s = FR_OK;
     *out = (fri_tar_index){0};
     if (n < 0 || n >= FRI_TAR_PATH) return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", path, FRI_TAR_PATH);
-    uint64_t bytes = 0;
-    s = fr_file_open(path, &fd, &bytes);
+    fri_tar_stamp shard = {0};
+    struct stat file = {0};
+    s = fr_file_open(path, &fd, &shard.bytes);
     if (s < 0) return fr_fail_prefix(s, "%s: ", path);
-    s = read_index(beside, bytes, out);
+    (void)fstat(fd, &file);
+    snprintf(shard.changed, sizeof shard.changed, "%lld.%09ld", (long long)file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
+    s = read_index(beside, &shard, out);
     if (s == FR_END) {
-        out->shard_bytes = bytes;
+        out->shard_bytes = shard.bytes;
         s = scan_shard(path, fd, out);
-        if (s == FR_OK) write_index(beside, out);
+        if (s == FR_OK) write_index(beside, out, &shard);
     }
     close(fd);
     if (s < 0) fri_tar_index_free(out);

@@ -21,11 +21,19 @@ typedef struct fri_tar_index {
     int64_t count;
 } fri_tar_index;
 
-/* What <path>.index says if the shard still has the size that it names; else the shard is read once, and the index
- * written where its folder takes it. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: libarchive is not there. */
+/* The state of a shard that an index was made from. tar fills shards up with zeros, so corrected labels leave the size
+ * as it was: the time tells. */
+typedef struct fri_tar_stamp {
+    uint64_t bytes;
+    char changed[48]; /* "seconds.nanoseconds" of the file's last change */
+} fri_tar_stamp;
+
+/* What <path>.index says if the shard still has the size and time that it names; else the shard is read once, and the
+ * index written where its folder takes it. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: libarchive is not there.
+ */
 fr_status fri_tar_index_open(const char *path, fri_tar_index *out);
-/* The text of an index. *other: it is one of a shard with another size. */
-fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, uint64_t shard_bytes,
+/* The text of an index. *other: it is one of a shard in another state. */
+fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, const fri_tar_stamp *shard,
                               fri_tar_index *out, bool *other);
 void fri_tar_index_free(fri_tar_index *x);
 

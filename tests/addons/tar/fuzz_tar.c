@@ -13,7 +13,7 @@
 static void as_index(const uint8_t *data, size_t n) {
     fri_tar_index x = {0};
     bool other = false;
-    fr_status s = fri_tar_index_parse("fuzz", (const char *)data, n, 10240, &x, &other);
+    fr_status s = fri_tar_index_parse("fuzz", (const char *)data, n, &(fri_tar_stamp){10240, "1.5"}, &x, &other);
     if (s < 0) FUZZ_CHECK(fr_last_error()[0] != '\0' && x.count == 0);
     for (int64_t i = 0; i < x.count; i++)
         FUZZ_CHECK(x.image[i].offset >= 512 && x.image[i].bytes >= 0 && x.image[i].offset + x.image[i].bytes <= 10240 &&

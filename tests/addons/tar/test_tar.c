@@ -275,12 +275,57 @@ Test(tar, an_index_stands_for_its_shard) {
     /* The same index beside a file of zeros: nothing was read but the index, until an image is. */
     const long size = size_of("i-000.tar");
     cr_assert_gt(size_of("i-000.tar.index"), 0);
-    cr_assert_eq(shell("head -c %ld /dev/zero >%s/i-000.tar", size, files_root), 0);
+    cr_assert_eq(
+        shell("cd %s && touch -r i-000.tar time && head -c %ld /dev/zero >i-000.tar && touch -r time i-000.tar",
+              files_root, size),
+        0);
     EXPECT_FAIL(fr_dataset_tar(files_path("i-000.tar"), &d), FR_EFORMAT, "i-000.tar", ".png", "remove the index");
     /* A shard of another size is read anew. */
     cr_assert_eq(shell("cd %s && tar -b 100 -C train -cf i-000.tar ant/00.png", files_root), 0);
     d = open_tar("i-000.tar");
     fr_dataset_release(&d);
+}
+
+/* tar pads shards to 10,240 bytes: a corrected label, or an image more, leaves the size as it was. */
+Test(tar, a_shard_that_was_written_again_is_read_again) {
+    static const char *const commands[] =
+        {"printf 0 >00.cls; printf 1 >03.cls; tar -cf ../../c.tar 0[03].*",
+         "printf 1 >00.cls; printf 0 >03.cls; tar -cf ../../c.tar 0[03].*",
+         "printf 1 >00.cls; printf 0 >03.cls; printf 1 >06.cls; tar -cf ../../c.tar 0[036].*"};
+    static const int64_t expected[3][3] = {{0, 1}, {1, 0}, {1, 0, 1}};
+    write_folder();
+    for (int k = 0; k < 3; k++) {
+        int64_t label = -1, images = k < 2 ? 2 : 3;
+        fr_dataset_info info;
+        cr_assert_eq(shell("cd %s/train/ant && rm -f *.cls; %s", files_root, commands[k]), 0);
+        cr_assert_eq(size_of("c.tar"), 10240);
+        fr_dataset *d = open_tar("c.tar");
+        MUST(fr_dataset_info_get(d, &info));
+        cr_assert_eq(info.count, images, "case %d: %lld", k, (long long)info.count);
+        for (int64_t i = 0; i < images; i++) {
+            MUST(fr_dataset_label(d, i, &label));
+            cr_expect_eq(label, expected[k][i], "case %d, image %lld: %lld", k, (long long)i, (long long)label);
+        }
+        fr_dataset_release(&d);
+    }
+}
+
+/* Two classes for one key, and files that are links: which class, and which bytes, nobody can say. */
+Test(tar, keys_of_two_classes_and_links_are_refused) {
+    static const char *const commands[] = {
+        "cp 00.png i.0.png; cp 00.png i.1.png; printf 1 >i.0.cls; printf 0 >i.1.cls; tar -cf ../../x.tar i.*",
+        "ln 00.png h.png; tar -cf ../../x.tar 00.png h.png",
+        "ln -s 00.png s.png; tar -cf ../../x.tar 00.png s.png",
+        "printf 1 >00.cls; ln 00.cls h.cls; tar -cf ../../x.tar 00.cls 00.png h.cls h.png",
+    };
+    static const char *const says[] = {"i.0.cls says class 1 and i.1.cls class 0", "h.png is stored as a link",
+                                       "s.png is stored as a link", "is stored as a link"};
+    fr_dataset *d = NULL;
+    write_folder();
+    for (int k = 0; k < 4; k++) {
+        cr_assert_eq(shell("cd %s/train/ant && %s", files_root, commands[k]), 0);
+        EXPECT_FAIL(fr_dataset_tar(files_path("x.tar"), &d), FR_EFORMAT, "x.tar", says[k]);
+    }
 }
 
 Test(tar, a_folder_that_takes_no_index_is_read_all_the_same) {
@@ -309,11 +354,14 @@ Test(tar, indexes_that_say_nonsense_are_refused) {
                                        "[512,10,-1,7]"};
     fr_dataset *d = NULL;
     char text[256];
+    struct stat st;
     write_folder();
     write_shards("n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int n = snprintf(text, sizeof text, "{\"format\":\"frugal tar index 1\",\"bytes\":%ld,\"images\":[%s]}",
-                         size_of("n-000.tar"), rows[i]);
+        cr_assert_eq(stat(files_path("n-000.tar"), &st), 0);
+        int n = snprintf(text, sizeof text,
+                         "{\"format\":\"frugal tar index 1\",\"bytes\":%ld,\"changed\":\"%lld.%09ld\",\"images\":[%s]}",
+                         (long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, rows[i]);
         files_write("n-000.tar.index", text, (size_t)n);
         EXPECT_FAIL(fr_dataset_tar(files_path("n-000.tar"), &d), FR_EFORMAT, "n-000.tar.index", "image 0", "made anew");
     }
@@ -370,7 +418,7 @@ Test(tar, two_hundred_damaged_shards_and_indexes_are_one_sentence_each) {
     fine = 0;
     for (int i = 0; i < 200; i++) {
         damage("g-002.tar.index", "g-002.tar.index.bad", &seed);
-        cr_assert_eq(shell("cd %s && cp g-002.tar bad.tar && mv g-002.tar.index.bad bad.tar.index", files_root), 0);
+        cr_assert_eq(shell("cd %s && cp -p g-002.tar bad.tar && mv g-002.tar.index.bad bad.tar.index", files_root), 0);
         fine += opens("bad.tar");
     }
     cr_expect_lt(fine, 150, "%d of 200 damaged indexes work", fine);
