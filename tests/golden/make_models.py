@@ -191,8 +191,8 @@ class Network:
                 module.eval()
 
 
-NETWORKS = {"vgg11": Network(lambda: SmallVGG(torchvision.models.vgg11), 2, 0.1, 4),
-            "vgg11_bn": Network(lambda: SmallVGG(torchvision.models.vgg11_bn), 9, 0.01, 4),
+NETWORKS = {"vgg11": Network(lambda: SmallVGG(torchvision.models.vgg11), 21, 0.1, 4),
+            "vgg11_bn": Network(lambda: SmallVGG(torchvision.models.vgg11_bn), 25, 0.01, 4),
             "resnet18": Network(lambda: torchvision.models.resnet18(num_classes=CLASSES), 5, 0.01, 16),
             "densenet_bc": Network(DenseNetBC, 5, 0.01, 8),
             "mobilenet_v2": Network(lambda: torchvision.models.mobilenet_v2(num_classes=CLASSES, dropout=0), 3, 2.0, 16,
