@@ -234,15 +234,15 @@ static bool window_in_padding(const fri_conv2d_desc *d) {
     return d->pad_h > (d->r - 1) * d->dilation_h || d->pad_w > (d->s - 1) * d->dilation_w;
 }
 
-/* "ref" anything is the library's reference code. Convolutions (c not NULL) have three more exceptions:
+/* "ref" anything is the library's reference code. Convolutions (c not NULL) have more exceptions:
  *  - "gemm" unrolls whole images per thread: our own im2col does that in a bounded buffer, so it is taken for grouped
  *    convolutions only;
  *  - jit_bf16_1x1 computes wrong sums over an odd number of NHWC channels (seen in 2.6.3 and 3.7.2): it reads channels
  *    in pairs, and the last pair runs into the next pixel;
  *  - jit_bf16 and its AMX kernel leave columns of dw that meet padding only as they were in memory, from a stride of 2
  *    on (seen in 2.6.3);
- *  - jit_bf16 makes dw of unwritten memory where the dilation in height is above 1 (2.6.3: y 29 wide or more, channels
- *    of a group no multiple of 16);
+ *  - both make dw of unwritten memory where the dilation in height is above 1 (2.6.3: channels of a group no multiple
+ *    of 16);
  *  - jit_1x1:avx2 makes wrong sums of dw, and writes outside, at a stride above 1 (2.6.3: few channels);
  *  - brgconv:avx512_core_amx_bf16 reads unwritten memory, and outside, where a window stands in the padding alone
  *    (2.6.3).
@@ -252,10 +252,10 @@ static bool acceptable(const char *name, const conv_args *c) {
     if (c == NULL) return true;
     if (c->d->groups == 1 && strstr(name, "gemm") != NULL) return false;
     if (c->d->dtype == FR_BF16 && window_in_padding(c->d)) return false;
-    const bool jit = strncmp(name, "jit_bf16", 8) == 0, bf16 = jit || strstr(name, "amx_bf16") != NULL;
+    const bool bf16 = strncmp(name, "jit_bf16", 8) == 0 || strstr(name, "amx_bf16") != NULL;
     const bool strided = c->d->stride_h > 1 || c->d->stride_w > 1;
     if (c->pass == FRI_PASS_BACKWARD_WEIGHT)
-        return !(bf16 && column_in_padding(c->d)) && !(jit && c->d->dilation_h > 1) &&
+        return !(bf16 && (column_in_padding(c->d) || (c->d->r > 1 && c->d->dilation_h > 1))) &&
                !(strided && strcmp(name, "jit_1x1:avx2") == 0);
     int64_t summed = (c->pass == FRI_PASS_FORWARD ? c->d->c : c->d->k) / c->d->groups;
     return summed % 2 == 0 || strncmp(name, "jit_bf16_1x1", 12) != 0;
@@ -396,7 +396,10 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
     dnnl_primitive_desc_t hint = NULL;
     walker w = NULL, forward = NULL;
     memset(md, 0, sizeof md);
-    conv_geometry g = {{d->stride_h, d->stride_w}, {d->dilation_h - 1, d->dilation_w - 1}, {d->pad_h, d->pad_w}};
+    /* A dilation of one row or column changes nothing but dw by 2.6.3's AMX kernel, which is then wrong. */
+    conv_geometry g = {{d->stride_h, d->stride_w},
+                       {d->r > 1 ? d->dilation_h - 1 : 0, d->s > 1 ? d->dilation_w - 1 : 0},
+                       {d->pad_h, d->pad_w}};
     fri_dnnl_op *op = calloc(1, sizeof *op);
     if (op == NULL) return fr_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
     FR_TRY(s, conv_tensors(d, md, &op->krsc_md));
