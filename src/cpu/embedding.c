@@ -16,6 +16,7 @@ fr_status fri_cpu_embedding_forward(const fri_exec *e, const fri_embedding_desc 
     *bad = -1;
     for (int64_t i = 0; i < d->n && *bad < 0; i++)
         if (index[i] < 0 || index[i] >= d->vocabulary) *bad = i;
+    if (row == 0) return FR_OK;
 #pragma omp parallel for schedule(static) if (d->n * d->dim >= FRI_PARALLEL_MIN)
     for (int64_t i = 0; i < d->n; i++) {
         char *to = (char *)y + (size_t)i * row;
