@@ -59,8 +59,8 @@ FR_API fr_autocast_state fr_autocast_get(void);
 /* How much scratch each convolution of a program may take; see fr_scratch_create. */
 typedef struct fr_scratch fr_scratch;
 
-/* What may be done to need less memory. A switch never changes results, except where docs/memory.md says so and states
- * the bound. The defaults are the best lossless set that costs no time: in-place, encode, early release. */
+/* Switches that save memory. A switch never changes results, except where docs/memory.md says so and states the bound.
+ * The defaults are the best lossless set that costs no time: in-place, encode, early release. */
 typedef struct fr_switches {
     bool inplace;        /* x = op(x) reuses x's storage when nobody else can see it; backward reuses dy */
     bool encode;         /* relu: 1 bit, max pool: 1 byte, masks shared, dropout: no mask */

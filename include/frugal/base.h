@@ -110,9 +110,9 @@ FR_API const char *fr_status_name(fr_status s);
  * next failing call on the same thread. */
 FR_API const char *fr_last_error(void);
 
-/* For callbacks, layers and ops of one's own: stores the formatted sentence for fr_last_error and returns s. It should
- * name both sides of the disagreement. Control characters are escaped, a sentence that is too long is shortened in the
- * middle. */
+/* Stores the formatted sentence for fr_last_error and returns s; callbacks, layers and ops of a program call it. A
+ * sentence names the value found and the value expected. Control characters are escaped, a sentence that is too long is
+ * shortened in the middle. */
 FR_API fr_status fr_fail(fr_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts a prefix before the current sentence: "layer4.0.conv1: " + what the op said. Returns s. */
@@ -122,7 +122,7 @@ FR_API fr_status fr_fail_prefix(fr_status s, const char *format, ...) __attribut
  * it: control characters (below 0x20, 0x7f, U+0080 to U+009F) and bytes that are no UTF-8 become \x1b. With `lines`
  * newlines stay. What is too long loses its middle to "...". bytes >= 16. Returns out. */
 FR_API const char *fr_text_printable(const char *text, bool lines, char *out, size_t bytes);
-/* The same of all of it, on its way into an XML file: & < > become entities. */
+/* Writes the whole text into an XML file: & < > become entities. */
 FR_API void fr_text_xml(FILE *out, const char *text);
 
 /* Levenshtein's distance, for the nearest of some names; words longer than FR_TEXT_LONGEST count as that far away. */
@@ -184,7 +184,8 @@ FR_API int fr_device_numerics(fr_device d);
  * start; no matter on the CPU. */
 FR_API void fr_pin_memory_set(bool on);
 
-/* What a byte of device memory is for. Every allocation carries one; at any instant they add up to the total. */
+/* Category of a byte of device memory. Every allocation carries one; at any instant the categories add up to the
+ * total. */
 typedef enum fr_category {
     FR_MEM_PARAMETER,  /* parameters and buffers of modules */
     FR_MEM_GRADIENT,   /* .grad of leaves */
@@ -218,8 +219,8 @@ enum { FR_PHASE_COUNT = 5 };
 
 FR_API const char *fr_phase_name(fr_phase p); /* "forward", ... */
 
-/* Between begin and end what this thread allocates and runs belongs to phase p, as a training loop sets it around its
- * optimizer step (forward and backward are set by the library). begin returns the phase that was, for end. */
+/* Phase p owns the allocations and kernels of this thread between begin and end. A training loop sets the phase around
+ * the optimizer step; the library sets forward and backward. begin returns the previous phase, which end takes. */
 FR_API fr_phase fr_phase_begin(fr_phase p);
 FR_API void fr_phase_end(fr_phase was);
 FR_API fr_phase fr_phase_get(void);
@@ -232,7 +233,7 @@ typedef struct fr_shape {
     int64_t dim[FR_MAX_RANK];
 } fr_shape;
 
-/* What an allocation says about itself: what it is for, and the scope it was made in. */
+/* Tag of an allocation: category, phase, and the scope that was current. */
 typedef struct fr_tag {
     fr_category category;
     fr_dtype dtype;
@@ -250,7 +251,7 @@ FR_API fr_status fr_threads_set(int n);
 /* Starts them now, and not at the first op: threads that the program starts later can then not take their place. */
 FR_API void fr_threads_start(void);
 
-/* Which engines cuDNN's convolutions may run on, for the whole process; other devices have no such choice and are
+/* Engines that cuDNN may choose for convolutions, for the whole process; other devices have no such choice and are
  * deterministic. The first two apply to convolutions of shapes that were not seen before.
  *   deterministic  (torch.backends.cudnn.deterministic) engines that give the same bits each time, and no others. On at
  *                  the start, unlike in PyTorch: same seed, same run.

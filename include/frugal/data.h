@@ -29,7 +29,7 @@ typedef enum fr_split {
 
 enum { FR_CHANNELS_MAX = 16 };
 
-/* What there is to say of an image. */
+/* Kind of a target. */
 typedef enum fr_target {
     FR_TARGET_CLASS,  /* a number, 0..classes - 1 */
     FR_TARGET_PIXELS, /* such a number for each pixel, or FR_MASK_IGNORED, which counts for nothing */
@@ -42,8 +42,8 @@ enum { FR_MASK_IGNORED = 255 };
  * asked for are needed. Labels lie in 0..classes-1 (10 for both sets). All images are kept in memory, 8 bit. */
 FR_API fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr_dataset **out);
 
-/* The same from two files in memory, plain or gzip, which are only read during the call. `name` stands for a file name
- * in messages. */
+/* Reads the two files from memory, plain or gzip; the call does not keep the memory. `name` stands for a file name in
+ * messages. */
 FR_API fr_status fr_dataset_idx_memory(const char *name, const void *images, size_t images_bytes, const void *labels,
                                        size_t labels_bytes, int64_t classes, fr_dataset **out);
 
@@ -145,12 +145,12 @@ typedef struct fr_augment_input {
  * resumes. A call that is NULL is left out. `batch` is called by fr_loader_next, the others by the workers. */
 typedef struct fr_augmentation fr_augmentation;
 struct fr_augmentation {
-    /* After the flip, of 8-bit images without masks, 1 or 3 channels. Returns x or spare, where the
-     * result is; spare has the size of an image. */
+    /* Changes 8-bit images without masks, 1 or 3 channels, after the flip. Returns x or spare, whichever holds the
+     * result; spare has the size of an image. */
     uint8_t *(*bytes)(const fr_augmentation *a, const fr_augment_input *in, uint8_t *x, uint8_t *spare)FR_DEFAULT(NULL);
-    /* Before the normalization: bytes are numbers of 0..1. 1 or 3 channels; f32 batches, as the two below. */
+    /* Changes pixels of f32 batches before the normalization; bytes are numbers of 0..1. 1 or 3 channels. */
     void (*real)(const fr_augmentation *a, const fr_augment_input *in, float *pixels) FR_DEFAULT(NULL);
-    /* After the normalization. */
+    /* Changes pixels of f32 batches after the normalization. */
     void (*last)(const fr_augmentation *a, const fr_augment_input *in, float *pixels) FR_DEFAULT(NULL);
     /* images [n, height, width, channels]; shares [n, classes], which the targets of classes become; spare: room for
      * one image, or for its shares. */
@@ -163,12 +163,12 @@ struct fr_augmentation {
  * image or batch takes places of its own, by its index. */
 FR_API void fr_augment_numbers(const fr_augment_input *in, uint64_t at, uint32_t number[4]);
 
-/* What happens to an image, in this order: bilinear resize (triangle filter, so shrinking averages) to resize_height x
- * resize_width; a random rotation, zoom and shear about the middle (bilinear; torchvision's RandomAffine); zero padding
- * on all sides; a crop of height x width, at random or in the middle; a flip; gray repeated or RGB made gray;
- * (pixel / 255 - mean) / std, of f32 images (pixel - mean) / std. Padding and what a rotation uncovers count as pixels
- * of value 0. A mask goes the same way, nearest instead of bilinear (torch's "nearest"), padded with FR_MASK_IGNORED;
- * a vector stays as it is. */
+/* Options of a loader. An image goes through these steps, in this order: bilinear resize (triangle filter, so shrinking
+ * averages) to resize_height x resize_width; a random rotation, zoom and shear about the middle (bilinear;
+ * torchvision's RandomAffine); zero padding on all sides; a crop of height x width, at random or in the middle; a flip;
+ * gray repeated or RGB made gray; (pixel / 255 - mean) / std, of f32 images (pixel - mean) / std. Padding and what a
+ * rotation uncovers count as pixels of value 0. A mask goes the same way, nearest instead of bilinear (torch's
+ * "nearest"), padded with FR_MASK_IGNORED; a vector stays as it is. */
 typedef struct fr_loader_opts {
     int64_t batch_size FR_DEFAULT(64);
     int64_t height FR_DEFAULT(FR_LOADER_AUTO), width FR_DEFAULT(FR_LOADER_AUTO); /* of the result; AUTO: info's */
@@ -190,8 +190,8 @@ typedef struct fr_loader_opts {
     int workers FR_DEFAULT(2);  /* threads; 0: fr_loader_next decodes by itself */
     int prefetch FR_DEFAULT(2); /* batches decoded ahead of the one in use, at least 1; unused without workers */
     fr_device device FR_DEFAULT(FR_CPU); /* FR_CPU; FR_META: shapes only, nothing is read */
-    /* Of each `group` batches in a row this loader gives those numbered first, first + every, ... within the group: so
-     * several loaders share an epoch. Positions and counts are those of the whole. */
+    /* Several loaders share an epoch: of each `group` batches in a row this loader gives the batches numbered first,
+     * first + every, ... within the group. Positions and counts are those of the whole. */
     int64_t group FR_DEFAULT(1), every FR_DEFAULT(1), first FR_DEFAULT(0);
     /* k: an epoch reads the dataset's files one after the other in a new order, and shuffles within each k images of
      * that; 0: over all of them. */
@@ -228,7 +228,7 @@ typedef struct fr_image {
 /* A JPEG or PNG file, as RGB. FR_EIO, FR_EFORMAT, FR_ENOMEM name the file. */
 FR_API fr_status fr_image_read(const char *path, fr_image *image);
 FR_API void fr_image_clear(fr_image *image);
-/* The same from memory, `name` in messages. FR_EFORMAT, FR_ENOMEM. */
+/* Decodes an image from memory; messages call the image `name`. FR_EFORMAT, FR_ENOMEM. */
 FR_API fr_status fr_image_decode(const char *name, const void *bytes, size_t n, fr_image *image);
 /* FR_EFORMAT, without a name, unless these first bytes of a file (4, or all of a shorter one) begin a JPEG or PNG. */
 FR_API fr_status fr_image_check_signature(const void *bytes, size_t n);
@@ -253,8 +253,9 @@ typedef struct fr_file_source {
 } fr_file_source;
 /* The data set's size is that of its first image, which is read. FR_EINVAL: it has none, or no read. */
 FR_API fr_status fr_dataset_files(const fr_file_source *source, fr_dataset **out);
-/* What a loader with these options makes of the image without random changes: f32 [1, height, width, channels];
- * FR_LOADER_AUTO is the image's own size; opts NULL: all defaults. The pixels may be the caller's: a frame. */
+/* Makes the tensor that a loader with these options makes of the image, without random changes: f32 [1, height,
+ * width, channels]; FR_LOADER_AUTO is the image's own size; opts NULL: all defaults. The pixels may be the caller's:
+ * a frame. */
 FR_API fr_status fr_image_preprocess(const fr_image *image, const fr_loader_opts *opts, fr_device device,
                                      fr_tensor **out);
 

@@ -53,11 +53,11 @@ public:
         Release(&pointer);
     }
 
-    /* For calls that borrow. */
+    /* Pointer for calls that borrow. */
     operator T *() const noexcept {
         return pointer;
     }
-    /* For calls that fill, replace or take what is owned. */
+    /* Slot for calls that fill, replace or take the owned handle. */
     T **slot() noexcept {
         return &pointer;
     }

@@ -23,8 +23,8 @@ typedef enum fr_weights_layout {
     FR_WEIGHTS_FRUGAL, /* as in memory: [K, R, S, C], columns in H, W, C order */
 } fr_weights_layout;
 
-/* What a file of weights says of its network, so that a prediction needs nothing else: metadata "frugal.network", one
- * JSON object. Zeroed it says nothing. */
+/* Description of a network in a file of weights, complete enough for a prediction: metadata "frugal.network", one JSON
+ * object. Zeroed it says nothing. */
 enum { FR_WEIGHTS_NAME_BYTES = 64 };
 typedef struct fr_weights_info {
     char model[FR_WEIGHTS_NAME_BYTES]; /* for fr_model (models.h): "resnet18_small" */
@@ -86,8 +86,8 @@ typedef struct fr_state_number {
     bool may_lack; /* load: in a state without it the value stays */
 } fr_state_number;
 
-/* What a state holds. Save reads it, load fills it; the two name the same parts. The thread's random generator belongs
- * to every state. */
+/* Parts of a training state. Save reads the parts, load fills the same parts. The thread's random generator belongs to
+ * every state. */
 typedef struct fr_state {
     fr_module *model;          /* all parameters and buffers */
     fr_optimizer *optimizer;   /* NULL: not saved, not restored */
@@ -141,7 +141,7 @@ typedef struct fr_state_folder {
     char newest_model[80]; /* what the newest says of itself; "" if it cannot be read */
     int64_t newest_step;
 } fr_state_folder;
-/* What is in dir. Reads names and one header. FR_EIO. */
+/* Lists the states in dir. Reads the names of files and one header. FR_EIO. */
 FR_API fr_status fr_state_folder_get(const char *dir, fr_state_folder *out);
 
 /* A number for fr_state.run from the model's name and the settings that must match, never 0: trainings that differ in

@@ -52,7 +52,7 @@ FR_API void fr_pool_release(fr_pool **pool);
 FR_API fr_status fr_pool_begin(fr_pool *pool, fr_pool_state *was);
 FR_API void fr_pool_end(fr_pool_state was);
 
-/* Of the thread's pool on the device. FR_EDEVICE if this build does not hold the device. */
+/* Statistics of the thread's pool on the device. FR_EDEVICE if this build does not hold the device. */
 FR_API fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out);
 
 /* Sums over all pools of the device. The pools reach their peaks at different times, so the sums of peaks are upper
@@ -86,7 +86,7 @@ FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
  * key, what was expected and what was found. */
 FR_API fr_status fr_memory_settings_set(fr_device d, const char *settings);
 
-/* What the process holds as others count it: its resident set on the CPU, what the driver says elsewhere. *out is 0
+/* Memory of the process as the system counts it: its resident set on the CPU, what the driver says elsewhere. *out is 0
  * where nobody knows. */
 FR_API void fr_memory_use_get(fr_device d, fr_memory_use *out);
 /* Where a driver counts too: lines for requested, allocated and reserved as in `now`, for the process, what of it the
@@ -98,8 +98,8 @@ FR_API const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, c
 enum { FR_BYTES_TEXT = 32 };
 FR_API const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]);
 
-/* What torch.cuda.memory_stats counts, by its rules: bytes and numbers, of all blocks, and of those of the large and of
- * the small pool (requests up to 1 MiB). Of the thread's pool on the device; peaks start again with
+/* Statistics of torch.cuda.memory_stats, by PyTorch's rules: bytes and numbers, of all blocks, and of those of the
+ * large and of the small pool (requests up to 1 MiB). Of the thread's pool on the device; peaks start again with
  * fr_memory_reset_peak. */
 typedef enum fr_memory_flow_kind {
     FR_FLOW_ALLOCATED, /* bytes, unsplit tails among them */
@@ -123,8 +123,8 @@ typedef struct fr_memory_flows {
 } fr_memory_flows;
 FR_API fr_status fr_memory_flows_get(fr_device d, fr_memory_flows *out);
 
-/* To a stream of the caller: the table of live memory by category, with peaks, and below it the flows in the rows and
- * columns of torch.cuda.memory_summary. */
+/* Prints the table of live memory by category, with peaks, and below it the flows in the rows and columns of
+ * torch.cuda.memory_summary. */
 FR_API fr_status fr_memory_summary(fr_device d, FILE *out);
 
 /* What came alive and what died on the device since the last call (the first: all that lives), a line per kind of

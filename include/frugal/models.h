@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* What comes behind the convolutions of a classifier. */
+/* Last layers of a classifier, after the convolutions. */
 typedef enum fr_head {
     FR_HEAD_AUTO,        /* below 64 pixels global average pooling and one Linear, else torchvision's */
     FR_HEAD_TORCHVISION, /* VGG: 7 x 7 average pooling and three Linear with dropout */
@@ -93,8 +93,8 @@ typedef struct fr_classifier {
 FR_API fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out);
 /* Makes a network of the program's own for so many classes (numbers of a vector) on any device, FR_META included. */
 typedef fr_status fr_network_fn(void *ctx, fr_device device, int64_t classes, fr_module **out);
-/* As fr_classifier_load, of a network that `network` makes: reads what fr_session_export wrote. FR_EINVAL, FR_ESHAPE:
- * the file's tensors are another network's. */
+/* Loads a classifier whose network `network` makes, from a file that fr_session_export wrote. FR_EINVAL, FR_ESHAPE: the
+ * file's tensors are another network's. */
 FR_API fr_status fr_classifier_load_own(const char *path, fr_network_fn *network, void *ctx, fr_device device,
                                         fr_classifier *out);
 FR_API void fr_classifier_clear(fr_classifier *c);

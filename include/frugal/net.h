@@ -54,7 +54,7 @@ typedef enum fr_net_init_rule {
 } fr_net_init_rule;
 FR_API void fr_net_init(fr_net *n, fr_net_init_rule rule);
 
-/* What a definition may ask for, to go on by hand. */
+/* Queries on a network that is still being defined. */
 FR_API fr_status fr_net_status(const fr_net *n);          /* of the first failure so far */
 FR_API void fr_net_try(fr_net *n, fr_status s);           /* counts s as a failure of this definition, if it is one */
 FR_API fr_module *fr_net_layer_of(fr_net *n, fr_value x); /* the layer that makes x, borrowed; NULL: none */
@@ -157,15 +157,15 @@ FR_API fr_module *fr_module_find(fr_module *m, const char *path);
 /* The layer at the path, and every one that shares it, becomes *layer, which is taken also on failure. FR_EINVAL: no
  * such layer. FR_EUSAGE: a graph is alive on this thread, which may hold the old one. */
 FR_API fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer);
-/* What the layer of this name (or the last one below it) makes becomes a further result of the network, behind those it
- * has: fr_module_forward_n returns it. FR_EINVAL: no such layer, or m is no network. */
+/* Adds the output of the named layer (or of the last layer below that name) as the network's last result;
+ * fr_module_forward_n returns all results. FR_EINVAL: no such layer, or m is no network. */
 FR_API fr_status fr_module_tap(fr_module *m, const char *name);
 
 /* Leading layers that make no graph and treat each image by itself (FR_LAYER_PER_IMAGE): what lies before the first one
  * that trains, that normalizes by its batch, or that draws random numbers. 0: m is no network. */
 FR_API int fr_module_frozen_prefix(fr_module *m);
-/* From now on these layers run on `images` images after the other, in training and evaluation, checkpointed or not: the
- * same bits; alive are the activations of one part instead of the batch's. 0: all at once. FR_EINVAL: m is no network,
+/* Makes these layers run on parts of `images` images, one part after the other, in training and evaluation, with the
+ * same bits. Only one part's activations are alive at a time. 0: the whole batch at once. FR_EINVAL: m is no network,
  * images < 0. */
 FR_API fr_status fr_module_prefix_parts(fr_module *m, int64_t images);
 
@@ -177,7 +177,7 @@ FR_API fr_status fr_module_prefix_parts(fr_module *m, int64_t images);
  * many there are. Any module that is no network is one unit. */
 FR_API int fr_module_units(fr_module *m, int *first, int n);
 
-/* What becomes of what one unit saves for backward. */
+/* Treatment of the tensors that one unit saves for backward. */
 typedef enum fr_unit_option {
     FR_UNIT_AS_SET,  /* as the thread's switches say */
     FR_UNIT_KEEP,    /* whole tensors: encode, rebuild and offload off */
@@ -194,9 +194,9 @@ typedef struct fr_unit_range {
     int first, end;
 } fr_unit_range;
 
-/* Which units are recomputed together, and what each saves when it runs for the last time. Ranges nest: one inside
- * another is recomputed again within the outer one's recomputation. Outer before inner, then by first unit; no two are
- * equal, none overlap in part. */
+/* Ranges of units that are recomputed together, and the option of each unit in the last run. Ranges nest: an inner
+ * range is recomputed again within the recomputation of the outer range. Outer before inner, then by first unit; no two
+ * are equal, none overlap in part. */
 enum { FR_MAX_UNITS = 4096 };
 
 typedef struct fr_unit_plan {

@@ -15,7 +15,7 @@ extern "C" {
 
 typedef struct fr_module fr_module;
 
-/* What is known of all layers of a class. */
+/* Traits of a class of layers. */
 enum {
     FR_LAYER_POINTWISE = 1, /* the result has the first input's shape, and each element comes from those at its place:
                                 * such a layer may run in place */
@@ -28,7 +28,7 @@ enum {
     FR_LAYER_CASTS = 128,      /* under autocast it reads its input in the low type only */
 };
 
-/* What a kind of module does: one of forward and run, which must read its tensors through the module each time. A
+/* Functions of a kind of module: one of forward and run, which must read its tensors through the module each time. A
  * negative status must be passed on at once. */
 typedef struct fr_module_class {
     const char *name; /* "Conv2d" */
@@ -36,8 +36,8 @@ typedef struct fr_module_class {
      * place. */
     fr_status (*forward)(fr_module *m, fr_tensor **x);
     void (*free_state)(void *state); /* for what the state points to, or NULL */
-    /* For several inputs or results: in[i] are slots with a reference each, which run may take or release; it fills
-     * out[0..n_out), NULL at entry. */
+    /* Runs a module with several inputs or results: in[i] are slots with a reference each, which run may take or
+     * release; it fills out[0..n_out), NULL at entry. */
     fr_status (*run)(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out);
     unsigned traits;                       /* FR_LAYER_... */
     const struct fri_layer_call *fri_call; /* the library's own: what such a layer can do as part of a fused call */
@@ -63,15 +63,15 @@ FR_API fr_tensor *fr_module_tensor(fr_module *m, const char *name); /* parameter
 
 /* *y = m(x). Runs under the module's name in the module path of reports. Errors name the path. */
 FR_API fr_status fr_module_forward(fr_module *m, fr_tensor *x, fr_tensor **y);
-/* The same with several inputs or results; n_out may be less than there are: the others are dropped. FR_EINVAL: another
- * number than the module has. */
+/* Runs a module with several inputs or results. n_out may be less than the number of results: further results are
+ * dropped. FR_EINVAL: another number than the module has. */
 FR_API fr_status fr_module_forward_n(fr_module *m, fr_tensor *const *x, int n_in, fr_tensor **y, int n_out);
 /* *x = child(*x) under the child's name: how a composite calls its parts. */
 FR_API fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x);
 
 FR_API void fr_module_train(fr_module *m, bool on); /* this module and all below it; new modules train */
 FR_API bool fr_module_training(const fr_module *m);
-/* Between them m and all below it are in eval mode; then each is in the mode it was in. They nest. */
+/* Puts m and all modules below m into eval mode; end restores the mode of each module. Calls nest. */
 FR_API void fr_module_evaluation_begin(fr_module *m);
 FR_API void fr_module_evaluation_end(fr_module *m);
 
@@ -126,7 +126,7 @@ FR_API fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_
 /* weight [in, kernel, kernel, out / groups], bias [out], as torch.nn.ConvTranspose2d. */
 FR_API fr_status fr_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts,
                                         bool bias, fr_device device, fr_module **m);
-/* Over the last dimension. weight [out, in], bias [out]. */
+/* Linear layer over the last dimension. weight [out, in], bias [out]. */
 FR_API fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m);
 /* weight [rows, dim] from N(0, 1); i64 indices of any shape become [..., dim]. */
 FR_API fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m);
@@ -153,7 +153,7 @@ FR_API fr_status fr_nn_hardswish(fr_module **m);
 FR_API fr_status fr_nn_gelu(fr_module **m);
 FR_API fr_status fr_nn_gelu_tanh(fr_module **m);
 FR_API fr_status fr_nn_clamp(double low, double high, fr_module **m); /* torch.clamp; Hardtanh */
-/* Over the last dimension: PyTorch's dim=1 of images and rows. */
+/* Softmax over the last dimension: PyTorch's dim=1 of images and rows. */
 FR_API fr_status fr_nn_softmax(fr_module **m);
 FR_API fr_status fr_nn_log_softmax(fr_module **m);
 FR_API fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);

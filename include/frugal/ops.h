@@ -180,7 +180,7 @@ FR_API fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y); /* dx is 
 
 FR_API fr_status fr_sum(fr_tensor *x, fr_tensor **y);  /* scalar, in x's type, summed in f32 or wider */
 FR_API fr_status fr_mean(fr_tensor *x, fr_tensor **y); /* sum / numel */
-/* The same bytes under another shape; one dimension may be -1. Shares storage. */
+/* View of x with another shape; one dimension may be -1. Shares storage. */
 FR_API fr_status fr_reshape(fr_tensor *x, int rank, const int64_t *shape, fr_tensor **y);
 FR_API fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y); /* dims start_dim .. last become one */
 /* Copies with gradients, of any type; dimensions count as the shape does, from the end if negative. Save nothing.

@@ -30,7 +30,7 @@ typedef struct fr_adam_opts {
 #define FR_ADAM_OPTS(...) FR_OPTS(fr_adam_opts, FR_ADAM_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_adam_opts, FR_ADAM_OPTS())
 
-/* The same fields as fr_adam_opts; AdamW decays by default. */
+/* Options of AdamW: the fields of fr_adam_opts; weight decay is on by default. */
 typedef struct fr_adamw_opts {
     double lr FR_DEFAULT(1e-3), beta1 FR_DEFAULT(0.9), beta2 FR_DEFAULT(0.999), eps FR_DEFAULT(1e-8);
     double weight_decay FR_DEFAULT(1e-2);
@@ -49,9 +49,9 @@ typedef struct fr_rmsprop_opts {
 #define FR_RMSPROP_OPTS(...) FR_OPTS(fr_rmsprop_opts, FR_RMSPROP_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_rmsprop_opts, FR_RMSPROP_OPTS())
 
-/* Over all parameters of a module (retained). One pass per parameter, no temporaries; state (momentum; two moments) is
- * made at the first step. opts NULL: defaults. *out is NULL or an optimizer: on success what it held is released and
- * replaced, on failure it is untouched. FR_EINVAL names an option out of range. */
+/* Creates an optimizer of all parameters of a module (retained). One pass per parameter, no temporaries; state
+ * (momentum; two moments) is made at the first step. opts NULL: defaults. *out is NULL or an optimizer: on success what
+ * it held is released and replaced, on failure it is untouched. FR_EINVAL names an option out of range. */
 FR_API fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer **out);
@@ -169,7 +169,7 @@ FR_OPTS_DEFAULT(fr_grad_scaler_opts, FR_GRAD_SCALER_OPTS())
 /* *out as of fr_sgd. */
 FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out);
 FR_API void fr_grad_scaler_release(fr_grad_scaler **g);
-/* These three wait for the device where it decides about overflow by itself (CUDA). */
+/* Getters of the scaler. On CUDA, where the device decides about overflow, each call waits for the device. */
 FR_API double fr_grad_scaler_scale_of(const fr_grad_scaler *g);
 FR_API int64_t fr_grad_scaler_growth_tracker(const fr_grad_scaler *g);
 FR_API int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g); /* steps skipped so far */
@@ -182,8 +182,8 @@ FR_API fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o);
 /* Unscales if that was not done, then steps, unless an inf or NaN was found: then parameters and state stay. Check and
  * update are two passes over gradients; unscaling joins the update. FR_EUSAGE: twice before update. */
 FR_API fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o);
-/* Which gradient of o's parameters with an inf or NaN was made first: *path its parameter, *op the op whose backward
- * made it; both borrowed from o, NULL if all are finite. To be called while the gradients are there: after unscale and
+/* Finds the gradient with an inf or NaN that was made first: *path names the parameter, *op the op whose backward made
+ * the gradient; both are borrowed from o, and NULL if all are finite. Call while the gradients exist: after unscale and
  * before clipping, where it returns at once if unscale found nothing, or after an update that skipped. */
 FR_API fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op);
 /* A fused optimizer under a loss scale: whether a step is skipped is known when all gradients are, so a batch runs
@@ -194,8 +194,8 @@ FR_API fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o
  * FR_EUSAGE: o is not fused, or the calls are out of order. */
 FR_API fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o);
 FR_API fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found);
-/* After the optimizer's step. *skipped (or NULL): was the step skipped? Asking waits for the device; with NULL nobody
- * does, on CUDA. FR_EUSAGE without a check before. */
+/* Updates the scale after the optimizer's step. *skipped (or NULL) says whether the step was skipped; with NULL a CUDA
+ * device is not waited for. FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
 /* For a loop that waits for no step: does the device decide whether a step is skipped? Then outcome, after update,
  * begins to read back what it decided (unstable/readback.h), and learn waits for that: the scale, and the steps skipped

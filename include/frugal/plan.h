@@ -22,7 +22,7 @@ extern "C" {
 
 typedef struct fr_plan fr_plan;
 
-/* What one section of the plan needs. */
+/* Memory of one section of the plan. */
 typedef struct fr_plan_section_stats {
     const char *name;       /* borrowed from the plan */
     fr_memory_stats memory; /* at the end of the section, with the section's own peaks */
@@ -64,13 +64,13 @@ FR_API size_t fr_plan_step_memory(const fr_plan *plan);
 FR_API size_t fr_plan_floor(const fr_plan *plan);
 /* Bytes of that op's working set alone. */
 FR_API size_t fr_plan_largest_op(const fr_plan *plan);
-/* Of a plan that runs: a number for the state of its allocator, free blocks and all. What a step takes depends on what
- * it finds, so once a step leaves the state in which it began, all further ones are copies of it. */
+/* Hash of the allocator's state, free blocks included, of a plan that runs. The allocations of a step depend on this
+ * state alone, so after a step that leaves the state in which the step began, all further steps are copies. */
 FR_API uint64_t fr_plan_state(const fr_plan *plan);
 /* Can plans for `target` ask its libraries for their workspaces in this build? */
 FR_API bool fr_plan_workspaces(fr_device target);
 
-/* In a run: watches what this thread does on `device` for its largest op, until end. *out as everywhere. */
+/* Watches the ops of this thread on `device` during a run, until end, and keeps the largest one. */
 typedef struct fr_largest_op fr_largest_op;
 FR_API fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out);
 FR_API size_t fr_largest_op_bytes(const fr_largest_op *l); /* so far; 0 for NULL */
@@ -85,8 +85,8 @@ typedef struct fr_placement {
     double milliseconds; /* of the placement */
 } fr_placement;
 
-/* From now on the numbers of an ended plan are those of a run in the arena: nothing has a tail, so allocated is
- * requested, and reserved is the extent. out: or NULL. */
+/* Makes the numbers of an ended plan those of a run in the arena: no block has a tail, so allocated equals requested,
+ * and reserved is the arena's extent. out may be NULL. */
 FR_API fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out);
 /* Gives every allocation of an ended plan a fixed offset and reserves the extent on `device`, which must hold no tensor
  * of the run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. out: or
@@ -106,7 +106,7 @@ FR_API fr_status fr_plan_report(const fr_plan *plan, FILE *out);
 
 /* ---- a table of layers -------------------------------------------------------------------------------------- */
 
-/* What the layers of a network are, and what one training step keeps of each:
+/* Summary of a network: its layers, and the bytes that one training step keeps of each:
  *
  *     fr_summary_begin(FR_META, &summary);
  *     fr_step_begin ... forward, fr_backward ... fr_step_end
@@ -152,7 +152,7 @@ FR_API fr_status fr_summary_end(fr_summary *s);
 FR_API void fr_summary_release(fr_summary **s); /* accepts NULL; ends it if need be */
 
 FR_API int fr_summary_layers(const fr_summary *s);
-/* In the order in which they ended: a network comes after its parts. */
+/* Layers are in the order in which they ended: a network comes after its parts. */
 FR_API fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out);
 FR_API void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out);
 /* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute

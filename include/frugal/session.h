@@ -27,7 +27,7 @@ extern "C" {
 
 typedef struct fr_session fr_session;
 
-/* Where a session is, and what it measured. Losses and accuracies are NAN before there are any. */
+/* Position of a session, and its measurements. Losses and accuracies are NAN before there are any. */
 typedef struct fr_session_info {
     int64_t step, steps;   /* optimizer steps done, and of the whole training */
     int64_t epoch, epochs; /* the one that runs, from 0; of all */
@@ -43,8 +43,9 @@ typedef struct fr_session_info {
 } fr_session_info;
 
 typedef struct fr_session_opts {
-    /* As the trainers' flags. Those of their networks, --dataset and its files, --plan, --summary, --predict and the
-     * measured ones (--calibrate) are not for a session: FR_EINVAL. lr AUTO: 0.1 for SGD. */
+    /* Options as the trainers' flags set them. Flags of the trainers' networks, --dataset and its files, --plan,
+     * --summary, --predict and the measured ones (--calibrate) are not for a session: FR_EINVAL. lr AUTO: 0.1 for
+     * SGD. */
     fr_train_opts train;
 
     /* Makes the network, which reads the dataset's channels and has one result: several times on FR_META, to plan, and
@@ -64,8 +65,8 @@ typedef struct fr_session_opts {
     const char *const *metric_names;
     int64_t n_metrics;
 
-    /* Of the images, on a scale of 0..1 (f32 images on their own), per channel. std[0] = 0: what the file train.weights
-     * says of its network, else those of the training images. */
+    /* Mean and deviation of the images per channel, on a scale of 0..1 (f32 images on their own). std[0] = 0: what the
+     * file train.weights says of its network, else those of the training images. */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX];
 
     FILE *out;               /* notes and warnings of the run; NULL: nothing */
@@ -82,10 +83,10 @@ FR_API void fr_session_release(fr_session **session);
 /* Trains to the end, or until it is stopped: FR_OK in both cases, fr_session_info.finished tells. Called again it goes
  * on, with the same numbers as if it had not been stopped. */
 FR_API fr_status fr_session_run(fr_session *session);
-/* The same for at most so many steps. */
+/* Runs the session for at most `steps` steps. */
 FR_API fr_status fr_session_run_steps(fr_session *session, int64_t steps);
-/* From any thread, also from a signal handler: the call that runs, or the next one, returns after its step; at an
- * epoch's end after the evaluation. */
+/* Cancels a run; any thread and a signal handler may call. The call that runs, or the next one, returns after its step;
+ * at an epoch's end after the evaluation. */
 FR_API void fr_session_cancel(fr_session *session);
 
 FR_API fr_status fr_session_info_get(const fr_session *session, fr_session_info *out);

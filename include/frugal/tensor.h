@@ -36,11 +36,11 @@ FR_API fr_status fr_tensor_normal(int rank, const int64_t *shape, double mean, d
                                   fr_device device, fr_tensor **out);
 /* Another handle's content in new storage, outside any graph. */
 FR_API fr_status fr_tensor_clone(const fr_tensor *t, fr_tensor **out);
-/* The same storage, outside any graph (torch.Tensor.detach). */
+/* View of t's storage outside any graph (torch.Tensor.detach). */
 FR_API fr_status fr_tensor_detach(fr_tensor *t, fr_tensor **out);
 /* Rows start .. start + length - 1 of dimension 0, sharing storage, outside any graph. */
 FR_API fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tensor **out);
-/* The same bytes on another device. */
+/* Copy of t on another device. */
 FR_API fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **out);
 
 /* ---- lifetime ---------------------------------------------------------------------------------------------- */

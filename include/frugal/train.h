@@ -35,8 +35,8 @@ typedef enum fr_train_optimizer {
     FR_TRAIN_RMSPROP,
 } fr_train_optimizer;
 
-/* Of classes: softmax cross entropy, a sigmoid per class (fr_bce), the same as focal loss (gamma 2, alpha 0.25), Dice.
- */
+/* Losses of classes: softmax cross entropy, a sigmoid per class (fr_bce), focal loss of sigmoids (gamma 2, alpha 0.25),
+ * Dice. */
 typedef enum fr_train_loss {
     FR_TRAIN_CROSS_ENTROPY,
     FR_TRAIN_BCE,
@@ -197,7 +197,7 @@ typedef enum fr_flag_group {
     FR_GROUP_COUNT,
 } fr_flag_group;
 
-/* What is done to the file or folder that a TEXT names. */
+/* Use of the file or folder that a TEXT names. */
 typedef enum fr_flag_file { FR_FILE_NONE, FR_FILE_WRITTEN, FR_FILE_READ } fr_flag_file;
 
 typedef struct fr_flag_choice {
@@ -243,7 +243,7 @@ typedef fr_status fr_metrics_fn(void *ctx, fr_tensor *y, fr_tensor *targets, dou
  * its networks otherwise does the same, and builds them at that width; else --width is refused. */
 FR_API void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTES]);
 
-/* What one training program is. */
+/* Description of a training program. */
 typedef struct fr_train_program {
     const char *name;            /* "train_vgg" */
     const char *summary;         /* one line without a full stop, for NAME in --help */

@@ -47,7 +47,7 @@ typedef void fr_event_fn(void *ctx, const fr_event *e);
 /* Does the event change what lives on the device? Then so do the requested bytes by category in `live`. */
 FR_API bool fr_event_live(const fr_event *e, fr_device device, size_t live[FR_CATEGORY_COUNT]);
 
-/* To the thread's current log. FR_ENOMEM if all places are taken. */
+/* Adds a subscriber to the thread's current log. FR_ENOMEM if the list of subscribers is full. */
 FR_API fr_status fr_event_subscribe(fr_event_fn *fn, void *ctx);
 FR_API void fr_event_unsubscribe(fr_event_fn *fn, void *ctx);
 /* The context that fn was subscribed with to the thread's current log; NULL: it is not. */

@@ -37,7 +37,7 @@ typedef struct fr_norm_state {
 } fr_norm_state;
 enum { FR_NORM_WEIGHT, FR_NORM_BIAS, FR_NORM_MEAN, FR_NORM_VAR, FR_NORM_BATCHES };
 
-/* Of GroupNorm and LayerNorm. */
+/* State of GroupNorm and LayerNorm. */
 typedef struct fr_group_norm_state {
     int64_t groups; /* 0: over the last dimension */
     double eps;

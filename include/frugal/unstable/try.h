@@ -26,7 +26,7 @@ extern "C" {
 /* Hands a pointer over: *to = from, and from is NULL. */
 #define FRI_MOVE(to, from) (*(to) = (from), (from) = NULL)
 
-/* For memory of malloc: p is the address of a pointer. */
+/* Frees memory of malloc at the pointer whose address is p. */
 static inline void fri_free(void *p) {
     void *memory;
     memcpy(&memory, p, sizeof memory);
@@ -45,7 +45,7 @@ FR_API fr_status fr_array_room(void *items, size_t size, size_t n, const char *w
         if (FRI_CHECK_NULL(__VA_ARGS__) < 0) return FR_EINVAL; \
     } while (0)
 
-/* The same as a value, for a function that has something to clean up. */
+/* Status of the check as a value, for a function that must clean up. */
 #define FRI_CHECK_NULL(...)                                                    \
     fri_check_null(__func__, #__VA_ARGS__, (const void *const[]){__VA_ARGS__}, \
                    sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *))

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/* In memory the elements are [outer, spatial, channels], in PyTorch [outer, channels, spatial]: a convolution's weight
- * [K, R*S, C], or a Linear's behind a Flatten [out, H*W, C]. spatial 1: the two are the same. */
+/* Entry of a weights file. Memory has the elements as [outer, spatial, channels], PyTorch as [outer, channels,
+ * spatial]: a convolution's weight [K, R*S, C], or a Linear's behind a Flatten [out, H*W, C]. spatial 1: the two are
+ * the same. */
 typedef struct fr_entry {
     char *name;
     fr_tensor *tensor; /* borrowed from the module */
