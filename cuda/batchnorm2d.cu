@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- kernels: backward ------------------------------------------------------------------------------------- */
 
-/* Where an activation follows: what it makes of dy. */
+/* Gate of an activation that follows the norm: makes the gradient of the norm's output from dy. */
 typedef struct gate {
     const float *invstd, *gamma, *beta;
     fri_activation act;
@@ -153,7 +153,7 @@ static __device__ __forceinline__ void gate_channels(const gate &p, int64_t c, f
     }
 }
 
-/* What the activation read and what it makes of dy are rounded to T, as if they had been stored. */
+/* Input and gradient of the activation are rounded to T, as if they had been stored. */
 template <typename T>
 static __device__ __forceinline__ float gate_gradient(const gate &p, float x, float dy, float m, float scale,
                                                       float shift) {
@@ -190,7 +190,8 @@ template <typename T, int N, bool ACT> struct backward_terms {
     }
 };
 
-/* The same of dy = a + b where the bit is 1, else 0, which is written on the way; N elements lie in one byte. */
+/* Sums of dy and of dy * (x - mean), where dy = a + b if the bit is 1, else 0, is written in the same pass. The bits of
+ * N elements lie in one byte. */
 template <typename T, int N> struct masked_terms {
     struct state {
         float m[N];
@@ -275,13 +276,10 @@ typedef struct scratch {
 } scratch;
 
 static fr_status scratch_of(const fri_exec *e, const fri_batchnorm2d_desc *d, const char *kernel, scratch *w) {
-    const size_t need = fri_cuda_batchnorm2d_workspace(d);
-    if (e->workspace == NULL || e->workspace_bytes < need)
-        return fri_cuda_workspace_short(kernel, need, e->workspace != NULL ? e->workspace_bytes : 0);
     w->a = (float *)e->workspace;
     w->b = w->a + d->c;
     w->partial = w->b + d->c;
-    return FR_OK;
+    return fri_cuda_workspace(e, kernel, fri_cuda_batchnorm2d_workspace(d));
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,

@@ -6,7 +6,7 @@
 #include "reduce.cuh"
 #include "softmax.cuh"
 
-/* What an element's loss is of; false: its row does not count. */
+/* Target and weight of an element. False: its row does not count. */
 static __device__ __forceinline__ bool element(const fri_loss_desc &d, const fri_targets &t, int64_t row, int64_t j,
                                                float *of, float *weight) {
     *weight = fri_target_weight(t, j);
@@ -57,11 +57,8 @@ extern "C" fr_status fri_cuda_bce_forward(const fri_exec *e, const fri_loss_desc
                                           const void *weight, void *loss, void *, void *factors, int64_t *bad) {
     const char *kernel = "bce_forward";
     const int64_t blocks = fri_reduce_blocks(d->rows * d->classes);
-    const size_t need = fri_cuda_bce_workspace(d);
     fri_loss_sum *partial = (fri_loss_sum *)e->workspace;
-    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
-    fr_status s = fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad);
+    fr_status s = fri_loss_begin(e, kernel, fri_cuda_bce_workspace(d), bad);
     if (s < 0) return s;
     if (blocks > 0)
         FRI_FLOAT_TYPES(d->dtype, kernel,

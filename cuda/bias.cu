@@ -63,12 +63,11 @@ extern "C" size_t fri_cuda_bias_workspace(fr_dtype dtype, int64_t rows, int64_t 
 
 extern "C" fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t rows, int64_t c,
                                          const void *x, fr_dtype out_dtype, void *out) {
-    const size_t need = fri_cuda_bias_workspace(dtype, rows, c);
     float *partial = (float *)e->workspace;
     int64_t chunks = 0;
     if (c == 0) return FR_OK;
-    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
+    fr_status s = fri_cuda_workspace(e, kernel, fri_cuda_bias_workspace(dtype, rows, c));
+    if (s < 0) return s;
     FRI_FLOAT_TYPES(dtype, kernel, FRI_PACKS_DOWN_TO(2, T, c, fri_aligned(x, 16), {
                         const fri_columns g = fri_columns_of(rows, c, N);
                         chunks = g.chunks;
@@ -79,7 +78,7 @@ extern "C" fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, 
                                                                                                       (const T *)x},
                                                                                                   partial);
                     }))
-    fr_status s = fri_cuda_launched(kernel);
+    s = fri_cuda_launched(kernel);
     if (s < 0) return s;
     FRI_FLOAT_TYPES_AS(B, out_dtype, kernel,
                        fri_sum_ends<1><<<fri_ends_grid(c), fri_ends_block(), 0, fri_stream(e)>>>(chunks, c, partial,

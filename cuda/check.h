@@ -13,7 +13,7 @@ extern "C" {
  * not report it again. `code` is a cudaError_t. */
 fr_status fri_cuda_check(int code, const char *call);
 
-/* After a launch: its own error, and with FRUGAL_SYNC=1 that of the kernel, which is waited for. */
+/* Error of the launch; with FRUGAL_SYNC=1 the call waits for the kernel and returns the kernel's error. */
 fr_status fri_cuda_launched(const char *kernel);
 
 /* Whether less of the device is free than libraries need for a kernel of theirs. */
@@ -25,8 +25,8 @@ fr_status fri_cuda_library_no_memory(const char *call, const char *library, int 
 /* The kernel has no instance for this element type. */
 fr_status fri_cuda_no_type(const char *kernel, fr_dtype t);
 
-/* The workspace that an op was handed is smaller than its *_workspace function said. */
-fr_status fri_cuda_workspace_short(const char *kernel, size_t need, size_t got);
+/* FR_OK if e's workspace has the bytes that the op's *_workspace function asked for. */
+fr_status fri_cuda_workspace(const fri_exec *e, const char *kernel, size_t need);
 
 /* `bytes` bytes at p become `value`, in stream order. */
 struct fri_exec;

@@ -14,7 +14,7 @@ typedef struct fri_device_code_map {
     float value[256], midpoint[256];
 } fri_device_code_map;
 
-/* By all threads, which wait for each other before they use it. */
+/* Called by all threads of the block, which wait for each other before they use the map. */
 static __device__ __forceinline__ void fri_device_code_map_read(const float *from, fri_device_code_map *to) {
     const int t = (int)threadIdx.x;
     to->value[t] = from[t];

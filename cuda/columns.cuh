@@ -26,7 +26,7 @@ typedef struct fri_columns {
     int64_t chunks, chunk; /* chunks of rows; rows of one */
 } fri_columns;
 
-/* For packs of n channels; c is divisible by n. */
+/* Cut of a matrix into blocks for packs of n channels; c is divisible by n. */
 static inline fri_columns fri_columns_of(int64_t rows, int64_t c, int n) {
     fri_columns g;
     int64_t packs = c / n;

@@ -16,7 +16,8 @@
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
 
-/* What a kernel that ran did wrong: whichever call comes next reports it. With FRUGAL_SYNC=1 that is its own. */
+/* CUDA reports faults of a kernel at a later call, so the call that returns the error may be innocent. FRUGAL_SYNC=1
+ * makes errors synchronous. */
 static const char *late(int code) {
     if (code < (int)cudaErrorIllegalAddress || code > (int)cudaErrorLaunchFailure || fri_env_get()->sync) return "";
     return ": an earlier kernel may be at fault; FRUGAL_SYNC=1 names it";
@@ -56,7 +57,9 @@ fr_status fri_cuda_no_type(const char *kernel, fr_dtype t) {
                    fr_dtype_name(t));
 }
 
-fr_status fri_cuda_workspace_short(const char *kernel, size_t need, size_t got) {
+fr_status fri_cuda_workspace(const fri_exec *e, const char *kernel, size_t need) {
+    const size_t got = e->workspace != NULL ? e->workspace_bytes : 0;
+    if (got >= need) return FR_OK;
     return fr_fail(FR_EINTERNAL, "%s: needs %zu bytes of workspace but was handed %zu", kernel, need, got);
 }
 
@@ -68,8 +71,8 @@ static char why_not[512];
 static fri_cuda_device device;
 static cudaStream_t compute; /* one stream, not synchronizing with the default stream */
 
-/* Which of n devices: the first one, and of ranks on one machine each its own. A rank that sees one device was given it
- * by its launcher. CUDA_VISIBLE_DEVICES chooses which are seen. */
+/* Chooses one of n devices: the first one, and for ranks on one machine a device each. A rank that sees one device was
+ * given it by its launcher. CUDA_VISIBLE_DEVICES chooses which are seen. */
 static bool choose(int n) {
     int rank = 0;
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)

@@ -130,9 +130,7 @@ static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data
 /* x, w and y are data or gradients; which of them is written depends on the pass. */
 static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
     fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .b = b, .workspace = e->workspace};
-    if (v->bytes > 0 && (e->workspace == NULL || e->workspace_bytes < v->bytes))
-        return fri_cuda_workspace_short(fri_cuda_conv2d_pass_name[v->pass], v->bytes,
-                                        e->workspace != NULL ? e->workspace_bytes : 0);
+    FRI_TRY(fri_cuda_workspace(e, fri_cuda_conv2d_pass_name[v->pass], v->bytes));
     FRI_TRY(align(e, v, X, &data.x));
     FRI_TRY(align(e, v, W, &data.w));
     FRI_TRY(align(e, v, Y, &data.y));

@@ -34,11 +34,11 @@ typedef struct fri_cuda_conv2d_choice {
     bool slow; /* an engine of last resort, or one for half types without tensor cores */
 } fri_cuda_conv2d_choice;
 
-/* What would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without cuDNN. Also behind
- * the backend's conv2d_*_workspace slots. */
+/* Finds the engine that would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without
+ * cuDNN. Also behind the backend's conv2d_*_workspace slots. */
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out);
 
-/* Under fr_cudnn_benchmark_set(true): plans of this thread that were timed, and those that were not. */
+/* Number of plans of this thread that were timed under fr_cudnn_benchmark_set(true), and of plans that were not. */
 void fri_cuda_conv2d_timed(int64_t *timed, int64_t *guessed);
 
 #endif

@@ -241,15 +241,14 @@ static void chunks(const fri_exec *e, const fri_columns &g, const fri_depthwise 
 extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
                                                       const void *dy, void *dw) {
     static const char kernel[] = "conv2d_depthwise_weight";
-    const size_t need = fri_cuda_conv2d_depthwise_weight_workspace(d);
     const fri_depthwise m = geometry(d, false);
     const int pack = pack_of(d, fri_aligned(x, 16) && fri_aligned(dy, 16)), taps = (int)(d->r * d->s);
     const fri_columns g = chunks_of(d, pack);
     const float *partial = (const float *)e->workspace;
     const int64_t channels = d->c;
     if (d->c == 0) return FR_OK;
-    if (need > 0 && (e->workspace == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short(kernel, need, e->workspace != NULL ? e->workspace_bytes : 0);
+    fr_status s = fri_cuda_workspace(e, kernel, fri_cuda_conv2d_depthwise_weight_workspace(d));
+    if (s < 0) return s;
     FRI_FLOAT_TYPES(d->dtype, kernel, {
         constexpr int WIDEST = 16 / sizeof(T);
         if (d->r == 3 && pack > 1) chunks<T, WIDEST, 3>(e, g, m, x, dy);
@@ -258,7 +257,7 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const f
         if (d->r == 5 && pack == 1) chunks<T, 1, 5>(e, g, m, x, dy);
         if (d->r == 7) chunks<T, 1, 7>(e, g, m, x, dy);
     })
-    fr_status s = fri_cuda_launched(kernel);
+    s = fri_cuda_launched(kernel);
     if (s < 0) return s;
     FRI_FLOAT_TYPES(d->dtype, kernel,
                     fri_depthwise_ends<<<fri_ends_grid(taps * d->c), fri_ends_block(), 0, fri_stream(e)>>>(

@@ -81,7 +81,7 @@ fr_status fri_cuda_conv2d_run(void *stream, fri_cuda_conv2d_pass pass, fri_cuda_
 
 /* ---- timing ------------------------------------------------------------------------------------------------ */
 
-/* What plans are timed on. */
+/* Operands on which plans are timed. */
 typedef struct stage {
     char *memory;
     size_t bytes;
@@ -168,7 +168,7 @@ static bool time_plan(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d
     return true;
 }
 
-/* Before its first round each plan runs once: that loads its code. */
+/* Each plan runs once before its first timed round, which loads its code. */
 static void time_rounds(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *plans, int n) {
     bool over[FRI_CONV2D_PLANS] = {false}, warm = false;
     float fastest = 0;

@@ -36,8 +36,9 @@ void fri_cuda_conv2d_plan_drop(fri_cuda_conv2d_plan *p) {
 
 /* ---- engines ----------------------------------------------------------------------------------------------- */
 
-/* What is said about an engine decides whether it is tried, and whether a better one is looked for: the engine of last
- * resort, which alone keeps NaN strictly, and in half types one without tensor cores take many times as long. */
+/* Notes of an engine decide whether the search tries the engine and whether it looks for a better one. The engine of
+ * last resort, which alone keeps NaN strictly, and in half types an engine without tensor cores take many times as
+ * long. */
 static bool suits(const search *c, cudnnBackendDescriptor_t configuration, fri_cuda_conv2d_choice *found) {
     cudnnBackendNumericalNote_t number[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];

@@ -28,7 +28,7 @@ static __device__ __forceinline__ double row_loss(const fri_loss_desc &d, int la
     return loss + d.label_smoothing * (log_sum - fri_row_sum(lanes, sum) / (double)d.classes);
 }
 
-/* The same with weights, or of shares. A class without a share counts for nothing, whatever its x. */
+/* Loss of a row with weights, or of shares. A class without a share adds nothing, whatever its x. */
 template <typename T>
 static __device__ __forceinline__ double row_loss_of_shares(const fri_loss_desc &d, int lanes, int64_t classes,
                                                             const T *x, const fri_targets &t, int64_t row,
@@ -164,11 +164,8 @@ extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri
                                                     void *factors, int64_t *bad) {
     const char *kernel = "cross_entropy_forward";
     const int64_t blocks = fri_row_blocks(d, BLOCKS);
-    const size_t need = fri_cuda_cross_entropy_workspace(d);
     fri_loss_sum *partial = (fri_loss_sum *)e->workspace;
-    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
-    fr_status s = fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad);
+    fr_status s = fri_loss_begin(e, kernel, fri_cuda_cross_entropy_workspace(d), bad);
     if (s < 0) return s;
     if (blocks > 0)
         FRI_FLOAT_TYPES(d->dtype, kernel,

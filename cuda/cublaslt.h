@@ -26,7 +26,7 @@ const fri_cublaslt *fri_cublaslt_open(char *reason, size_t bytes);
 /* The thread's handle; FR_ELIBRARY, FR_EDEVICE. */
 fr_status fri_cublaslt_handle(const fri_cublaslt **lt, cublasLtHandle_t *out);
 
-/* As fri_cudnn_check. */
+/* Checks a status of cuBLASLt as fri_cudnn_check does. */
 fr_status fri_cublaslt_check(const fri_cublaslt *lt, cublasStatus_t code, const char *call);
 
 #endif

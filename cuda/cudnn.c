@@ -103,7 +103,8 @@ static void name_from(const char *text, size_t length) {
     if (at < end) snprintf(device_name, sizeof device_name, "%.*s", (int)(at - first), first);
 }
 
-/* What is described, and its name: a GPU that is there (*gpu), else the text of a file or of the stored description. */
+/* Description that cuDNN plans for: a GPU of the machine (*gpu), else the text of a file or of the stored
+ * description. */
 static fr_status describe(const fri_cuda_device **gpu, const char **text, size_t *length) {
     static char from_file[DESCRIPTION_BYTES];
     const char *path = fri_env_get()->cuda_device, *reason;

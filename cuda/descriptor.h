@@ -6,7 +6,7 @@
 
 #include "cudnn.h"
 
-/* Whose descriptors they are. */
+/* Call that the descriptors belong to. */
 typedef struct fri_cudnn_call {
     const fri_cudnn *dnn;
     const char *name; /* for messages */

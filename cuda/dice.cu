@@ -7,7 +7,7 @@
 
 enum { BLOCKS = 256, STRETCH = 1024 /* rows per block below which more blocks would not help */ };
 
-/* Of a class, over rows: p t, p and t. */
+/* Sums of p t, p and t of a class over rows. */
 typedef struct class_sums {
     double both, p, t;
 } class_sums;
@@ -103,11 +103,8 @@ extern "C" fr_status fri_cuda_dice_forward(const fri_exec *e, const fri_loss_des
                                            const void *, void *loss, void *lse, void *factors, int64_t *bad) {
     const char *kernel = "dice_forward";
     const int64_t blocks = blocks_of(d);
-    const size_t need = fri_cuda_dice_workspace(d);
     class_sums *partial = (class_sums *)e->workspace;
-    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
-    fr_status s = fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad);
+    fr_status s = fri_loss_begin(e, kernel, fri_cuda_dice_workspace(d), bad);
     if (s < 0) return s;
     if (blocks > 0) {
         FRI_FLOAT_TYPES(d->dtype, kernel,

@@ -47,7 +47,7 @@ static __device__ __forceinline__ void next_pack(const shape &s, walk &w) {
     }
 }
 
-/* Of group i, the first element in x and the first channel. */
+/* First element of group i in x. */
 static __device__ __forceinline__ int64_t origin(const shape &s, int64_t i) {
     return i / s.groups * s.hw * s.c + i % s.groups * s.width;
 }
@@ -191,11 +191,10 @@ extern "C" fr_status fri_cuda_group_norm_forward(const fri_exec *e, const fri_gr
 static fr_status vectors(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *mean,
                          const void *invstd, const void *dy, void *dgamma, void *dbeta) {
     const shape s = shape_of(d);
-    const size_t need = fri_cuda_group_norm_workspace(d);
     float *partial = (float *)e->workspace;
     int64_t chunks = 0;
-    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short("group_norm_backward", need, partial != NULL ? e->workspace_bytes : 0);
+    fr_status status = fri_cuda_workspace(e, "group_norm_backward", fri_cuda_group_norm_workspace(d));
+    if (status < 0) return status;
     if (s.count * s.size > 0)
         FRI_FLOAT_TYPES(d->dtype, "group_norm_backward",
                         FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(dy, 16), {
@@ -207,7 +206,7 @@ static fr_status vectors(const fri_exec *e, const fri_group_norm_desc *d, const 
                                                    (const T *)dy},
                                 partial);
                         }))
-    fr_status status = fri_cuda_launched("group_norm_backward");
+    status = fri_cuda_launched("group_norm_backward");
     if (status < 0) return status;
     fri_sum_ends<2>
         <<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(chunks, d->c, partial,

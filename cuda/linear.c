@@ -88,7 +88,7 @@ typedef struct entry {
 
 static _Thread_local entry *cache; /* a network has few linear layers */
 
-/* What one call is made of. */
+/* Descriptors and operands of one call. */
 typedef struct call {
     const fri_cublaslt *lt;
     cublasLtHandle_t handle;
@@ -197,8 +197,8 @@ static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *
     return FR_OK;
 }
 
-/* With an epilogue, `bias` is its vector; *ran is false where
- * there is no algorithm for it: then nothing has run. */
+/* Runs a product; with an epilogue, `bias` is its vector. *ran is false, and no kernel ran, if no algorithm has the
+ * epilogue. */
 static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
                      cublasLtEpilogue_t epilogue, const void *bias, void *out, bool *ran) {
     const float one = 1, zero = 0;
@@ -213,8 +213,7 @@ static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, co
     if (d->dtype != FR_F32 && d->dtype != FR_F16 && d->dtype != FR_BF16) return fri_cuda_no_type(c.name, d->dtype);
     if (p.m * p.n == 0) return FR_OK;
     if (p.k == 0) return fri_cuda_fill(e, d->dtype, p.m * p.n, 0, out);
-    if (e->workspace == NULL || e->workspace_bytes < workspace)
-        return fri_cuda_workspace_short(c.name, workspace, e->workspace != NULL ? e->workspace_bytes : 0);
+    FRI_TRY(fri_cuda_workspace(e, c.name, workspace));
     FR_TRY(s, fri_cublaslt_handle(&c.lt, &c.handle));
     FR_TRY(s, describe(&c, d, &p, bias));
     FR_TRY(s, algorithm_of(&c, d, &p, workspace, &algorithm));

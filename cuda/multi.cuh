@@ -23,7 +23,7 @@ template <typename Item, int MOST> struct fri_list {
     Item item[MOST];
 };
 
-/* What a block works on: elements begin .. end of an item. */
+/* Work of a block: elements begin .. end of an item. */
 typedef struct fri_chunk {
     int item;
     int64_t begin, end;

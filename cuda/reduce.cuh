@@ -48,10 +48,9 @@ static fr_status fri_launch_reduce(const fri_exec *e, const char *kernel, int64_
                                    P put) {
     constexpr int N = 16 / sizeof(T);
     const int64_t blocks = fri_reduce_blocks(n);
-    const size_t need = (size_t)blocks * sizeof(double);
     double *partial = (double *)e->workspace;
-    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short(kernel, need, partial != NULL ? e->workspace_bytes : 0);
+    fr_status s = fri_cuda_workspace(e, kernel, (size_t)blocks * sizeof(double));
+    if (s < 0) return s;
     if (blocks > 0 && fri_aligned(a, 16) && fri_aligned(b, 16))
         fri_reduce<T, N>
             <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)a, (const T *)b, partial, f);

@@ -55,7 +55,7 @@ static inline fri_targets fri_targets_of(const fri_loss_desc *d, const void *tar
             (float)(1 - d->label_smoothing), (float)(d->label_smoothing / (double)d->classes)};
 }
 
-/* What class j has of a row's target, and its weight. */
+/* Share of class j in a row's target, and the weight of the class. */
 static __device__ __forceinline__ float fri_target_at(const fri_targets &t, int64_t classes, int64_t row, int64_t j) {
     return t.classes != NULL ? (float)(t.classes[row] == j) : t.shares[row * classes + j];
 }
@@ -65,6 +65,12 @@ static __device__ __forceinline__ float fri_target_weight(const fri_targets &t, 
 }
 
 /* ---- the mean of losses, from partial sums per block in their order --------------------------------------------- */
+
+/* Checks the scratch of a loss's forward; no row has a bad target yet. */
+static inline fr_status fri_loss_begin(const fri_exec *e, const char *kernel, size_t need, int64_t *bad) {
+    fr_status s = fri_cuda_workspace(e, kernel, need);
+    return s == FR_OK ? fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad) : s;
+}
 
 typedef struct fri_loss_sum {
     double loss, counted;

@@ -63,7 +63,7 @@ static __device__ __forceinline__ void fri_step_walk(const fri_step_list &all, b
         there = i + N <= at.end;
         if (there) load();
     }
-    /* What is left of a pack, by one thread; of an array that is not aligned everything, by all. */
+    /* Remainder of a pack, by one thread; all elements of an array that is not aligned, by all threads. */
     for (; i < at.end; i += packed ? 1 : (int64_t)FRI_THREADS) {
         A *state[ROOM];
 #pragma unroll

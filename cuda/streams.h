@@ -12,7 +12,7 @@ enum { FRI_FENCES = 64 };
 
 extern const fri_streams fri_cuda_streams;
 
-/* For tests that change the table of the runtime: streams and events are made anew. */
+/* Makes streams and events anew; for tests that change the table of the runtime. */
 void fri_cuda_streams_forget(void);
 
 #endif

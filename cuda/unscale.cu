@@ -111,11 +111,10 @@ extern "C" size_t fri_cuda_norm_squared_workspace(fr_dtype dtype, int count, con
 
 extern "C" fr_status fri_cuda_norm_squared(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
                                            double *out) {
-    const size_t need = fri_cuda_norm_squared_workspace(dtype, count, arrays);
     double *partial = (double *)e->workspace;
     list all;
-    if (need > 0 && (partial == NULL || e->workspace_bytes < need))
-        return fri_cuda_workspace_short("norm_squared", need, partial != NULL ? e->workspace_bytes : 0);
+    fr_status s = fri_cuda_workspace(e, "norm_squared", fri_cuda_norm_squared_workspace(dtype, count, arrays));
+    if (s < 0) return s;
     FRI_FLOAT_TYPES(dtype, "norm_squared", {
         constexpr int N = 16 / sizeof(T);
         for (int at = 0; at < count;) {

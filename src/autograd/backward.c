@@ -51,7 +51,7 @@ typedef struct fri_backward_run {
      * slot holds (a bias) cannot be read again: its hook runs at once, so that its gradient and the weight's do not
      * live together. */
     fri_leaf *ready;
-    /* With early release off a node's gradients reach their tensors when its whole backward is over, as in PyTorch. */
+    /* Early release is off: a node's gradients reach their tensors after its whole backward, as in PyTorch. */
     bool holding;
     int n_held;
     struct {
@@ -140,8 +140,8 @@ static fr_status complete(fri_backward_run *p, fri_leaf *l) {
     return FR_OK;
 }
 
-/* What one backward brings is added up before it is added to what earlier ones brought, as in PyTorch: the same number
- * wherever that backward runs (the add-on ranks). */
+/* Contributions of one backward are summed first and then added to the existing gradient, as in PyTorch. The result
+ * does not depend on the rank that runs the backward. */
 static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) {
     fr_tensor **to = l->grad != NULL && l->earlier && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
     fr_status s = FR_OK;
@@ -239,7 +239,7 @@ static fr_status check_handed(const fr_node *n) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------------- */
 
-/* What the node behind n has offloaded comes back while n runs. */
+/* Saved tensors of the node that runs after n are fetched from the offload file while n runs. */
 static fr_status fetch_next(const fri_backward_run *p, const fr_node *n) {
     fr_node *next = p->todo.count > 0 ? p->todo.items[0] : NULL;
     fr_status s = FR_OK;

@@ -40,7 +40,7 @@ static void state_free(fr_tensor *t) {
     free(g);
 }
 
-/* Before any thread can make a tensor. */
+/* Runs before any thread can make a tensor. */
 __attribute__((constructor)) static void set_hook(void) {
     fri_tensor_set_grad_state_free(state_free);
 }

@@ -96,7 +96,7 @@ static void storage_orphan(fri_storage *s) {
     n->output = NULL;
 }
 
-/* Before any thread can make a tensor. */
+/* Runs before any thread can make a tensor. */
 __attribute__((constructor)) static void set_hooks(void) {
     fri_storage_set_hooks((fri_storage_hooks){.settle = fri_settle, .orphan = storage_orphan});
 }
@@ -192,7 +192,7 @@ static void save(fr_node *n, int i, const fr_save *what) {
         fri_slot_hold(slot, n, what->tensor, what->flags);
 }
 
-/* With rebuild on, leaves that an op's output depends on are held from the start: they have no producer to ask
+/* Leaves that an op's output depends on are held from the start when rebuild is on: a leaf has no producer to ask
  * later. */
 static void keep_leaves(fr_node *n, fr_tensor *const *in) {
     if (n->op->rebuild == NULL || (!fri_switches()->rebuild && !n->op->rebuild_from_leaf)) return;

@@ -14,8 +14,8 @@
 
 #include <frugal/extend.h>
 
-/* What a leaf has besides its value. Shared by the tensor and the edges that lead to it, so that a graph holds no
- * tensor handle: a handle would keep its storage from settling. */
+/* Gradient state of a leaf. Shared by the tensor and the edges that lead to it, so that a graph holds no tensor handle:
+ * a handle would keep its storage from settling. */
 typedef struct fri_leaf {
     int references;
     fr_tensor *tensor; /* not owned; NULL after the tensor died */
@@ -132,7 +132,7 @@ void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned 
 void fri_slot_drop(fri_slot *slot);                                                     /* any kind becomes EMPTY */
 /* The slot's value as a tensor outside the graph. */
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
-/* On an asynchronous device: begins to bring back what lies in the offload file. Without memory it is left there. */
+/* Begins to fetch an offloaded slot on an asynchronous device. Without memory the slot stays in the offload file. */
 fr_status fri_slot_fetch(fri_slot *slot);
 /* May x, the value of that slot, be written over? The slot is given up where it is the last to hold the bytes. */
 bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x);
@@ -180,10 +180,10 @@ fr_status fri_segment_enter(fr_node *n);
 bool fri_segment_owns(const fr_tensor *t);
 fr_status fri_segment_recompute(struct fri_segment_record *segment);
 void fri_segment_forget(fr_node *n); /* the node dies */
-/* In a recomputation: is the node of an op on `in`, called now, the last one that is needed? Then only what it saves is
- * wanted, and an op that does not save its output need not compute it. */
+/* True in a recomputation if the node of an op on `in`, called now, is the last one that is needed. Only its saved
+ * tensors are wanted then, and an op that does not save its output need not compute the output. */
 bool fri_recompute_ends(fr_tensor *const *in, int n_in);
-/* In a recomputation: the node that the next record call will stand for, or NULL. */
+/* Node that the next record call of a recomputation stands for, or NULL. */
 fr_node *fri_recompute_twin(void);
 
 #endif

@@ -25,7 +25,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Of the thread. What is in it may be read and given up by another one, to which the graph was handed. */
+/* Store of one thread. A thread that takes over a graph reads and frees its blocks from here. */
 static _Thread_local struct {
     int fd;
     off_t size;
@@ -115,7 +115,7 @@ const char *fr_offload_warning(void) {
     return warning;
 }
 
-/* For blocks in the file, or in page-locked memory of the device whose streams these are. */
+/* Allocator of blocks in the file, or in page-locked memory of the device that has these streams. */
 static fr_status create_allocator(const fri_streams *streams) {
     fri_segment_source source = {map_segment, unmap_segment};
     if (streams != NULL) source = (fri_segment_source){streams->host_alloc, streams->host_free};
@@ -138,7 +138,7 @@ fr_status fr_offload_open(const char *path) {
     return FR_OK;
 }
 
-/* Before anything is in it the store becomes what suits the device. */
+/* Prepares the empty store for the device. */
 static fr_status ready_for(const fri_backend *b) {
     fr_memory_stats t;
     if (store.allocator == NULL) {

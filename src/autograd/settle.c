@@ -144,7 +144,7 @@ static bool may_rebuild(const fri_storage *s) {
     return fri_rebuildable(p, freed);
 }
 
-/* What is still a value now waits in the offload file. Parameters, inputs and small results stay. */
+/* Moves a storage that is still a value to the offload file. Parameters, inputs and small results stay. */
 static void send_away(fri_storage *s) {
     enum { WORTH_MOVING = 64 << 10 };
     if (s->block->tag.category != FR_MEM_ACTIVATION || s->block->requested < WORTH_MOVING) return;

@@ -85,7 +85,7 @@ static inline FRI_HOST_DEVICE fri_real fri_upsample_share(fri_upsample_source s,
 
 /* ---- places ------------------------------------------------------------------------------------------------ */
 
-/* Where a line begins, in the index tensor and in x. */
+/* Start of a line in the index tensor and in x. */
 static inline FRI_HOST_DEVICE void fri_gather_line(const fri_gather_desc *d, int64_t line, int64_t *index, int64_t *x) {
     *index = *x = 0;
     for (int i = 0; i < d->rank; i++) {
@@ -96,7 +96,7 @@ static inline FRI_HOST_DEVICE void fri_gather_line(const fri_gather_desc *d, int
     }
 }
 
-/* Of the first `rank` dimensions, element i's places. */
+/* Places of element i in the first `rank` dimensions. */
 static inline FRI_HOST_DEVICE void fri_strided_place(const fri_strided_desc *d, int rank, int64_t i, int64_t *x,
                                                      int64_t *y) {
     *x = *y = 0;
@@ -110,7 +110,7 @@ static inline FRI_HOST_DEVICE void fri_strided_place(const fri_strided_desc *d, 
 
 /* ---- images ------------------------------------------------------------------------------------------------ */
 
-/* What byte v of a channel becomes. No product is added to, so no compiler contracts it. */
+/* Normalized value of byte v of a channel. The product has no addend, so no compiler contracts it. */
 static inline FRI_HOST_DEVICE float fri_normalized(int v, double mean, double std) {
     return (float)(((double)v / 255.0 - mean) / std);
 }
@@ -220,7 +220,7 @@ static inline FRI_HOST_DEVICE bool fri_mask_bit(fri_mask_rule rule, fri_real y) 
     return rule == FRI_MASK_RELU ? fri_relu_passes(y) : rule == FRI_MASK_POSITIVE ? y > 0 : fri_relu6_passes(y);
 }
 
-/* From one bit of the mask. slope 0 gives exactly 0, also for an infinite dy. */
+/* Gradient of relu from one bit of the mask. slope 0 gives exactly 0, also for an infinite dy. */
 static inline FRI_HOST_DEVICE fri_real fri_relu_gradient_bit(bool bit, fri_real slope, fri_real dy) {
     return bit ? dy : slope == 0 ? 0 : slope * dy;
 }
@@ -333,7 +333,7 @@ static inline FRI_HOST_DEVICE fri_real fri_gelu_tanh_gradient(fri_real x, fri_re
     return dy * (fri_real)0.5 * (1 + t + x * (1 - t * t) * slope);
 }
 
-/* The same of fused kernels; the gradient from x. */
+/* Activations of fused kernels; the gradient is computed from x. */
 static inline FRI_HOST_DEVICE fri_real fri_activate(fri_activation a, fri_real x) {
     switch (a) {
     case FRI_ACTIVATION_RELU: return fri_relu(x);
@@ -412,8 +412,8 @@ static inline FRI_HOST_DEVICE fri_real fri_largest_zero(fr_dtype t) {
     return t == FR_F16 ? (fri_real)0x1p-25f : t == FR_BF16 ? (fri_real)0x1p-134f : 0;
 }
 
-/* What a relu behind the above lets through of dy. The sign is that of the value the forward pass rounded and stored:
- * zero = fri_largest_zero of its type. NaN passes. */
+/* Gradient of a relu after the normalization, from dy. The sign is that of the value the forward pass rounded and
+ * stored: zero = fri_largest_zero of its type. NaN passes. */
 static inline FRI_HOST_DEVICE fri_real fri_batchnorm_relu_gradient(fri_real x, fri_real dy, fri_real mean,
                                                                    fri_real scale, fri_real beta, fri_real zero) {
     return fri_batchnorm_apply(x, mean, scale, beta) <= zero ? 0 : dy;
@@ -438,13 +438,13 @@ static inline FRI_HOST_DEVICE fri_real fri_cross_entropy_gradient(fri_real x, fr
     return (FRI_EXP(x - lse) - q) * g;
 }
 
-/* What a class counts in a row's cross entropy: t of the target, smoothed to kept * t + even, times the class's weight.
+/* Weight of a class in a row's cross entropy: t of the target, smoothed to kept * t + even, times the class's weight.
  * kept = 1 - label smoothing, even = label smoothing / classes. */
 static inline FRI_HOST_DEVICE fri_real fri_class_share(fri_real t, fri_real weight, fri_real kept, fri_real even) {
     return weight * (kept * t + even);
 }
 
-/* The same of any shares q, whose sum is `all`. */
+/* Gradient for arbitrary shares q, whose sum is `all`. */
 static inline FRI_HOST_DEVICE fri_real fri_share_gradient(fri_real x, fri_real lse, fri_real all, fri_real q,
                                                           fri_real g) {
     return (all * FRI_EXP(x - lse) - q) * g;
@@ -498,12 +498,12 @@ static inline FRI_HOST_DEVICE fri_real fri_dice_slope(const fri_real *factors, i
     return factors[c] + (c == target ? factors[classes + c] : 0);
 }
 
-/* From log(sum(exp(x))) of the row, in f64: where classes are far from each other nothing cancels. */
+/* Softmax from log(sum(exp(x))) of the row, in f64: where classes are far from each other nothing cancels. */
 static inline FRI_HOST_DEVICE fri_real fri_softmax(fri_real x, double lse, bool logarithm) {
     const fri_real y = (fri_real)((double)x - lse);
     return logarithm ? y : fri_exp(y);
 }
-/* What is summed over the row, and the gradient from its sum. */
+/* Term that softmax's backward sums over the row, and the gradient from that sum. */
 static inline FRI_HOST_DEVICE double fri_softmax_term(fri_real y, fri_real dy, bool logarithm) {
     return logarithm ? (double)dy : (double)y * (double)dy;
 }
@@ -511,7 +511,8 @@ static inline FRI_HOST_DEVICE fri_real fri_softmax_gradient(fri_real y, fri_real
     return logarithm ? dy - fri_exp(y) * (fri_real)sum : y * (dy - (fri_real)sum);
 }
 
-/* Of a difference: its square where beta < 0, else smooth L1, with beta 0 its magnitude; and half of the slope. */
+/* Distance of a difference d: d * d where beta < 0, else smooth L1, with beta 0 the magnitude; and half of the
+ * slope. */
 static inline FRI_HOST_DEVICE double fri_distance(double d, double beta) {
     const double size = d < 0 ? -d : d;
     return beta < 0 ? d * d : size < beta ? d * d / (2 * beta) : size - beta / 2;

@@ -114,7 +114,7 @@ static inline FRI_HOST_DEVICE void fri_adam_update(fri_adam_coef c, fri_real g, 
     *p = x * c.shrink - c.step_size * (m1 / (FRI_SQRT(v1) / c.correction2 + c.eps));
 }
 
-/* Which of 256 ascending values is nearest to x, from their 255 midpoints: how many of those are below x. NaN is 0. */
+/* Index of the nearest of 256 ascending values to x: the number of their 255 midpoints below x. NaN gives 0. */
 static inline FRI_HOST_DEVICE int fri_nearest_code(const fri_real *midpoint, fri_real x) {
     int at = x > midpoint[127] ? 128 : 0;
     at += x > midpoint[at + 63] ? 64 : 0;

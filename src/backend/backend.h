@@ -38,7 +38,7 @@ typedef struct fri_fence {
 typedef struct fri_streams {
     /* The point behind everything queued on the stream so far. */
     fr_status (*mark)(fri_stream_id stream, fri_fence *out);
-    /* What is queued on the stream from now on runs after f. The host does not wait. */
+    /* Makes all work that is queued on the stream from now on run after f. The host does not wait. */
     fr_status (*follow)(fri_stream_id stream, fri_fence f);
     /* The host waits until f has passed; passed: it only asks. */
     fr_status (*wait)(fri_fence f);
@@ -46,7 +46,7 @@ typedef struct fri_streams {
     /* Queued, and nobody waits: what is on the host is memory of host_alloc and stays until a fence behind it
      * passed. */
     fr_status (*copy)(fri_stream_id stream, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
-    /* With *out a kernel, or the backend's `copy`, runs in the stream. */
+    /* Fills *out so that a kernel, or the backend's `copy`, runs in the stream. */
     fr_status (*exec)(fri_stream_id stream, fri_exec *out);
     /* Page-locked memory. FR_ENOMEM (without a message) when there is none. */
     fr_status (*host_alloc)(size_t bytes, void **out);
@@ -65,7 +65,7 @@ typedef struct fri_backend {
     void (*segment_free)(void *segment, size_t bytes);
     /* Bytes free and in total on the device, or 0 and 0 where that has no meaning. */
     void (*memory_info)(size_t *free_bytes, size_t *total_bytes);
-    /* What is held beside the allocator's segments can be learnt from this; NULL: nothing is. */
+    /* Reports memory that is held beside the allocator's segments. NULL: the backend holds none. */
     void (*memory_use)(fr_memory_use *out);
 
     /* Copies in stream order; to the host it returns when the bytes are there. */
@@ -107,7 +107,7 @@ fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *
 
 #include "base/thread.h"
 
-/* Who is told when kernels run, on this thread; NULL: nobody. The cost model's calibration times them so. */
+/* Watch that is told when kernels run on this thread; NULL: none. The cost model's calibration times them so. */
 typedef struct fri_kernel_watch {
     void (*begin)(void *ctx, const char *kernel);
     void (*end)(void *ctx, const char *kernel, const fri_backend *b);

@@ -8,7 +8,7 @@
 
 #include <frugal/base.h>
 
-/* From the first call on this process's children are told apart. */
+/* Starts to tell child processes from this one. */
 void fri_fork_watch(void);
 /* True in a child whose parent had called fri_fork_watch. */
 bool fri_forked(void);

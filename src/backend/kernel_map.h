@@ -13,7 +13,7 @@
 #define FRI_IF_OPTIONAL(...)
 
 /* clang-format off */
-/* They take every element type, so the f64 table has the same functions. */
+/* Kernels that take every element type: the f64 table has the same functions. */
 #define FRI_MEMORY_KERNELS(X)                                                                                          \
     X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)   \
     X(normalize, fri_normalize_fn, REQUIRED) X(copy_strided, fri_copy_strided_fn, REQUIRED)

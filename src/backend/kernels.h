@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* Where a kernel runs. */
+/* Place of execution of a kernel: stream and workspace. */
 typedef struct fri_exec {
     void *stream;    /* cudaStream_t on CUDA, NULL on the CPU */
     void *workspace; /* scratch, 64-byte aligned, or NULL */
@@ -81,7 +81,7 @@ typedef fr_status fri_clamp_forward_fn(const fri_exec *e, fr_dtype dtype, int64_
 typedef fr_status fri_clamp_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double low, double high,
                                         const void *x, const void *dy, void *dx);
 
-/* Where an activation passes the gradient, from its output. NaN passes through relu only. */
+/* Rule by which an activation passes the gradient, from its output. NaN passes through relu only. */
 typedef enum fri_mask_rule {
     FRI_MASK_RELU,     /* !(y <= 0) */
     FRI_MASK_POSITIVE, /* y > 0: leaky relu */
@@ -139,7 +139,7 @@ typedef fr_status fri_dropout_apply_mask_fn(const fri_exec *e, const fri_dropout
 
 /* ---- convolution and linear -------------------------------------------------------------------------------- */
 
-/* What a fused kernel does to its result last; a convolution knows the first three. */
+/* Activations at the end of fused kernels; a convolution knows the first three. */
 #define FRI_FUSED_ACTIVATIONS(A)  A(NONE) A(RELU) A(RELU6) A(HARDSWISH) A(SILU)
 #define FRI_ACTIVATION_WORD(word) FRI_ACTIVATION_##word,
 typedef enum fri_activation { FRI_FUSED_ACTIVATIONS(FRI_ACTIVATION_WORD) } fri_activation;
@@ -213,11 +213,11 @@ typedef fr_status fri_linear_backward_bias_fn(const fri_exec *e, const fri_linea
 
 /* ---- batch norm -------------------------------------------------------------------------------------------- */
 
-/* Other processes hold other rows of the batch: what a norm's passes over rows have summed goes round between them. */
+/* Exchange of a norm's sums between processes that hold different rows of the batch. */
 typedef struct fri_statistics_sync {
     int ranks;
     double *(*room)(void *ctx, int64_t n); /* for this process's n numbers; NULL, with the sentence set: no memory */
-    /* What stands in the room of each process, one after the other in the order of ranks. Borrowed until the next. */
+    /* Gathers the numbers of all processes, in the order of ranks. Borrowed until the next call. */
     fr_status (*gather)(void *ctx, int64_t n, const double **all);
     void *ctx;
 } fri_statistics_sync;
@@ -254,9 +254,9 @@ typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batch
                                               const void *beta, fri_activation act, const void *dy, void *dx,
                                               void *dgamma, void *dbeta);
 
-/* The same in train mode in two halves, without an activation. First the sums, in the pass that makes dy: a + b where
- * the bit is 1, else 0, as add_mask makes it; dy may be a or b. half [2, c] (real) is for the second one, which makes
- * dx. */
+/* Backward in train mode in two halves, without an activation. The first half sums in the pass that makes dy: a + b
+ * where the bit is 1, else 0, as add_mask makes it; dy may be a or b. half [2, c] (real) is for the second one, which
+ * makes dx. */
 typedef fr_status fri_batchnorm2d_backward_sums_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                    const void *mean, const void *invstd, const uint8_t *bits,
                                                    const void *a, const void *b, void *dy, void *dgamma, void *dbeta,
@@ -311,14 +311,14 @@ typedef struct fri_group_norm_desc {
     double eps;
 } fri_group_norm_desc;
 
-/* Of backward; forward needs none. */
+/* Workspace of backward; forward needs none. */
 typedef size_t fri_group_norm_workspace_fn(const fri_group_norm_desc *d);
 /* y = (x - mean) * invstd * gamma + beta, mean and invstd = 1 / sqrt(variance + eps) of each group of each n. */
 typedef fr_status fri_group_norm_forward_fn(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
                                             const void *gamma, const void *beta, void *y, void *mean, void *invstd);
-/* With xhat = (x - mean) * invstd and g = gamma * dy: dx = invstd * (g - mean(g) - xhat * mean(g * xhat)), means over
- * the group; dgamma = sum dy * xhat, dbeta = sum dy over n and hw. What is NULL is not computed; dgamma and dbeta are
- * both there or neither. dx may be dy or x. */
+/* Backward of group norm. With xhat = (x - mean) * invstd and g = gamma * dy: dx = invstd * (g - mean(g) - xhat *
+ * mean(g * xhat)), means over the group; dgamma = sum dy * xhat, dbeta = sum dy over n and hw. What is NULL is not
+ * computed; dgamma and dbeta are both there or neither. dx may be dy or x. */
 typedef fr_status fri_group_norm_backward_fn(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
                                              const void *gamma, const void *mean, const void *invstd, const void *dy,
                                              void *dx, void *dgamma, void *dbeta);
@@ -368,7 +368,7 @@ typedef struct fri_loss_desc {
     double smooth;          /* of dice */
 } fri_loss_desc;
 
-/* What depends on the loss: weight [classes] (real) or NULL; lse [rows] = log(sum(exp(x))); factors (real).
+/* Operands by loss: weight [classes] (real) or NULL; lse [rows] = log(sum(exp(x))); factors (real).
  *   cross_entropy   weight of each class; lse; factors [1] = what the sum is divided by
  *   bce             weight of positive targets; no lse; factors [1] = elements that count
  *   dice            no weight; lse; factors [2 classes] = dloss/dp of a class's probability: where it is not the
@@ -416,7 +416,7 @@ typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int count, c
 enum { FRI_NORM_UNIT = 16384 };
 typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
                                       double *out);
-/* Its scratch; looks at the lengths only. */
+/* Workspace of norm_squared; depends on the lengths only. */
 typedef size_t fri_norm_squared_workspace_fn(fr_dtype dtype, int count, const fri_array *arrays);
 
 /* ---- single numbers that steer a training: changed on the device, so that nobody waits for them ---------------- */
@@ -427,7 +427,7 @@ typedef fr_status fri_count_up_fn(const fri_exec *e, const float *found, int cou
 /* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) where that is below 1 or NaN, else 1. */
 typedef fr_status fri_clip_factor_fn(const fri_exec *e, double max_norm, const double *square, float *factor);
 
-/* What torch.amp.GradScaler keeps. inverse is the first member: an inv_scale [1]. */
+/* State of torch.amp.GradScaler. inverse is the first member: an inv_scale [1]. */
 typedef struct fri_loss_scale {
     float inverse, scale;     /* inverse = (float)(1 / (double)scale) */
     int64_t tracker, skipped; /* steps since the scale changed; steps skipped since the start */
@@ -489,10 +489,10 @@ typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, int cou
 
 enum { FRI_SCALE_BLOCK = 256 }; /* elements that share one scale */
 
-/* The same step on 8-bit moments. Elements in the order of memory form blocks of FRI_SCALE_BLOCK, the last one shorter.
+/* Step of Adam on 8-bit moments. Elements in the order of memory form blocks of FRI_SCALE_BLOCK, the last one shorter.
  * m = maps[0][m_code] * m_absmax[block], v = maps[1][v_code] * v_absmax[block]; after the step absmax is the block's
- * largest magnitude and a code the nearest of the map to value / absmax (of two equally near ones the lower).
- * maps [2, 256] f32, each ascending; codes [n] u8; absmax [blocks] f32. */
+ * largest magnitude and a code the nearest of the map to value / absmax (of two equally near ones the lower). maps [2,
+ * 256] f32, each ascending; codes [n] u8; absmax [blocks] f32. */
 typedef fr_status fri_adam8_fn(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
                                const fri_step_item *items, const float *inv_scale, const float *found);
 

@@ -15,7 +15,7 @@ enum { FRI_IMAGE_SIDE_MAX = 32768, FRI_IMAGE_PIXELS_MAX = 1 << 26 };
 /* Memory that grows and is kept from image to image. */
 typedef struct fr_image_buffer fri_buffer;
 
-/* At least `bytes`; what it held is lost. FR_ENOMEM names `what`. */
+/* Makes the buffer hold at least `bytes`; its content is lost. FR_ENOMEM names `what`. */
 fr_status fri_buffer_reserve(fri_buffer *b, size_t bytes, const char *what);
 void fri_buffer_free(fri_buffer *b);
 
@@ -67,7 +67,7 @@ fr_status fri_split_path(const char *root, fr_split split, char path[FRI_PATH_BY
 /* A file's bytes in image->file, if it begins as an image does. */
 fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes);
 
-/* For datasets that keep all pixels in memory. */
+/* Functions of datasets that keep all pixels in memory. */
 extern const fri_dataset_ops fri_dataset_array_ops;
 
 /* count * height * width * channels bytes and the labels, overflow-checked; the fields must be set. */
@@ -84,7 +84,7 @@ fr_status fri_target_check(const fr_dataset *d, int64_t index, const fr_image *i
 fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image);
 
 enum { FRI_IMAGE_SIGNATURE = 4 }; /* bytes that fr_image_check_signature looks at */
-/* As RGB. `name` stands in messages. */
+/* Decodes a JPEG file as RGB. Messages call it `name`. */
 fr_status fri_jpeg_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
 fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_image *image);
 /* The values of a gray PNG or the indices of a palette, into image->target; its size in *height and *width. */

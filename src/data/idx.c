@@ -41,7 +41,7 @@ static fr_status read_images(fri_source *f, fr_dataset *d) {
     if (d->count < 1) return fr_fail(FR_EFORMAT, "%s: holds 0 images, at least 1 is needed", f->name);
     s = fri_image_check_size(f->name, d->height, d->width);
     if (s != FR_OK) return s;
-    /* At most 2^32 * 2^26: no overflow. */
+    /* Product of at most 2^32 and 2^26: no overflow. */
     uint64_t bytes = (uint64_t)d->count * (uint64_t)(d->height * d->width);
     snprintf(what, sizeof what, "%u images of %u x %u", word[0], word[2], word[1]);
     s = fri_source_expect(f, bytes, what);

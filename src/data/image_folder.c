@@ -90,7 +90,7 @@ fr_status fri_names_list(const char *path, bool want_folders, const char *prefix
     return s;
 }
 
-/* After its size and its first bytes were looked at. Sentences name the file. */
+/* Reads an image file after its size and first bytes were checked. Sentences name the file. */
 fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes) {
     uint8_t first[FRI_IMAGE_SIGNATURE];
     uint64_t size = 0;

@@ -90,7 +90,7 @@ static fr_status transfer(fr_input *in, int which, const fr_tensor *t, fri_fence
     return FR_OK;
 }
 
-/* The same after what was queued before and before what is queued next. */
+/* Queues the copy after the work that was queued before, and before the work that is queued next. */
 static fr_status queue(fr_input *in, int which, const fr_tensor *t, void *to) {
     fri_fence before, arrived;
     if (in->streams == NULL)
@@ -166,7 +166,7 @@ static fr_status take(fr_input *in, int which, void *to) {
                              early_bytes(in, which));
 }
 
-/* Its memory is free once those copies are done. */
+/* Memory of the host's batch is free once the copies are done. */
 static fr_status taken(fr_input *in) {
     in->loader = NULL;
     return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken);

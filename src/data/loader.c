@@ -71,7 +71,7 @@ static int64_t divide_up(int64_t a, int64_t b) {
     return a > 0 ? (a + b - 1) / b : 0;
 }
 
-/* Of the first n batches of an epoch. */
+/* Number of this loader's batches among the first n batches of an epoch. */
 static int64_t own_of(const fri_loader *l, int64_t n) {
     const fr_loader_opts *o = &l->opts;
     return n / o->group * divide_up(o->group - o->first, o->every) + divide_up(n % o->group - o->first, o->every);
@@ -138,7 +138,7 @@ static bool claimable(const fri_loader *l) {
     return !l->paused && l->claim < l->end && l->claim < l->unfree;
 }
 
-/* What a worker does right now. */
+/* Current work of a worker. */
 typedef struct chunk {
     fri_loader *l;
     slot *s;
@@ -148,8 +148,8 @@ typedef struct chunk {
     fri_transform_scratch scratch;
 } chunk;
 
-/* Under the lock. Positions after a failure are not decoded: the batch is lost, and the lowest failure is still found,
- * as every chunk stops at its own first one. */
+/* Ends a chunk; the caller holds the lock. Positions after a failure are not decoded: the batch is lost, and the lowest
+ * failure is still found, as every chunk stops at its own first one. */
 static void finish_chunk(const chunk *c, const char *error) {
     fri_loader *l = c->l;
     slot *s = c->s;

@@ -50,7 +50,7 @@ fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_l
     fr_loader_opts o = opts != NULL ? *opts : fr_loader_opts_default();
     if (o.device != FR_CPU && o.device != FR_META)
         return fr_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
-    /* On meta nothing is decoded. In a dry run the buffers are the target's all the same. */
+    /* Meta decodes no images. The buffers of a dry run are the target's all the same. */
     if (o.device == FR_META && fri_meta_target() == NULL) o.workers = 0;
     FRI_OWNED(fr_loader_release) fr_loader *l = calloc(1, sizeof *l);
     if (l == NULL) return fr_fail(FR_ENOMEM, "loader: no memory");

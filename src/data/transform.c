@@ -132,7 +132,7 @@ typedef struct place {
     double m[4];
 } place;
 
-/* What PyTorch's interpolate(mode="nearest") reads for position i: f32, as there. */
+/* Pixel that PyTorch's interpolate(mode="nearest") reads for position i: f32, as there. */
 static int64_t nearest_of_size(int64_t i, int64_t in, int64_t out) {
     const int64_t k = (int64_t)floorf((float)i * ((float)in / (float)out));
     return k < in - 1 ? k : in - 1;
@@ -153,7 +153,7 @@ static int64_t class_at(const fr_image *image, const place *at, int64_t h, int64
     return c == FR_MASK_IGNORED ? IGNORED : c;
 }
 
-/* Where in the resized image, a row of `width` pixels, pixel (y, x) of the window lies; -1: outside. */
+/* Index in the resized image, of rows of `width` pixels, of pixel (y, x) of the window; -1: outside. */
 static inline int64_t source(const fri_transform *t, const fri_pixels *p, const place *at, int64_t y, int64_t x) {
     const int64_t from_y = y + at->top, from_x = (at->mirror ? t->width - 1 - x : x) + at->left;
     const bool inside = from_y >= 0 && from_y < p->height && from_x >= 0 && from_x < p->width;

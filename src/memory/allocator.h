@@ -42,7 +42,7 @@ typedef struct fri_block {
     struct fri_block *live_prev, *live_next;
 } fri_block;
 
-/* Where segments come from; the two functions of a backend, or a test's. */
+/* Source of segments: the two functions of a backend, or of a test. */
 typedef struct fri_segment_source {
     fr_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *segment, size_t bytes);
@@ -60,8 +60,9 @@ fri_allocator *fri_allocator_there(fr_device d); /* the same; NULL if it was nev
 fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_allocator **out);
 void fri_allocator_destroy(fri_allocator **a);
 
-/* This thread uses another allocator on the device, NULL: the default one. Returns what it used, NULL for the default
- * one. The caller keeps the allocator alive meanwhile, by enter and leave where others may destroy it. */
+/* Makes this thread use another allocator on the device; NULL is the default one. Returns the previous allocator,
+ * NULL for the default one. The caller keeps the allocator alive meanwhile, by enter and leave where others may
+ * destroy it. */
 fri_allocator *fri_allocator_override(fr_device d, fri_allocator *a);
 void fri_allocator_enter(fri_allocator *a);
 void fri_allocator_leave(fri_allocator *a);
@@ -95,8 +96,8 @@ fr_status fri_allocator_arena_remove(fri_allocator *a);
 bool fri_allocator_arena_follow(fri_allocator *a, int section);
 bool fri_allocator_arena_departed(const fri_allocator *a);
 
-/* Its events are not logged, and no sum counts it: it hands out something other than its device's memory. To be called
- * before it is used. */
+/* Excludes an allocator from the event log and from all sums, because its memory is not the device's. Call before the
+ * first use. */
 void fri_allocator_silence(fri_allocator *a);
 
 /* Fault injection: the n-th allocation from now on fails (1 = the next); 0 switches it off. */

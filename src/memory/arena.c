@@ -84,7 +84,7 @@ bool fri_arena_departed(const fri_arena *a) {
 
 /* ---- learning ---------------------------------------------------------------------------------------------- */
 
-/* What ends above the arena moves to the extension, where it is placed anew. */
+/* Blocks that end above the arena move to the extension and are placed anew there. */
 static fr_status spill(const fri_arena *a, fri_lifetime *l, size_t n, size_t *extension) {
     size_t spilled = 0;
     FRI_OWNED(fri_free) fri_lifetime *out = malloc((n + 1) * sizeof(*out));

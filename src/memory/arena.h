@@ -39,7 +39,7 @@ typedef struct fri_place {
     size_t offset, bytes;
 } fri_place;
 
-/* The same beside blocks that stay where they are, sorted by offset: a search that ends below the bound ends there. */
+/* Places blocks beside fixed blocks, which are sorted by offset. The search ends when it is below the bound. */
 fr_status fri_arena_place_beside(fri_lifetime *l, size_t n, const fri_place *fixed, size_t n_fixed, size_t bound,
                                  size_t *extent);
 

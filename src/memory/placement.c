@@ -17,7 +17,7 @@
 static const size_t WORK_AT_MOST = 8 * 1000 * 1000;
 enum { ROUNDS_AT_MOST = 40 };
 
-/* What is close enough to the lower bound to stop: a thousandth. */
+/* Distance from the lower bound at which the search stops: a thousandth. */
 static size_t enough(size_t bound) {
     return bound + bound / 1024;
 }
@@ -51,7 +51,7 @@ typedef struct spot {
     size_t begin, end, offset, top;
 } spot;
 
-/* What is placed, sorted by offset, so that one pass finds the gaps. */
+/* Placed blocks, sorted by offset, so that one pass finds the gaps. */
 typedef struct space {
     spot *placed;
     size_t n;

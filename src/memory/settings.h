@@ -24,8 +24,8 @@ size_t fri_settings_round(const fri_settings *s, size_t bytes);
 
 /* A cached block for a request of this size, out of its list; NULL: none that the settings allow. */
 fri_block *fri_settings_cached(fri_allocator *a, size_t size);
-/* Before memory is asked for: segments that lay idle for long go back, if more than the set part of the limit
- * is reserved. */
+/* Gives back segments that were idle for long, if more than the set part of the limit is reserved. Called before a
+ * request. */
 void fri_settings_collect(fri_allocator *a);
 /* The device has no room: blocks that are never split go back, as few as make up for the request. False: too few. */
 bool fri_settings_make_room(fri_allocator *a, size_t size);

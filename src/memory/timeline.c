@@ -14,7 +14,7 @@
 
 enum { WIDTH = 860, PANEL = 250, LEFT = 84, RIGHT = 20, TOP = 50, GAP = 88, LEGEND = 78, COLUMNS = 1500, LABEL = 90 };
 
-/* From the bottom up: what stays at its height through a step lies under what comes and goes. */
+/* Categories from the bottom up: categories of constant height lie under the changing ones. */
 static const fr_category stacked[FR_CATEGORY_COUNT] = {FR_MEM_PARAMETER, FR_MEM_OPTIMIZER,  FR_MEM_INPUT,
                                                        FR_MEM_GRADIENT,  FR_MEM_ACTIVATION, FR_MEM_TEMPORARY,
                                                        FR_MEM_WORKSPACE, FR_MEM_OTHER};
@@ -176,7 +176,7 @@ static axis axis_to(size_t most) {
     return a;
 }
 
-/* Where the peak is, also where it lasts for one allocation: a line up to it, and its height. */
+/* Marks the peak, also a peak of one allocation: a line up to the peak, and its height. */
 static void draw_peak(FILE *f, const fr_timeline *t, double y, double bottom) {
     char bytes[FR_BYTES_TEXT];
     double x = x_of(t, t->peak_at);

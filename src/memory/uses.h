@@ -22,9 +22,9 @@ typedef struct fri_uses {
 
 /* FR_ENOMEM: it could not be noted. */
 fr_status fri_uses_add(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes, fri_fence fence);
-/* These bytes are handed out: the compute stream follows whoever uses them elsewhere. */
+/* Makes the compute stream follow all other streams that use these bytes. Called when the bytes are handed out. */
 fr_status fri_uses_follow(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes);
-/* These bytes go back to the device: the host waits. */
+/* Waits until no stream uses these bytes. Called before the bytes go back to the device. */
 void fri_uses_wait(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes);
 
 #endif

@@ -169,7 +169,7 @@ static fr_status full_name(const fr_net *n, const char *name, char out[NAME_BYTE
 
 /* ---- the shape run --------------------------------------------------------------------------------------- */
 
-/* What the thread does otherwise, put aside for a run that must leave no trace. */
+/* State of the thread that is saved for a run that must leave no trace. */
 typedef struct aside {
     fr_pool_state pool;
     fri_call_listener listener;

@@ -8,7 +8,7 @@
 
 enum { MOST_FUSED = 3 };
 
-/* What the call leaves out, and what makes it again where it is saved:
+/* Values that each fused call does not store, and the way in which backward makes them again:
  *   norm relu6        the norm's result; rebuilt from x and the statistics
  *   norm hardswish    the same; backward makes it again in registers
  *   norm silu         the same

@@ -174,7 +174,7 @@ static const fr_module_class inplace_abn_class = {.name = "InPlaceABN",
                                                   .traits = NORM_TRAITS,
                                                   .fri_call = &inplace_abn_fused};
 
-/* What both are made of, in PyTorch's order. */
+/* Creates the parts of both norms, in PyTorch's order. */
 static fr_status norm_create(const fr_module_class *class_, int64_t channels, fr_norm_state state, fr_device device,
                              fr_module **m) {
     static const struct {

@@ -72,16 +72,16 @@ typedef enum fri_partition {
     FRI_CHAIN_UNITS, /* where one value is handed on: before a layer that may run in place, too, but not behind a sum */
     FRI_FINE_UNITS   /* also where several are: not before a layer that may run in place, nor before a norm */
 } fri_partition;
-/* As fr_module_units. */
+/* Units of a module, as fr_module_units. */
 int fri_units(fr_module *m, fri_partition how, int *first, int n);
 
-/* What layer i can be part of. */
+/* Kind of layer i in the table of fused calls. */
 static inline fri_layer_kind fri_layer_kind_of(const fri_list *l, int i) {
     const fri_layer_call *c = l->layer[i].module->class_->fri_call;
     return c != NULL ? c->kind : FRI_LAYER_OTHER;
 }
 
-/* Of a layer of kind RELU or behind it in fri_layer_kind. */
+/* Activation of a layer of kind RELU or of a later kind in fri_layer_kind. */
 static inline fri_activation fri_layer_activation(const fri_list *l, int i) {
     return (fri_activation)(fri_layer_kind_of(l, i) - FRI_LAYER_RELU + FRI_ACTIVATION_RELU);
 }

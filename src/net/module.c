@@ -302,7 +302,7 @@ bool fr_module_training(const fr_module *m) {
 
 enum { MODULE_PATH_BYTES = 512 };
 
-/* By fri_module_add_own. */
+/* True of a module that fri_module_add_own added. */
 static bool is_own(const fr_module *m) {
     return m->n_tensors > 0 && m->tensors[0].name[0] == '\0';
 }

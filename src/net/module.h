@@ -44,12 +44,12 @@ fr_status fri_module_add_own(fr_module *m, fr_tensor **t);
 /* fr_nn_batchnorm2d with eps and momentum; opts may be NULL. */
 fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m);
 
-/* What a layer is asked to do beside its own work. */
+/* Additional work of a layer in a fused call. */
 typedef struct fri_layer_args {
     const fri_norm_tail *tail; /* of a batch norm */
 } fri_layer_args;
 
-/* What a layer can be in the table of fused calls. */
+/* Kinds of layers in the table of fused calls. */
 typedef enum fri_layer_kind {
     FRI_LAYER_OTHER,
     FRI_LAYER_CONV2D,
@@ -73,18 +73,18 @@ extern const fr_module_class fri_upsample_to_class; /* state: fr_upsample_mode *
 /* Runs m on *x with "name" (NULL: nothing) appended to the module path; errors get the path in front, the checkpoint's
  * stop does not. */
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
-/* The same with arguments, which may be NULL; only classes with a fri_call use them. */
+/* Runs a layer with arguments, which may be NULL; only classes with a fri_call use the arguments. */
 fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *args, fr_tensor **x);
-/* The same for any number of slots: see `run` of fr_module_class. */
+/* Runs a layer on any number of slots: see `run` of fr_module_class. */
 fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_in, fr_tensor **out, int n_out);
 
-/* Who is told when fr_checkpoint_plan runs a unit, on this thread: before it (done false) and after it (done true),
- * with what is alive there, in front of layer `at` (list.h); p is NULL after a failure. Also in recomputations.
- * Returns the one before, to be put back; fn NULL: nobody. */
+/* Sets the watch that fr_checkpoint_plan tells of each unit on this thread: before the unit (done false) and after it
+ * (done true), with the values that are alive before layer `at` (list.h); p is NULL after a failure. Also in
+ * recomputations. Returns the one before, to be put back; fn NULL: nobody. */
 fri_unit_watch fri_unit_watch_set(fri_unit_watch w);
 
-/* Who is told when a module's forward is over, on this thread: under the module's path, x its result; not after a
- * failure. Recomputations too. Returns the one before, to be put back; fn NULL: nobody. */
+/* Sets the watch that is told when a module's forward ends on this thread: the module's path, and x, its result; not
+ * after a failure. Recomputations too. Returns the one before, to be put back; fn NULL: nobody. */
 fri_module_watch fri_module_watch_set(fri_module_watch w);
 /* Tells that one: the layer m of this name was part of a call that ran several. */
 void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x);

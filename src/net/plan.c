@@ -29,7 +29,7 @@ typedef struct schedule {
     int units, ranges;
 } schedule;
 
-/* What one checkpoint runs, and the values that it reads and makes. */
+/* Layers of one checkpoint, and the values that it reads and makes. */
 typedef struct piece {
     schedule *schedule;
     int range, n_in, n_out;

@@ -15,7 +15,7 @@ static int64_t length(const fr_optimizer *o) {
     return o->kind == FRI_ADAM ? 1 + (int64_t)o->n : 1;
 }
 
-/* What the host knows, to the device. */
+/* Copies the host's counts to the device. */
 static fr_status upload_counts(fr_optimizer *o) {
     float *host = malloc((size_t)length(o) * sizeof *host);
     if (host == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");

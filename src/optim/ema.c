@@ -37,7 +37,7 @@ static fr_status average_list(void *ctx, const fri_update_key *key, int count, c
                       (FRI_EXEC, &d, count, items, NULL, a->found != NULL ? fri_data(a->found) : NULL));
 }
 
-/* What is averaged: the master or the parameter. */
+/* Source of the average: the master or the parameter. */
 static const fr_tensor *source(const fr_optimizer *o, const fri_parameter *p, int n, int64_t *first) {
     const int master = fri_optimizer_master_slot(o, p->parameter, n);
     *first = master >= 0 ? 0 : p->first;

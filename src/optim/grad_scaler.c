@@ -179,12 +179,12 @@ static fr_status unscale_list(void *ctx, const fr_tensor *like, int count, const
     return look_at(ctx, like, count, gradients, ((fr_grad_scaler *)ctx)->state);
 }
 
-/* What another rank found counts as found here. */
+/* Overflow on any rank counts as overflow on all. */
 static fr_status look_at_others(fr_grad_scaler *g, const fr_optimizer *o) {
     return o->sharing != NULL ? o->sharing->any(o->sharing->ctx, g->found) : FR_OK;
 }
 
-/* Where the host decides, writes the factor of this step's gradients to the device. */
+/* Writes the factor of this step's gradients to the device, where the host decides. */
 static fr_status set_inverse(fr_grad_scaler *g) {
     if (g->device_decides) return FR_OK;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);

@@ -169,7 +169,7 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
     return FR_OK;
 }
 
-/* What all parameters share: the learning rate, counts, and the maps of 8 bits. */
+/* Creates the tensors that all parameters share: the learning rate, counts, and the 8-bit maps. */
 static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
     fr_status s = check(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
@@ -181,7 +181,7 @@ done:
     return s;
 }
 
-/* What is frozen has no state: Adam's count of it begins at 0 again, too. */
+/* Frozen parameters have no state; Adam's count begins at 0 again, too. */
 static fr_status forget_frozen(fr_optimizer *o) {
     FRI_OWNED(fri_free) int64_t *counts = NULL;
     for (int i = 0; i < o->n; i++) {

@@ -16,7 +16,7 @@ enum {
     FRI_MAP_VALUES = 256
 };
 
-/* What parameters of a group are updated with. */
+/* Settings of a group of parameters. */
 typedef struct fri_group {
     double lr_factor, weight_decay;
     double lr; /* fr_optimizer.lr * lr_factor */
@@ -39,7 +39,7 @@ typedef struct fri_parameter {
     uint64_t fused_step;               /* the training step whose fused update counted it */
 } fri_parameter;
 
-/* What the parameters of one kernel call have in common. */
+/* Key of a kernel call: all its parameters share these values. */
 typedef struct fri_update_key {
     fr_dtype dtype, grad_dtype;
     int group;
@@ -110,9 +110,9 @@ typedef struct fri_state_slot {
  * block for each, but Adam's for parameters that are small or f64. Then come the master and
  * the average. */
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]);
-/* The same of the elements that this process updates: vectors, if they are not all. */
+/* Slots of the elements that this process updates: vectors, unless the process updates all elements. */
 int fri_optimizer_part_slots(const fr_optimizer *o, const fri_parameter *p, fri_state_slot slots[FRI_STATE_SLOTS]);
-/* Where the part of such a tensor begins in the whole: its element. */
+/* First element, in the whole tensor, of the part of a state tensor. */
 int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *whole);
 
 /* Has this parameter a master in f32, which is updated in its place? */
@@ -121,7 +121,7 @@ bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w);
 /* Are this parameter's moments kept in 8 bits? */
 bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w);
 
-/* Where the master is among n slots, and the average; -1: there is none. */
+/* Index of the master among n slots, and of the average; -1: none. */
 int fri_optimizer_master_slot(const fr_optimizer *o, const fr_tensor *w, int n);
 int fri_optimizer_ema_slot(const fr_optimizer *o, int n);
 
@@ -159,14 +159,14 @@ fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host); /* all
 /* The steps of each parameter, malloced; o->steps is known, too. Waits. */
 fr_status fri_optimizer_learn_counts(fr_optimizer *o, int64_t **of_parameter);
 fr_status fri_optimizer_set_counts(fr_optimizer *o, int64_t steps, const int64_t *of_parameter);
-/* Where the kernels read a parameter's count; NULL for SGD. */
+/* Address from which kernels read a parameter's count; NULL for SGD. */
 const float *fri_optimizer_count_of(const fr_optimizer *o, const fri_parameter *p);
 /* Counts a step, if it is a new one, and those of n parameters that have a gradient; where found is not 0 none. */
 fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_parameter *parameters,
                               const fr_tensor *found);
 
-/* What the fused step does with a complete gradient under a loss scale: *update false: it was looked at, that is all;
- * true: the parameter is to be updated with *inv_scale, and *found unless that is NULL. */
+/* Checks a complete gradient of a fused step under a loss scale. *update false: the gradient was only checked; true:
+ * the parameter is to be updated with *inv_scale, and *found unless that is NULL. */
 fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_parameter *p, bool *update,
                                    const fr_tensor **inv_scale, const fr_tensor **found);
 

@@ -91,7 +91,7 @@ typedef struct update {
     const fr_tensor *inv_scale, *found;
 } update;
 
-/* What a kernel gets behind its descriptor, and behind the map of 8 bits. */
+/* Arguments of a kernel after its descriptor and the 8-bit map. */
 #define LIST count, items, scalar(u->inv_scale), scalar(u->found)
 
 static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_update_key *key, int count,
