@@ -182,9 +182,9 @@ static void train(const fri_safetensors *f, const char *net, fr_module *m, doubl
 
 /* Tolerance: ten times what PyTorch's own f32 run differs from f64 after three steps (tests/golden/README.md). For
  * densenet_bc those runs differ by 1.8e-4 where a rectifier's input crosses zero; one such crossing is allowed, no
- * multiple of it. usual: with Winograd's convolutions. In vgg11_bn a rectifier's input of its
- * first layer crosses zero there, and four images average over little: 4.1e-4 was seen (2.7e-3 with another seed). resnet18's seed is one where both
- * ways stay within 2.2e-4 with AVX-512 and AVX2.
+ * multiple of it. usual: with Winograd's convolutions. In vgg11_bn a rectifier's input of its first layer crosses zero
+ * there, and four images average over little: 4.1e-4 was seen (2.7e-3 with another seed). resnet18's seed is one where
+ * both ways stay within 2.2e-4 with AVX-512 and AVX2.
  * frozen: names of layers, or NULL where the norms train, too. Which input crosses zero hangs on the order of sums, so
  * on the number of threads: it is always two. */
 void golden_run(const char *net, model_fn *make, int depth, bool batch_norm, const char *const *frozen, double exact,
