@@ -14,7 +14,7 @@ static const int vgg16[] = {64,  64,  POOL, 128,  128, POOL, 256, 256,  256, POO
 /* The choice that build_strided cannot be handed by fr_model_opts. */
 static bool strided;
 
-/* With `strided` the last convolution before a pool has stride 2 and the pool is left out. */
+/* `strided`: the last convolution before a pool has stride 2, and the pool is left out. */
 static fr_value features(fr_net *n, fr_value x) {
     for (const int *k = vgg16; *k != END; k++) {
         if (*k == POOL) {

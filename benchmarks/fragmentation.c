@@ -46,7 +46,7 @@ static fr_status sequence(void) {
     return s;
 }
 
-/* In a fresh pool. */
+/* Runs in a fresh pool. */
 static fr_status run(const char *settings, size_t limit, fr_memory_stats *t) {
     fr_pool *pool = NULL;
     fr_pool_state was;

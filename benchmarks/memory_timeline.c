@@ -33,7 +33,7 @@ static void step(fr_module *m, fr_optimizer *o, int64_t batch, int64_t size) {
     must(fr_step_end(&scope));
 }
 
-/* Of two steps the one that needs most: the second, which has the optimizer's state from its begin. */
+/* Records the second of two steps, which needs more memory: the optimizer's state exists from its begin. */
 static void record(fr_switches switches, int64_t batch, int64_t size, fr_timeline_recorder *r) {
     fr_module *m = NULL;
     fr_optimizer *o = NULL;

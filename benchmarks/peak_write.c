@@ -47,7 +47,7 @@ static void write_cell(FILE *f, const peak_table *t, const char *label) {
     fprintf(f, ") |");
 }
 
-/* What stands under the rows: the floors, what a fused step and mixed precision promise, and the chosen cuts. */
+/* Lines under the rows: the floors, what a fused step and mixed precision promise, and the chosen cuts. */
 static void write_last_rows(FILE *f, const peak_table *t, int tables) {
     char text[32];
     const char *const low = t->c[0].amp ? "no cached casts" : "amp";

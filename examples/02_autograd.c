@@ -39,7 +39,7 @@ int main(void) {
     printf("after backward only the gradient is left: %zu bytes\n", live_bytes() - before);
     FR_TRY(s, fr_tensor_set_grad(w, NULL));
 
-    /* Without grad nothing is recorded: evaluation needs no more than the largest op. */
+    /* No grad: no node is recorded, so evaluation needs no more memory than the largest op. */
     bool was = fr_no_grad_begin();
     s = loss_of(x, w, &loss);
     fr_no_grad_end(was);

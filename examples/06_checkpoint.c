@@ -14,7 +14,7 @@ static fr_status make_model(fr_module **m) {
     return fr_net_end(&n, &x, 1, m);
 }
 
-/* What run_first_half and run_second_half are in PyTorch: two ranges of units, here of one layer each. */
+/* Two ranges of units, here of one layer each: run_first_half and run_second_half in PyTorch. */
 static fr_status in_two_halves(fr_module *m, fr_tensor *x, fr_tensor **y) {
     const fr_unit_range halves[] = {{0, LAYERS / 2}, {LAYERS / 2, LAYERS}};
     return fr_checkpoint_plan(m, &(fr_unit_plan){.units = LAYERS, .ranges = 2, .range = halves}, x, y);

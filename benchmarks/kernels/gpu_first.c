@@ -207,7 +207,7 @@ int main(int argc, char **argv) {
             d.dilation_h = d.dilation_w = d.groups = 1;
             d.p = (d.h + 2 * d.pad_h - d.r) / d.stride_h + 1;
             d.q = (d.w + 2 * d.pad_w - d.s) / d.stride_w + 1;
-            /* In f32 tensor cores round factors to TF32's 10 bits, unless exact convolutions are asked for. */
+            /* Tensor cores round f32 factors to TF32's 10 bits, unless exact convolutions are asked for. */
             for (int exact = 0; exact < (d.dtype == FR_F32 ? 2 : 1); exact++) {
                 fr_exact_convolutions_set(exact);
                 for (int pass = 0; pass < 3; pass++) convolution(&d, pass, exact);

@@ -35,7 +35,7 @@ static const double bandwidth = 3.0e12, launch = 1.2e-6, own_share = 0.88, chain
 /* cuda/columns.cuh: FRI_COLUMN_BLOCKS; chunks of a turn, FRI_ENDS_LANES * FRI_ENDS_LOADS; those that `chain` is for */
 enum { CHUNKS_MOST = 1024, TURN = 256, TURN_OF_CHAIN = 8 };
 
-/* What differs from an own kernel that moves a call's bytes once in one launch. */
+/* Exceptions to the rule that an own kernel moves a call's bytes once in one launch. */
 static const struct {
     const char *name;
     double part;  /* of a convolution's rate; 0: an own kernel */
@@ -320,7 +320,7 @@ static void by_kernel(const call_list *l) {
     }
 }
 
-/* What every tree has to do: the operations of convolutions, and the bytes of the optimizer. */
+/* Work of a step in every tree: the operations of convolutions, and the bytes of the optimizer. */
 static double work(const call_list *l) {
     double sum = 0;
     for (int i = 0; i < l->n; i++) {

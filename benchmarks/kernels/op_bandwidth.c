@@ -19,7 +19,7 @@
 enum { N = 128, H = 56, W = 56, C = 64, MAX_ROUNDS = 99, CLASSES = 1000, ROWS = N * H * W * C / CLASSES };
 enum { COUNT = N * H * W * C, PIXELS = N * H * W };
 
-/* What a kernel needs, in the element type of its table. Statistics are real: f64 in the twin's. */
+/* Buffers of a kernel, in the element type of its table. Statistics are real: f64 in the twin's. */
 typedef struct arena {
     const fri_kernels *k;
     fri_exec e;
@@ -179,7 +179,7 @@ static fr_status run_adam(arena *a) {
     return a->k->adam(&a->e, &d, 1, &item, NULL, NULL);
 }
 
-/* What the check looks at: y's first `elements`, the bits, or `out`. */
+/* Result that the check compares: y's first `elements`, the bits, or `out`. */
 typedef enum shown { SHOW_Y, SHOW_BITS, SHOW_OUT, SHOW_STATS, SHOW_NOTHING } shown;
 
 /* Bytes moved = elements * size of an element + bytes, both per element of the activation. */

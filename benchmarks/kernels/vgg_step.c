@@ -130,7 +130,7 @@ static void conv_backward(conv *c) {
     must(fri_dnnl_run(c->op[2], fri_data(c->x), fri_data(c->y), NULL, dw, c->scratch[2]), "backward");
 }
 
-/* The same forward through fr_conv2d: the largest difference relative to the largest value. */
+/* Compares with the forward through fr_conv2d: the largest difference relative to the largest value. */
 static void check(conv *c, const float *bias) {
     fr_tensor *y = NULL;
     double worst = 0, largest = 0;

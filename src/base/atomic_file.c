@@ -162,8 +162,7 @@ static void close_file(fr_atomic_file *f) {
     f->fd = -1;
 }
 
-/* What was written is on its way to disk, or has failed. A part that the stream lost earlier has no errno of its
- * own. */
+/* Flushes the written data to disk, or fails. Data that the stream lost earlier has no errno of its own. */
 static fr_status finish(fr_atomic_file *f) {
     errno = 0;
     bool whole = f->stream == NULL || (fflush(f->stream) == 0 && ferror(f->stream) == 0);

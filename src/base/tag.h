@@ -26,7 +26,7 @@ const char *fri_scope_module(void);
 
 /* The one copy of a string, alive until the process ends. "" if memory ran out. */
 const char *fri_intern(const char *text);
-/* For fork alone: no other thread holds the table's lock while the process is copied. */
+/* Lock for fork alone: no other thread holds the table's lock while the process is copied. */
 void fri_intern_lock(void);
 void fri_intern_unlock(void);
 

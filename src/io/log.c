@@ -52,7 +52,7 @@ static int64_t step_of(const char *line) {
     return strtoll(line, NULL, 10);
 }
 
-/* Where the first line of a step above `resume`, or an incomplete one, begins. A line that is longer than any of ours
+/* Start of the first line of a step above `resume`, or of an incomplete line. A line that is longer than any of ours
  * counts as incomplete, so a file that is none of ours is not read through for its end. */
 static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int64_t *cut) {
     static const int64_t longest = 1 << 16;

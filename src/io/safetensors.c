@@ -52,8 +52,8 @@ bool fri_safetensors_utf8(const char *text, size_t n) {
     return true;
 }
 
-/* What cJSON does not refuse by itself: bad UTF-8, control characters, an escaped NUL (it would cut a name short),
- * nesting that costs stack, and text after the object. */
+/* Refuses text that cJSON accepts: bad UTF-8, control characters, an escaped NUL (it would cut a name short), nesting
+ * that costs stack, and text after the object. */
 static fr_status check_text(const char *text, size_t n) {
     if (!fri_safetensors_utf8(text, n)) return fr_fail(FR_EFORMAT, "the header is not valid UTF-8");
     if (n == 0 || text[0] != '{') return fr_fail(FR_EFORMAT, "the header does not begin with '{'");
@@ -301,7 +301,7 @@ static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size
     return FR_OK;
 }
 
-/* Where the first bytes of a file are: in memory, or (content NULL) in fd. */
+/* Reads the first bytes of a file from memory, or from fd if content is NULL. */
 static fr_status first_bytes(const unsigned char *content, int fd, void *to, size_t n, size_t at) {
     if (content == NULL) return fr_file_read(fd, to, n, at);
     memcpy(to, content + at, n);

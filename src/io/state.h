@@ -8,7 +8,7 @@
 #define FRI_STATE_MODEL     "model."     /* before a tensor's path */
 #define FRI_STATE_OPTIMIZER "optimizer." /* before an optimizer state's name */
 
-/* What a state says of itself. Reads the header alone: whether the rest is intact stays open. */
+/* Summary of a state, read from the header alone: the rest may be damaged. */
 typedef struct fri_state_summary {
     uint64_t run;
     int64_t step;

@@ -12,7 +12,7 @@
 
 #define FRI_STATE_RECORD_KEY "frugal.state" /* of the file's metadata */
 
-/* Of steps, epochs and batches: more than any run makes, and sums of them do not overflow. */
+/* Maximum of steps, epochs and batches: more than any run makes, and sums do not overflow. */
 #define FRI_STATE_COUNT_MOST (INT64_C(1) << 60)
 
 struct cJSON;

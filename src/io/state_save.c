@@ -17,7 +17,7 @@
 
 /* ---- what is compared -------------------------------------------------------------------------------------- */
 
-/* Of image 0, and of its target. */
+/* Checksums of image 0 and of its target. */
 static fr_status first_image(const fr_dataset *d, bool f32, uint32_t *crc, uint32_t *target_crc) {
     int64_t height = 0, width = 0, channels = 0;
     FRI_OWNED(fri_free) uint8_t *bytes = NULL;

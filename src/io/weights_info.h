@@ -8,7 +8,7 @@
 
 /* A JSON object, freed by the caller. FR_EINVAL: info holds what cannot be read back. */
 fr_status fri_weights_info_text(const fr_weights_info *info, char **out);
-/* And back. `name` stands in messages. */
+/* Parses the text; messages call it `name`. */
 fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_info *out);
 
 #endif

@@ -9,8 +9,8 @@
 
 extern const fri_backend fri_backend_meta;
 
-/* Whose workspace sizes meta answers, on this thread; NULL (the default): every workspace is 0 bytes. Returns what it
- * was before. */
+/* Sets the backend whose workspace sizes meta answers on this thread; NULL (the default): every workspace is 0 bytes.
+ * Returns what it was before. */
 const fri_backend *fri_meta_target_set(const fri_backend *target);
 const fri_backend *fri_meta_target(void);
 

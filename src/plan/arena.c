@@ -155,8 +155,8 @@ fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
     return FR_OK;
 }
 
-/* What CUDA's libraries load at the first call of a kernel does not fit beside an arena of all that is free. With the
- * context, which is there when this asks, they take 400 to 700 MiB. */
+/* CUDA's libraries load code at the first call of a kernel, which does not fit beside an arena of all free memory. With
+ * the context, which exists at this point, they take 400 to 700 MiB. */
 static const size_t libraries = (size_t)256 << 20;
 
 static fr_status expect_room(fr_device device, size_t extent) {

@@ -46,7 +46,7 @@ static size_t held(const fri_solution *s, int i, int k) {
     return s->held[(size_t)i * (size_t)(s->n + 1) + (size_t)k];
 }
 
-/* Without crossing values each unit's input is what it reads. */
+/* Units of a chain without crossing values read their input alone. */
 static void find_held(fri_solution *s) {
     for (int i = 0; s->chain->crossing == NULL && i < s->n; i++)
         for (int k = i + 1; k <= s->n; k++)
@@ -242,7 +242,7 @@ void fri_chain_free(fri_chain *c) {
     *c = (fri_chain){0};
 }
 
-/* What is handed on between the merged units. */
+/* Merges the crossing values between the merged units. */
 static void merge_crossings(const fri_chain *c, const int *group, fri_chain *out) {
     for (int v = 0; v < c->crossings; v++) {
         const fri_crossing *x = &c->crossing[v];

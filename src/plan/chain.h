@@ -32,7 +32,7 @@ typedef struct fri_unit_cost {
     size_t backward_peak;     /* the same in backward; gradients of other units' leaves left out */
 } fri_unit_cost;
 
-/* What is before a unit. */
+/* State of the values before a unit. */
 typedef enum fri_before {
     FRI_BEFORE_KEPT,    /* values, or what they can be rebuilt from */
     FRI_BEFORE_REBUILT, /* a unit whose own input is rebuilt: rebuilding from it costs `chained` */

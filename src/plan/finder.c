@@ -139,7 +139,7 @@ static void consider(finder *f, const candidate *c) {
     if (fits(f, c) && better(c, &f->best)) candidate_copy(&f->best, c, f->units);
 }
 
-/* Of the layer: the last unit that begins at or before it. */
+/* Unit of a layer: the last unit that begins at or before the layer. */
 static int unit_of_layer(const finder *f, int layer) {
     int u = f->units - 1;
     while (u > 0 && f->first[u] > layer) u--;
@@ -246,8 +246,8 @@ static fr_status try_slots(finder *f, const fri_solution *solution, int slots, b
     return FR_OK;
 }
 
-/* From `low` slots, the least with a plan: bisection for the most slots whose plan fits. What overlaps in a run makes
- * its memory not quite monotonic in the slots, so some plans beyond are tried as well. */
+/* Bisection, from `low` slots (the minimum with a plan), for the maximum of slots whose plan fits. Overlap in a run
+ * makes the memory not quite monotonic in the slots, so some larger plans are tried as well. */
 static fr_status bisect(finder *f, const fri_solution *solution, int low, int guess) {
     const int beyond = f->partition == FRI_FINE_UNITS ? 3 : 10;
     int high = FRI_CHAIN_SLOTS;

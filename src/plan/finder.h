@@ -7,8 +7,8 @@
 
 #include <frugal/fit.h>
 
-/* As fr_fit_find, for the model's units by `how`; *out owns its plan also after a failure. *large: one unit saves so
- * much that finer ones may pay. */
+/* Finds a plan as fr_fit_find, for the model's units by `how`; *out owns its plan also after a failure. *large: one
+ * unit saves so much that finer ones may pay. */
 fr_status fri_find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fri_cost *cost, fri_partition how,
                       fr_fit *out, bool *large);
 

@@ -71,7 +71,7 @@ fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **
     return FR_OK;
 }
 
-/* Between two devices: through the host, at the source's dtype, then converted on the destination. */
+/* Copies between two devices through the host, at the source's dtype, then converted on the destination. */
 static fr_status copy_across(fr_tensor *dst, const fr_tensor *src) {
     FRI_OWNED(fr_tensor_release) fr_tensor *same_dtype = NULL;
     FRI_OWNED(fri_free) void *host = NULL;

@@ -21,7 +21,7 @@ static const struct {
 
 /* ---- export ------------------------------------------------------------------------------------------------ */
 
-/* What the other program holds, with what it points to. */
+/* Tensor that the other program holds, with the memory that it points to. */
 typedef struct exported {
     union {
         struct DLManagedTensorVersioned versioned;

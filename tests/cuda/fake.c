@@ -130,7 +130,7 @@ static bool calls_wait(int stream, size_t up_to) {
     return false;
 }
 
-/* Where another library's calls wait, somebody who looks moves them. */
+/* Queued calls of another library move on when the host looks. */
 static void look(int stream, size_t up_to) {
     while (calls_wait(stream, up_to)) {
         const work *w = &queue[stream].items[queue[stream].done];
@@ -227,7 +227,7 @@ static cudaError_t allocate(void **out, size_t bytes) {
     return cudaSuccess;
 }
 
-/* As the real one it waits for the device first. */
+/* Frees memory after a wait for the device, as the real function does. */
 static cudaError_t release(void *p) {
     GUARD;
     fake.frees++;

@@ -42,10 +42,11 @@ extern fake_state fake;
 /* Puts the fake in place of cudart, cuDNN, cuBLASLt and NVML. */
 void fake_begin(void);
 
-/* After fake_begin: the device's kernels are the CPU's. Of this thread. */
+/* Makes the device's kernels the CPU's, on this thread. Call after fake_begin. */
 void fake_kernels(void);
 
-/* What another library queues in a stream: asked until it answers that it is over, as late as a copy. */
+/* Queues a call of another library in a stream. The call is asked as late as a copy, until it answers that it is
+ * over. */
 void fake_queue_call(cudaStream_t stream, bool (*over)(void *ctx), void *ctx);
 
 /* Libraries whose name contains `name` cannot be opened from now on; NULL: all can. */

@@ -86,7 +86,7 @@ static cudnnStatus_t finalize(cudnnBackendDescriptor_t at) {
     return refused ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
 }
 
-/* What an operation is given. */
+/* Sets an operand of an operation. */
 static void set_child(descriptor *d, cudnnBackendAttributeName_t name, const descriptor *child) {
     if (name == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X || name == CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X)
         memcpy(d->of.x, child->dim, sizeof d->of.x);

@@ -22,7 +22,7 @@ typedef struct fake_engine {
     bool fused_strict_nan;   /* likewise */
 } fake_engine;
 
-/* What a graph was made of. */
+/* Parts of a graph. */
 typedef struct fake_graph {
     int64_t x[4]; /* dimensions of the convolution's input; 0: there is none */
 } fake_graph;

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* After fake_begin and the like: the functions that are in place now. */
+/* Wraps the functions that are in place now. Call after fake_begin and the like. */
 void fake_faults_begin(void);
 
 /* Functions, and of each its name and how often it was called since the last fake_faults_arm. */
@@ -21,7 +21,7 @@ int fake_faults_calls(int function);
 
 /* The nth call from now fails; function -1: none. */
 void fake_faults_arm(int function, int nth);
-/* It has. */
+/* True if the fault has fired. */
 bool fake_faults_fired(void);
 
 #ifdef __cplusplus

@@ -69,7 +69,7 @@ template <typename A, typename... B> static int length(A first, B... rest) {
 /* A slot of the table of f32 and halves, or of the other one. */
 static const fri_kernels *table[2];
 
-/* What a kernel reads and writes, by the addresses it is given. */
+/* Notes the addresses that a kernel reads and writes. */
 template <typename T> static void note(int, T) {
 }
 

@@ -14,7 +14,8 @@ struct access {
     bool writes;
 };
 
-/* Of ranges the newest; of addresses, which kernels name, the last of each stream suffices. */
+/* Number of the newest ranges that are kept; of an address that a kernel names, the last access of each stream
+ * suffices. */
 enum { RANGES = 1024 };
 static fake_clock clock_of[FAKE_ORDER_STREAMS];
 static thread_local fake_clock host; /* what one thread waits for another need not know */

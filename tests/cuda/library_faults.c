@@ -162,7 +162,7 @@ static void undisturbed(int scenario) {
     shared->left = scenarios[scenario].left();
 }
 
-/* What is asked once in a process, and remembered. */
+/* True of functions that are asked once in a process. */
 static bool is_probe(int function) {
     return strstr(fake_faults_name(function), "GetDevice") != NULL;
 }
@@ -183,7 +183,7 @@ static void disturbed(int scenario, int function, int nth) {
     if (scenarios[scenario].left() > shared->left) return wrong("leaves something afterwards", "");
 }
 
-/* In a process of its own; function -1: without a fault. */
+/* Runs the scenario in a process of its own; function -1: without a fault. */
 static bool in_a_process(int scenario, int function, int nth) {
     int status = 0;
     shared->wrong[0] = '\0';

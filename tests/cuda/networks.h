@@ -16,9 +16,9 @@ typedef struct convolutions {
     int n;
 } convolutions;
 
-/* On meta; the last two are an add-on's, and only their convolutions are known here. */
+/* Creates a network on meta; the last two are an add-on's, and only their convolutions are known here. */
 fr_module *network_make(network which);
-/* For NETWORK_BATCH images of 224 pixels. */
+/* Convolutions of a network for NETWORK_BATCH images of 224 pixels. */
 void network_convolutions(network which, convolutions *out);
 
 #endif

@@ -9,7 +9,7 @@
 /* Images of 32 pixels in 10 classes; '--dataset digits' has this many, synthetic ones. */
 enum { SMALL_IMAGES = 22, SMALL_TEST_IMAGES = 8 };
 
-/* This forward pass on the device, from 1, asks for memory that no plan knows; 0: none. */
+/* Number of the forward pass on the device, from 1, that asks for memory that no plan knows; 0: none. */
 extern int small_odd_forward;
 
 /* A folder for what trainings leave behind; small_end removes it. */
@@ -24,7 +24,7 @@ int small_try(const char *device, const char *flags, const char *name);
 
 /* The report's text behind "key":, up to the end of the line. */
 void small_report(const char *name, const char *key, char text[64]);
-/* The same weights, bit for bit. */
+/* True if both files hold equal weights, bit for bit. */
 bool small_same(const char *a, const char *b);
 /* Weights, losses, accuracy and skipped steps of two trainings are the same, bit for bit. */
 void small_expect_same(const char *a, const char *b, const char *what);

@@ -44,7 +44,7 @@ static int waits(void) {
     return fake.event_waits + fake.stream_waits + fake.device_waits + fake.waiting_copies;
 }
 
-/* What a run waits for outside its steps is the same however many there are. */
+/* Waits of a run outside its steps do not depend on the number of steps. */
 static void nobody_waits(const char *more) {
     int before = waits();
     train("cuda", 4, more, "few");
@@ -161,7 +161,7 @@ static size_t chain(fr_device device, bool offload, float *gradient) {
     return m.peak_allocated;
 }
 
-/* What a link needs is on its way while the one before runs, and the plan knows. */
+/* Saved values of a node are fetched while the node before runs, and the plan knows. */
 Test(async, offloaded_values_come_back_while_the_node_before_runs) {
     static float kept[LINK], back[LINK];
     fr_plan *plan = NULL;

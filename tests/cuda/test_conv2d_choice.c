@@ -355,7 +355,7 @@ Test(conv2d_choice, a_slow_fused_engine_is_not_taken) {
     cr_expect_eq(fake_dnn.operations, 1);
 }
 
-/* Above the limit the fused pass is taken only where it needs no more than the plain one. */
+/* Fused passes above the limit are taken only where they need no more than the plain pass. */
 Test(conv2d_choice, the_fused_pass_keeps_to_the_workspace_limit) {
     engines(1, 1, (fake_engine[]){{.workspace = 1024, .fused_workspace = 2048}});
     cr_expect_eq(forward(with_bias(1024), memory[0], memory[1], memory[3]), 1024u);

@@ -18,7 +18,7 @@
 
 enum { LIMIT = 64 << 20 };
 
-/* From data sheets and the tables of CUDA's programming guide. */
+/* Devices, from data sheets and the tables of CUDA's programming guide. */
 typedef struct device {
     const char *name;
     int compute, processors, clock_mhz, memory_mhz, shared_kib, blocks, threads, cache_mib;

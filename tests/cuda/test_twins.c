@@ -435,7 +435,7 @@ Test(twins, softmax){EACH_MATRIX({
     }
 })}
 
-/* As groups of images, then as rows; on the GPU the twin is the emulator's code itself. */
+/* Group norm on images, then on rows; on the GPU the twin is the emulator's code itself. */
 Test(twins, group_norm){EACH_MATRIX({
     for (int64_t groups = 1; groups <= 4; groups *= 2) {
         if (c % groups != 0 || rows * c > 25000) continue; /* larger ones have the same paths */

@@ -437,7 +437,7 @@ Test(twins_images, rmsprop) {
     })
 }
 
-/* Of both kinds of moments, as ascending numbers that are easily told apart. */
+/* Maps of both kinds of moments, as ascending numbers that are easily told apart. */
 static buf make_maps(void) {
     buf maps = blank(FR_F32, 512, 0);
     for (int i = 0; i < 256; i++) {
@@ -457,7 +457,7 @@ Test(twins_images, adam8) {
         count_steps(&all, count);
         buf none = {0};
         BOTH(k->adam8(ex(), &d, p(&maps), count, items_of(&all), p(&none), p(&none)));
-        /* On a GPU one code, where a rounding decides; scales are numbers up to 1. */
+        /* GPU: a rounding may change one code; scales are numbers up to 1. */
         expect_parameters("adam8", &all, on_gpu ? rounding(t) : 0, on_gpu ? 0.005 : 0);
         forget(&all), drop(&all.step);
     })

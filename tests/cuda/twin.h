@@ -37,7 +37,7 @@ void copy_in(buf *b);
 double value_at(fr_dtype t, const void *p, int64_t i);
 void drop(buf *b);
 
-/* For the side that runs: the array's pointer (NULL for an empty buf), and an execution with scratch. */
+/* Pointer of the array for the side that runs (NULL for an empty buf), and an execution with scratch. */
 void *p(const buf *b);
 const fri_exec *ex(void);
 void twin_side(int side);
@@ -50,7 +50,7 @@ void twin_side(int side);
         expect_no_race(#call);                \
     }
 
-/* Of the emulated kernels that ran since (emulator/races.h). */
+/* Expects no race in the emulated kernels that ran since the last call (emulator/races.h). */
 void expect_no_race(const char *call);
 
 /* Differences up to `tolerance` of the largest magnitude, and nothing written behind the end. 0: the same numbers. */

@@ -139,7 +139,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 Test(loader, augmentation_belongs_to_the_image_and_the_epoch) {
-    /* The same images come out whatever their order and batches; only the epoch changes them. */
+    /* Images do not depend on order and batches; only the epoch changes them. */
     enum { COUNT = 297 };
     static uint64_t digests[4][COUNT];
     static const int epoch_of[4] = {1, 1, 1, 2};
@@ -234,7 +234,7 @@ Test(loader, position_resumes_exactly) {
             cr_expect_eq(take(&resumed, &h, &n), FR_END);
             MUST(take(&resumed, &h, &n)); /* the next epoch begins by itself */
             cr_expect_eq(h, all[10]);
-            /* Also back and forth in the middle of an epoch, with batches decoded ahead and one held. */
+            /* Positions also move back and forth in the middle of an epoch, with batches decoded ahead and one held. */
             MUST(fri_loader_position_set(resumed.loader, 0, 3));
             h = 1;
             MUST(take(&resumed, &h, &n));
@@ -587,7 +587,7 @@ Test(loader, a_refused_buffer_is_reported_and_asked_for_again) {
             while ((s = take(&r, &h, &n)) == FR_ENOMEM) refused++;
             MUST(s);
         }
-        /* With workers, advance meets the refusal and the next fetch repairs it without a word. */
+        /* Workers: advance meets the refusal, and the next fetch repairs it silently. */
         cr_expect_eq(refused, workers == 0);
         cr_expect_eq(take(&r, &h, &n), FR_END);
         rig_close(&r);

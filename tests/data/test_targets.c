@@ -68,7 +68,7 @@ static void add(epochs *e, fr_tensor *t) {
     e->n += fr_tensor_nbytes(t);
 }
 
-/* From batch `from` of epoch 0 on; `skipped` bytes are left out of what the whole of it would give. */
+/* Batches from `from` of epoch 0 on; `skipped` bytes are left out at the front. */
 static epochs run(fr_dataset *d, const fr_loader_opts *opts, int64_t from) {
     epochs e = {0};
     fr_loader *l = NULL;
@@ -274,8 +274,8 @@ Test(targets, a_preprocessed_image_may_have_16_channels) {
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
-/* What torchvision's v2 transforms make of image and mask with the loader's random numbers: to the bit, but for the
- * bilinear filter, whose 8 bit sums it keeps in fixed point: one level. */
+/* Image and mask equal torchvision's v2 transforms with the loader's random numbers, to the bit; the bilinear filter,
+ * whose 8-bit sums torchvision keeps in fixed point, to one level. */
 Test(targets, images_and_masks_are_torchvisions) {
     golden g = golden_open("transforms");
     int cases = 0;

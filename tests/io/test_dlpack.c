@@ -168,7 +168,7 @@ Test(dlpack, no_op_writes_over_foreign_memory_and_backward_works) {
     fr_tensor_release(&w);
 }
 
-/* As a parameter: relabelling, gradients and in-place updates of memory that is in no allocator. */
+/* Parameters in foreign memory: relabelling, gradients and in-place updates of memory that is in no allocator. */
 Test(dlpack, foreign_memory_can_be_a_leaf) {
     fr_tensor *t = NULL, *loss = NULL;
     struct DLManagedTensorVersioned *m = foreign();

@@ -295,7 +295,7 @@ Test(state, every_damaged_byte_and_every_cut_is_noticed) {
         fri_safetensors *f = NULL;
         cr_assert_eq(fri_safetensors_open_memory("cut", bytes, cut, true, &f), FR_EFORMAT, "%zu of %zu bytes", cut, n);
     }
-    /* The same by way of files, at fewer places: header, record, tensors, checksum. */
+    /* Damage by way of files, at fewer places: header, record, tensors, checksum. */
     for (size_t at = 0; at < n; at += at < 16 || n - at < 16 ? 1 : 211) {
         bytes[at] ^= 0x20;
         write_bytes(in_folder("damaged"), bytes, n);

@@ -87,7 +87,7 @@ Test(weights, a_skipped_layer_stays_as_it_is) {
     }
 }
 
-/* What the file has there, or lacks, does not matter; what it lacks elsewhere does. */
+/* Names below a skipped prefix may be in the file or not; all others must be. */
 Test(weights, names_below_a_skipped_prefix_may_differ) {
     fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU), *other = NULL;
     OK(fr_nn_batchnorm2d(24, FR_CPU, &other));
@@ -180,7 +180,7 @@ Test(weights, every_float_type_is_converted_on_load) {
                                                : x[k];
             cr_assert_eq(y[k], want, "%s, element %d", fr_dtype_name(types[i]), k);
         }
-        /* And into a half module: the same bits as a cast. */
+        /* Half modules get the bits of a cast. */
         OK(fr_module_to_dtype(b, FR_F16));
         OK(fr_weights_load(b, in_folder("converted"), NULL));
         const uint16_t *h = fr_tensor_data(tensor(b, 6, "weight"));

@@ -272,7 +272,7 @@ Test(allocator, empty_cache_gives_back_whole_segments_only) {
     cr_expect_eq(stats().reserved, 0u);
 }
 
-/* On a miss that the device cannot serve, all wholly free segments are given back, and it is tried once more. */
+/* Misses that the device cannot serve give back all wholly free segments, and try once more. */
 Test(allocator, cached_segments_are_given_back_before_giving_up) {
     device.capacity = 40 * MIB;
     fri_block *b = get(12 * MIB), *c = get(14 * MIB);

@@ -7,8 +7,8 @@
 
 #define MIB ((int64_t)1 << 20)
 
-/* What PyTorch 2.15's own formatter prints for the sequence below, with the heading changed; its numbers are those of
- * an emulation of the published updates. */
+/* Output of PyTorch 2.15's own formatter for the sequence below, with the heading changed; its numbers are those of an
+ * emulation of the published updates. */
 static const char golden[] = "|===========================================================================|\n"
                              "|                  frugal memory summary, device meta                       |\n"
                              "|---------------------------------------------------------------------------|\n"
@@ -120,7 +120,8 @@ Test(flows, what_came_has_gone) {
     cr_expect_eq(t.flow[FR_FLOW_RESERVED][FR_MEMORY_ALL].peak, 0u);
 }
 
-/* From max_split_size_mb on: 25, 600 and 900 MiB, and the segments that hold them; that of 20 MiB + 1 is one, too. */
+/* Oversize blocks, from max_split_size_mb on: 25, 600 and 900 MiB, and the segments that hold them; that of 20 MiB + 1
+ * is one, too. */
 Test(flows, oversize) {
     fr_memory_flows t;
     cr_assert_eq(fr_memory_settings_set(FR_META, "max_split_size_mb:22"), FR_OK);

@@ -215,7 +215,7 @@ static int convolves(void *ctx) {
     return convolve() == FR_OK ? 0 : 1;
 }
 
-/* What a child does with what its parent made: it is refused memory, and may read, write and release. */
+/* Child of a process with tensors: the library refuses memory, and lets the child read, write and release. */
 static int goes_on(void *t) {
     fr_tensor *own = t;
     fr_pool *pool = NULL;

@@ -252,7 +252,7 @@ static size_t draw_size(uint32_t kind, uint32_t r) {
     return 1 + r % (90 * MIB);
 }
 
-/* What is allocated, reserved, and cached beside a live neighbour, by pool. */
+/* Expects the bytes that are allocated, reserved, and cached beside a live neighbour, by pool. */
 static void expect_flows(size_t c, int operation) {
     static const fr_memory_flow_kind kinds[] = {FR_FLOW_ALLOCATED, FR_FLOW_RESERVED, FR_FLOW_INACTIVE_SPLIT,
                                                 FR_FLOW_INACTIVE_SPLITS};
@@ -341,7 +341,7 @@ Test(settings, equal_to_the_published_rules, .timeout = 240) {
     }
 }
 
-/* What a request counts as does not depend on settings; what it is served with does. */
+/* Requested bytes do not depend on settings; allocated bytes do. */
 Test(settings, requested_stays) {
     fr_memory_stats t;
     fr_tensor *x = NULL;

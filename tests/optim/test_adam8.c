@@ -130,7 +130,7 @@ static size_t rounded(size_t bytes) {
     return (bytes + 511) / 512 * 512;
 }
 
-/* What the documentation says of a parameter of n elements, each tensor rounded up to 512. */
+/* Bytes of a parameter of n elements by the documentation, each tensor rounded up to 512. */
 static size_t formula(int64_t n) {
     size_t blocks = (size_t)(n + BLOCK - 1) / BLOCK;
     if (n < 4096) return 2 * rounded(4 * (size_t)n);
@@ -178,7 +178,7 @@ static fr_tensor *normal(int64_t n, fr_dtype dtype) {
     return t;
 }
 
-/* From no state the first update is AdamW's, bit for bit; the moments it leaves are off by half a gap of the map at
+/* First updates, without a state, are AdamW's, bit for bit; the moments it leaves are off by half a gap of the map at
  * most: 0.45 / 64 of the block's largest for the first, 0.45 / 128 for the second. */
 Test(adam8, first_step_is_adamw_and_moments_are_near) {
     enum { N = 20 * BLOCK + 17 };

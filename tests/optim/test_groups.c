@@ -58,7 +58,8 @@ static void read(const fr_tensor *t, float out[N]) {
     free(v);
 }
 
-/* After four steps of torch.optim in f64; lr of conv halved, of bn.weight times 4, decay of conv.weight alone. */
+/* Parameters after four steps of torch.optim in f64; lr of conv halved, of bn.weight times 4, decay of conv.weight
+ * alone. */
 static const double expected[2][PARAMETERS][N] = {{{0.4810761993, -1.2330460875, 1.9903613195},
                                                    {1.48332125, -1.2273775, 1.4999121875},
                                                    {2.36657, -0.97853, 1.00337},

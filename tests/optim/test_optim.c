@@ -279,8 +279,8 @@ static bool bench_step(struct bench *b, bool overflow) {
     return skipped;
 }
 
-/* What Adam in f16 throughout dies of: eps 1e-8 is 0 there, so a gradient of 0 is 0 / 0; the square of 6e-8 is 0, that
- * of 300 infinite. Moments are f32 here, so parameters in f16 go where those in f32 go. */
+/* Adam with f16 moments would fail: eps 1e-8 is 0 there, so a gradient of 0 is 0 / 0; the square of 6e-8 is 0, that of
+ * 300 infinite. Moments are f32 here, so parameters in f16 go where those in f32 go. */
 Test(optim, squares_of_half_gradients_stay_finite) {
     static const float g[N] = {0, 0x1p-24f, 300, -0x1p-14f, 65504};
     static make_fn *const make[] = {adam_default, adamw_default, rmsprop};
@@ -476,7 +476,7 @@ Test(optim, clips_by_global_norm) {
     nothing_left();
 }
 
-/* As in PyTorch: one NaN among the gradients is in all of them afterwards, so that nobody trains on. */
+/* One NaN among the gradients makes all of them NaN, as in PyTorch, so that no program trains on. */
 Test(optim, a_norm_that_is_nan_spoils_all_gradients) {
     fr_module *m = bag();
     double norm = 0;

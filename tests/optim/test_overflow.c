@@ -84,7 +84,7 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
 
 /* ---- kernels ------------------------------------------------------------------------------------------------ */
 
-/* Where the device decides, the optimizers' kernels read what was found: not 0, and nothing moves. */
+/* Optimizers' kernels read the overflow flag where the device decides: no parameter moves where it is not 0. */
 Test(overflow, kernels_leave_everything_where_found_is_set) {
     const fri_kernels *k = fri_kernels_for(fri_backend_get(FR_CPU), FR_F32);
     const float step = 1;

@@ -69,7 +69,8 @@ static void train(fr_module *m, fr_optimizer *o, int first, int count, int from)
     }
 }
 
-/* Its first step is lr long, as for an optimizer that begins there: 0.001, not the 0.013 of a 101st step. */
+/* Late parameters make a first step of length lr, as with an optimizer that begins there: 0.001, not the 0.013 of a
+ * 101st step. */
 Test(step_counts, a_late_gradient_makes_a_first_step) {
     for (int k = 0; k < KINDS; k++) {
         fr_module *m = pair(), *alone = pair();
@@ -173,7 +174,7 @@ Test(step_counts, move_with_the_state) {
     expect_nothing_left();
 }
 
-/* In a state from before, the one count is that of every parameter that has state: those without begin at 0. */
+/* Old states hold one count, which every parameter with a state gets; a parameter without begins at 0. */
 Test(step_counts, an_old_state_has_one_count) {
     static struct saved state;
     fr_module *m = pair(), *uniform = pair(), *other = pair();
@@ -266,7 +267,7 @@ Test(step_counts, a_skipped_step_counts_for_nobody) {
     expect_nothing_left();
 }
 
-/* Where the device decides, one number there says whether a step takes place, and the counts obey it. */
+/* Counts obey the device's decision whether a step takes place. */
 Test(step_counts, obey_what_the_device_found) {
     for (int k = 0; k < KINDS; k++) {
         fr_module *m = pair(), *clean = pair();

@@ -28,7 +28,7 @@ typedef struct machine {
     bool impossible; /* rebuilds where there is nothing to rebuild from */
 } machine;
 
-/* What a range first .. end - 1 keeps: all that was made before it and is read last within it. */
+/* Bytes that a range first .. end - 1 keeps: values that were made before it and are read last within it. */
 static size_t kept_by(const fri_chain *c, int first, int end) {
     size_t bytes = 0;
     if (c->crossing == NULL) return end > first ? c->unit[first].input : 0;
@@ -45,7 +45,7 @@ static void touch(machine *m, size_t more, int waiting_at) {
     if (now > m->peak) m->peak = now;
 }
 
-/* What unit u costs, and what is before the next one. */
+/* Cost of unit u, and the state before the next unit. */
 static const fri_unit_cost *price(machine *m, const fr_unit_plan *p, int u, fri_before *before) {
     const fri_chain_unit *c = &m->chain->unit[u];
     fr_unit_option o = p->option[u];
@@ -275,7 +275,7 @@ Test(chain, coarse_slots_never_need_more_than_they_hold) {
     cr_expect_gt(plans, 100);
 }
 
-/* What a unit holds until its backward counts, whatever its own peaks say: they are measured, not derived. */
+/* Saved bytes of a unit count until its backward, whatever its own peaks say: peaks are measured, not derived. */
 Test(chain, a_unit_holds_what_it_saves) {
     fri_chain_unit unit[2];
     fri_chain c = {.n = 2, .unit = unit};

@@ -62,7 +62,7 @@ static void logs(fri_step_log *dry, fri_step_log *run) {
     fri_step_log_run_end(run);
 }
 
-/* Over switches: the sequences of kernels are equal, name by name, and every call finds its time again. */
+/* Sequences of kernels are equal, name by name, under each switch, and every call finds its time again. */
 Test(cost, dry_run_names_the_kernels_of_the_run) {
     for (int i = 0; i < 4; i++) {
         fri_step_log dry = {0}, run = {0};
@@ -160,7 +160,7 @@ Test(cost, foreign_and_damaged_files_are_ignored) {
     setenv("XDG_CACHE_HOME", folder, 1);
 }
 
-/* What lies at the temporary name, or at the name itself, is neither written to nor waited for. */
+/* Files at the temporary name, or at the name itself, are neither written to nor waited for. */
 Test(cost, a_planted_file_is_not_written_to) {
     char path[1024], temporary[1100], victim[1100];
     struct stat st;

@@ -163,7 +163,7 @@ Test(fit, budgets_hold_to_the_byte_and_change_no_bit) {
     }
 }
 
-/* At every budget the plan is at most as slow as the best of the equal splits, with and without rebuild. */
+/* Plans of every budget are at most as slow as the best of the equal splits, with and without rebuild. */
 Test(fit, no_slower_than_equal_segments) {
     const net nets[] = {{"resnet", 50, 16, 224, FR_META, 0}, {"vgg", 16, 8, 224, FR_META, 0}};
     for (size_t i = 0; i < 2; i++) {

@@ -176,7 +176,7 @@ Test(summary, resnet50_has_the_published_numbers) {
         cr_expect_eq(l.parameters, 512);
         cr_expect_eq(l.buffer_bytes, 2u * 256 * 4 + 8);
         cr_assert(layer_named(s.summary, "layer1.0.relu", "ReLU", &l));
-        /* In place batch norm's last pass makes the sum and its relu, and makes them again. */
+        /* Batch norm's last pass, in place, makes the sum and its relu, and makes them again. */
         bool own = !cells[i].inplace;
         cr_expect_eq(l.flops > 0, own, "%.0f FLOPs with in place %d, rebuild %d, %d segments", l.flops,
                      cells[i].inplace, cells[i].rebuild, cells[i].segments);

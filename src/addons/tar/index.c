@@ -277,7 +277,7 @@ static cJSON *index_json(const fri_tar_index *x, const fri_tar_stamp *shard) {
     return root;
 }
 
-/* Where it cannot be written, as in a folder that is read only, the shard is read again the next time. */
+/* Writes the index. In a folder that is read only the shard is read again the next time. */
 static void write_index(const char *path, const fri_tar_index *x, const fri_tar_stamp *shard) {
     fr_atomic_file f = FR_ATOMIC_FILE_CLOSED;
     cJSON *root = index_json(x, shard);

@@ -28,9 +28,9 @@ typedef struct fri_tar_stamp {
     char changed[48]; /* "seconds.nanoseconds" of the file's last change */
 } fri_tar_stamp;
 
-/* What <path>.index says if the shard still has the size and time that it names; else the shard is read once, and the
- * index written where its folder takes it. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: libarchive is not there.
- */
+/* Reads <path>.index if the shard still has the size and time that the index names; else reads the shard once, and
+ * writes the index where the folder permits. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: libarchive is not
+ * there. */
 fr_status fri_tar_index_open(const char *path, fri_tar_index *out);
 /* The text of an index. *other: it is one of a shard in another state. */
 fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, const fri_tar_stamp *shard,

@@ -62,7 +62,7 @@ static void wait_at(barrier *b, const int *living) {
     }
 }
 
-/* What the running thread does from here on is behind the barriers so far. */
+/* Accesses of the running thread from here on are after the barriers so far. */
 static void behind() {
     fri_race_thread = {current, block_barrier.generation, warp_epoch[current / WARP]};
 }

@@ -66,7 +66,7 @@ const char *fri_race_found(void) {
     return last;
 }
 
-/* For addr2line -e PROGRAM. */
+/* Address for addr2line -e PROGRAM. */
 static size_t place_of(const void *pc) {
     Dl_info info;
     return pc != NULL && dladdr(pc, &info) != 0 ? (size_t)((const char *)pc - (const char *)info.dli_fbase) : 0;

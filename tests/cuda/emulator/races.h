@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
-/* Who runs, and behind which barriers of its block and its warp. */
+/* Running thread, and the barriers of its block and its warp that it has passed. */
 struct fri_race_place {
     int thread;
     unsigned block_epoch, warp_epoch;
