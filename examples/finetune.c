@@ -4,11 +4,16 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
-static const char *model = "mobilenet_v2"; /* --model */
+static const char *model = "mobilenet_v2";  /* --model */
+static const char *const head[] = {"head"}; /* --train-only */
 
 static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     if (o->depth != FR_TRAIN_AUTO)
         return fr_fail(FR_EINVAL, "--model %s says which network; --depth is of the other trainers", model);
+    if (o->device != FR_META && o->weights == NULL && o->resume == NULL && o->predict == NULL && o->train_only == head)
+        return fr_fail(FR_EINVAL,
+                       "--weights FILE is missing, and a head on random features learns little; --train-only "
+                       "all trains the whole network from random weights");
     if (o->inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: --model NAME_abn is the network with it");
     snprintf(name, FR_TRAIN_NAME_BYTES, "%s", model);
     fr_train_width_name(o, name);
@@ -36,8 +41,6 @@ static const fr_flag flags[] = {
      .unset = "mobilenet_v2", .course = true, .brief = "The network by torchvision's name", .own = &model},
     {0},
 };
-
-static const char *const head[] = {"head"};
 
 int main(int argc, char **argv) {
     fr_train_program program = {

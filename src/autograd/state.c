@@ -150,6 +150,7 @@ fr_status fr_step_end(fr_step_scope *scope) {
     a->switches = scope->switches;
     a->recording = NULL;
     a->recompute = NULL;
+    a->pass = NULL; /* an exception out of a hook left it */
     a->statistics_frozen = scope->statistics_frozen;
     fr_phase_end(scope->phase);
     fri_scope_op_pop(scope->op);

@@ -70,29 +70,41 @@ static fr_status unknown(const char *name) {
             snprintf(what, sizeof what, "model '%.*s'", FR_WEIGHTS_NAME_BYTES, name);
             return fr_addon_missing(what, elsewhere[i].addon);
         }
+    static const char known[] = "vgg11, vgg13, vgg16, vgg19, resnet18, resnet34, resnet50, resnet101, resnet152, "
+                                "densenet121, densenet169, densenet_bc40_k12, mobilenet_v2, unet4, with the add-on "
+                                "zoo mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, "
+                                "squeezenet1_1";
+    char near[FR_WEIGHTS_NAME_BYTES] = "", word[FR_WEIGHTS_NAME_BYTES];
+    int best = 3; /* wrong letters at most, and one */
+    for (const char *c = known; *c != '\0'; c += strcspn(c, " "), c += strspn(c, " ")) {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(c, ", "), c);
+        const int d = fr_text_distance(name, word);
+        if (d < best) memcpy(near, word, sizeof near), best = d;
+    }
     return fr_fail(FR_EINVAL,
-                   "model '%s' is not known: vgg16, resnet18, densenet121, densenet_bc40_k12, mobilenet_v2, unet4 and "
-                   "more are, those of the add-on zoo (mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, "
-                   "convnext_tiny, squeezenet1_1), with _bn, _small, _abn and last _w0.5 behind them; "
+                   "model '%s' is not known%s%s%s %s. A name may end in _bn, _small, _abn and last _w0.5. "
                    "fr_classifier_load_own loads a network of one's own",
-                   name);
+                   name, near[0] != '\0' ? "; did you mean '" : "", near,
+                   near[0] != '\0' ? "'? There are" : "; there are", known);
 }
 
 /* Reads the number and the flags behind the family's name. False: something else stands there. */
 static bool read_rest(const char *rest, int *number, fr_model_opts *o) {
     char *end = NULL;
+    bool seen[3] = {false};
     const long depth = strtol(rest, &end, 10);
     if (strncmp(end, "_k", 2) == 0 && end[2] >= '0' && end[2] <= '9') o->growth = strtol(end + 2, &end, 10);
     for (; end[0] == '_'; end += strcspn(end + 1, "_") + 1) {
         const char *part = end + 1;
         const size_t length = strcspn(part, "_");
         const bool abn = length == 3 && memcmp(part, "abn", 3) == 0;
-        if (length == 5 && memcmp(part, "small", 5) == 0)
-            o->small_stem = true;
-        else if (abn || (length == 2 && memcmp(part, "bn", 2) == 0))
-            o->batch_norm = true;
-        else
-            break;
+        const bool stem = length == 5 && memcmp(part, "small", 5) == 0;
+        const bool norm = abn || (length == 2 && memcmp(part, "bn", 2) == 0);
+        bool *before = &seen[stem ? 0 : abn ? 1 : 2];
+        if ((!stem && !norm) || *before) break; /* each suffix stands once */
+        *before = true;
+        if (stem) o->small_stem = true;
+        if (norm) o->batch_norm = true;
         if (abn) o->abn_slope = FR_ABN_SLOPE;
     }
     *number = (int)depth;
@@ -127,7 +139,7 @@ static fr_status head_of(const char *path, const char *name, fr_head *out) {
     return fr_fail(FR_EFORMAT, "'%s': head '%s' of its network is not known", path, name);
 }
 
-/* A network of the program's own; make NULL: fr_model knows the file's. */
+/* A network of the program; make NULL: fr_model makes the network. */
 typedef struct own_network {
     fr_network_fn *make;
     void *ctx;

@@ -149,8 +149,11 @@ static fr_status check_fused_step(const fri_config *c) {
 static fr_status check_files(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->dataset);
+    FRI_OWNED(fr_weights_info_clear) fr_weights_info info = {0}; /* a file that says all that a prediction needs */
+    const bool says = o->predict != NULL && o->weights != NULL && o->resume == NULL &&
+                      fr_weights_info_read(o->weights, &info) == FR_OK;
     const conflict rows[] = {
-        {reads && o->data == NULL && !fri_without_data(o),
+        {reads && o->data == NULL && !fri_without_data(o) && !says,
          "--dataset {dataset} needs --data PATH, the folder with its files"},
         {!reads && o->data != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "
                                     "cifar10, cifar100, folder and masks do"},

@@ -17,6 +17,7 @@ static fr_status group(fri_session *r, const char *flag, const char *word, bool 
         (scales && (end == equals + 1 || *end != '\0' || !(factor >= 0 && factor <= 1e6))))
         return fr_fail(FR_EINVAL, "--%s %.200s: is not of the form PREFIX=X with a number X from 0 to 1e6", flag, word);
     snprintf(select, sizeof select, "%.*s", (int)(equals - word), word);
+    if (select[0] == '\0') return fr_fail(FR_EINVAL, "--%s '%.200s': its prefix is empty", flag, word);
     const char *head = fr_module_head(r->model);
     if (strcmp(select, "head") == 0 && head != NULL) snprintf(select, sizeof select, "%s", head);
     fr_status s =

@@ -94,7 +94,8 @@ fr_status fri_model_check(fri_config *c) {
     meta.opts.device = FR_META;
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
-    if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) { /* a session's network has no flags */
+    if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {   /* a session's network has no flags */
+        if (strncmp(fr_last_error(), "model '", 7) == 0) goto done; /* a name that there is not */
         s = fr_fail_prefix(FR_EINVAL, "--image-size %lld: ", (long long)c->opts.image_size);
         if (c->opts.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.width);
         if (c->opts.depth != FR_TRAIN_AUTO) s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.depth);

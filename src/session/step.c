@@ -229,8 +229,10 @@ static fr_status train_batch(fri_step_work *w, double share) {
     fri_session *r = w->r;
     const fr_train_opts *o = &r->config->opts;
     const int64_t n = fr_tensor_dim(w->images, 0), parts = o->split_batch < n ? o->split_batch : n;
-    const bool host = parts == 1 && r->class_weights == NULL && r->config->program->loss == NULL;
-    double all = (double)w->count; /* the device is not waited for */
+    /* The host has counted; a dry run has no targets. */
+    const bool host =
+        parts == 1 && r->class_weights == NULL && r->config->program->loss == NULL && o->device != FR_META;
+    double all = (double)w->count;
     if (!host) FRI_TRY(divisor(r, w->targets, &all));
     if (all == 0) share = 0;
     if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(r, &w->images, &w->targets, share, w->v);

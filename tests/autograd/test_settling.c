@@ -7,6 +7,7 @@
  * FR_META, standing for the CPU, must report the same peaks, total and by category. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
+#include <setjmp.h>
 #include <string.h>
 
 #include "memory/allocator.h"
@@ -236,4 +237,34 @@ Test(settling, relu_and_pool_bytes_are_the_formula) {
     }
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
+}
+
+static jmp_buf out_of_the_hook;
+
+static fr_status jumping_hook(void *ctx, fr_tensor *leaf) {
+    (void)ctx, (void)leaf;
+    longjmp(out_of_the_hook, 1);
+}
+
+/* The jump stands for an exception of C++. fr_step_end ends the pass, and the thread trains on without the graph. */
+Test(settling, a_jump_out_of_a_hook_does_not_bar_the_thread) {
+    fr_tensor *volatile x = NULL;
+    fr_tensor *made = NULL, *y = NULL;
+    fr_step_scope scope;
+    cr_assert_eq(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, FR_CPU, &made), FR_OK);
+    x = made;
+    cr_assert_eq(fr_tensor_set_requires_grad(x, true), FR_OK);
+    cr_assert_eq(fr_tensor_set_grad_hook(x, jumping_hook, NULL), FR_OK);
+    cr_assert_eq(fr_step_begin(&scope), FR_OK);
+    if (setjmp(out_of_the_hook) == 0) {
+        cr_assert_eq(fr_sum(x, &y), FR_OK);
+        (void)fr_backward(y, NULL);
+        cr_assert_fail("the hook was not called");
+    }
+    cr_assert_eq(fr_step_end(&scope), FR_OK);
+    cr_assert_eq(fr_tensor_set_grad_hook(x, NULL, NULL), FR_OK);
+    fr_tensor *z = NULL;
+    cr_assert_eq(fr_scale(x, 2, &z), FR_OK);
+    cr_assert_eq(fr_sum(z, &z), FR_OK);
+    cr_assert_eq(fr_backward(z, NULL), FR_OK, "%s", fr_last_error());
 }

@@ -248,3 +248,12 @@ Test(variants, one_call_turns_all_activations_in_place) {
     fr_module_release(&m);
     expect_nothing_left();
 }
+
+Test(variants, a_suffix_stands_once) {
+    static const char *const names[] = {"vgg16_bn_bn", "resnet18_small_small", "vgg16_abn_abn", "vgg11_bn_small_bn"};
+    fr_module *m = NULL;
+    for (int i = 0; i < 4; i++) {
+        cr_expect_eq(fr_model(names[i], NULL, &m), FR_EINVAL, "%s", names[i]);
+        cr_expect_null(m);
+    }
+}

@@ -81,6 +81,11 @@ Test(folders, finetune_trains_the_head_alone) {
     snprintf(arguments, sizeof arguments, "%s --data %s --weights %s --export %s", flags, set, first, second);
     o = program_run("finetune", arguments);
     cr_assert_eq(o.status, 0, "%s", o.err);
+    char predict[2048];
+    snprintf(predict, sizeof predict, "--weights %s --predict %s/train/a/0.jpg", second, set); /* without --data */
+    o = program_run("finetune", predict);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "a/0.jpg.* %  [01]  [ab]");
     fr_module *before = network_of(first, 10, &was), *after = network_of(second, 2, &now);
     cr_expect_eq(fr_module_each_tensor(before, expect_equal, after), FR_OK);
     cr_expect_eq(memcmp(was.mean, now.mean, sizeof was.mean), 0, "normalized with %g, before %g", now.mean[0],
@@ -106,7 +111,7 @@ Test(folders, a_head_for_other_classes_starts_fresh) {
     for (int k = 0; k < 3; k++) {
         snprintf(arguments, sizeof arguments,
                  "--model mobilenet_v2_w0.35 --image-size 32 --batch-size 4 --steps 1 --data %s %s %s", set,
-                 k == 0 ? "--export" : "--weights", weights);
+                 k == 0 ? "--train-only all --export" : "--weights", weights);
         outcome o = program_run("finetune", arguments);
         cr_assert_eq(o.status, 0, "%s", o.err);
         const char *said =
@@ -128,7 +133,15 @@ Test(folders, finetune_names_what_is_not_there) {
     EXPECT_MATCH(o.err, "finetune: .*nowhere: No such file or directory");
     o = program_run("finetune", "--model mobilnet_v2 --dataset synthetic --steps 1");
     cr_expect_eq(o.status, 2);
-    EXPECT_MATCH(o.err, "finetune: --image-size 32: model 'mobilnet_v2' is not known: .*mobilenet_v2");
+    EXPECT_MATCH(o.err, "^finetune: model 'mobilnet_v2' is not known; did you mean 'mobilenet_v2'.");
+    o = program_run("finetune", "--model resnet-18 --dataset synthetic --steps 1");
+    EXPECT_MATCH(o.err, "^finetune: model 'resnet-18' is not known; did you mean 'resnet18'.");
+    o = program_run("finetune", "--dataset digits --image-size 32 --steps 1");
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "--weights FILE is missing, .* random features .* --train-only all");
+    o = program_run("finetune", "--dataset digits --image-size 32 --train-only all --lr-scale =2 --steps 1");
+    cr_expect_eq(o.status, 1, "%d", o.status);
+    EXPECT_MATCH(o.err, "--lr-scale '=2': its prefix is empty");
     o = program_run("finetune", "--depth 18 --dataset synthetic --steps 1");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--depth is of the other trainers");
