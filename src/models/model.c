@@ -19,7 +19,7 @@ static const fr_model_family families[] = {
     {0},
 };
 
-/* Names of networks that an add-on has, for a sentence where it was not built. */
+/* Names of an add-on's networks, for a sentence where the add-on was not built. */
 static const struct {
     const char *begin, *addon;
 } elsewhere[] = {{"mobilenet_v3", "zoo"},
