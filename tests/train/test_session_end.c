@@ -5,12 +5,14 @@
 #include <frugal/session.h>
 #include <math.h>
 #include <stdlib.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { IMAGES = 24, SIZE = 8, CLASSES = 3, BATCH = 8, EPOCHS = 2, STEPS = EPOCHS * (IMAGES / BATCH) };
+#include "data/files.h"
 
-#define MUST(call) cr_assert_eq((call), FR_OK, "%s: %s", #call, fr_last_error())
+enum { IMAGES = 24, SIZE = 8, CLASSES = 3, BATCH = 8, EPOCHS = 2, STEPS = EPOCHS * (IMAGES / BATCH) };
 
 static const char *const names[CLASSES] = {"cat", "dog", "owl"};
 
@@ -358,4 +360,103 @@ Test(session_end, failures_of_callbacks_have_a_sentence) {
         cr_expect_str_eq(fr_last_error(), says[k], "case %d: %s", k, fr_last_error());
         fr_session_release(&s);
     }
+}
+
+/* ---- a stranger's program ------------------------------------------------------------------------------------- */
+
+enum { KILLED = 4 }; /* the step after which the first process dies */
+
+static fr_status dies(void *ctx, const fr_session_info *now) {
+    (void)ctx;
+    return now->step == KILLED ? (fr_status)raise(SIGKILL) : FR_OK;
+}
+
+/* The test writes photos of two classes below folder/photos/train. */
+static void take_photos(void) {
+    uint8_t rgb[SIZE * SIZE * 3], *bytes = NULL;
+    char command[256], name[160];
+    snprintf(command, sizeof command, "mkdir -p %s/photos/train/cat %s/photos/train/dog", folder, folder);
+    cr_assert_eq(system(command), 0);
+    for (int i = 0; i < IMAGES; i++) {
+        for (int k = 0; k < SIZE * SIZE * 3; k++) rgb[k] = (uint8_t)(i % 2 * 90 + (i * 37 + k * 11) % 150);
+        const size_t n = jpeg_bytes(JPEG_RGB, rgb, SIZE, SIZE, &bytes);
+        snprintf(name, sizeof name, "%s/photos/train/%s/%d.jpg", folder, i % 2 == 0 ? "cat" : "dog", i);
+        FILE *f = fopen(name, "wb");
+        cr_assert(f != NULL && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+        free(bytes);
+    }
+}
+
+/* Trains on the photos with averages, saved after each step; `resume` goes on. *p: the prediction for one photo at the end. */
+static void train_on_photos(const char *weights, bool resume, bool die, double p[2]) {
+    app a = {.bad_image = -1};
+    fr_session_opts o = options(&a);
+    fr_session *s = NULL;
+    fr_dataset *d = NULL;
+    fr_loader_opts as;
+    fr_image image = {0};
+    char photos[128], states[128], photo[160];
+    snprintf(photos, sizeof photos, "%s/photos", folder);
+    snprintf(states, sizeof states, "%s/states", folder);
+    snprintf(photo, sizeof photo, "%s/train/dog/3.jpg", photos);
+    o.loss = NULL;
+    o.on_step = die ? dies : NULL;
+    o.train.image_size = SIZE;
+    o.train.ema = 0.9;
+    o.train.export_weights = weights;
+    o.train.save_every = 1;
+    if (die || resume)
+        o.train.save = states;
+    else
+        o.train.save_every = FR_TRAIN_AUTO;
+    if (resume) o.train.resume = states;
+    MUST(fr_dataset_image_folder(photos, FR_SPLIT_TRAIN, &d));
+    MUST(fr_session_create(&o, d, NULL, &s));
+    MUST(fr_session_run(s));
+    MUST(fr_session_input(s, &as));
+    MUST(fr_image_read(photo, &image));
+    MUST(fr_predict(fr_session_module(s), &image, &as, p, 2));
+    fr_image_clear(&image);
+    fr_session_release(&s);
+    fr_dataset_release(&d);
+}
+
+/* A process trains and is killed; a second one resumes, exports and predicts; a third one predicts from the file. */
+Test(session_end, a_killed_training_of_photos_predicts_in_another_process) {
+    char undisturbed[128], weights[128], photo[160];
+    double whole[2], resumed[2];
+    int ends[2], start[2], status = 0;
+    take_photos();
+    snprintf(undisturbed, sizeof undisturbed, "%s/whole.safetensors", folder);
+    snprintf(weights, sizeof weights, "%s/resumed.safetensors", folder);
+    snprintf(photo, sizeof photo, "%s/photos/train/dog/3.jpg", folder);
+    cr_assert(pipe(ends) == 0 && pipe(start) == 0);
+    const pid_t other = fork(); /* now: OpenMP's threads do not survive a fork */
+    if (other == 0) {
+        char go = 0;
+        if (read(start[0], &go, 1) != 1) _exit(1);
+        app a = {.bad_image = -1};
+        fr_classifier c = {0};
+        fr_image image = {0};
+        double p[2] = {-1, -1};
+        if (fr_classifier_load_own(weights, network, &a, FR_CPU, &c) == FR_OK &&
+            fr_image_read(photo, &image) == FR_OK && strcmp(c.info.class_name[1], "dog") == 0)
+            (void)fr_predict(c.model, &image, &c.input, p, 2);
+        _exit(write(ends[1], p, sizeof p) == sizeof p ? 0 : 1);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        train_on_photos(weights, false, true, resumed);
+        _exit(1);
+    }
+    cr_assert(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    cr_expect_neq(access(weights, F_OK), 0);
+    train_on_photos(weights, true, false, resumed);
+    train_on_photos(undisturbed, false, false, whole);
+    cr_expect(resumed[0] == whole[0] && resumed[1] == whole[1], "%.9g, undisturbed %.9g", resumed[0], whole[0]);
+    double there[2];
+    cr_assert_eq(write(start[1], "g", 1), 1);
+    cr_assert(read(ends[0], there, sizeof there) == sizeof there && waitpid(other, &status, 0) == other);
+    for (int i = 0; i < 2; i++)
+        cr_expect(fabs(there[i] - resumed[i]) < 1e-5, "class %d: %.9g, in the session %.9g", i, there[i], resumed[i]);
 }
