@@ -150,16 +150,22 @@ Test(batchnorm2d, relus_gradient_of_many_channels) {
                      i % MANY);
 }
 
-/* x [n, 1, 1, 1] in training: what becomes of running values that were 0 and 1, and of the first value. */
+enum { CHANNELS = 64 }; /* so many that a chunk of rows has several blocks */
+
+/* x [n, 1, 1, CHANNELS], all channels alike, in training: what becomes of running values that were 0 and 1, and of the
+ * first value; of the last channel. */
 static void train_once(int64_t n, const float *x, float *mean, float *var, float *first) {
     fr_tensor *in = NULL, *m = NULL, *v = NULL, *y = NULL;
-    float *values = calloc((size_t)n + 1, sizeof *values);
-    must(fr_tensor_from_host(x, 4, (int64_t[]){n, 1, 1, 1}, FR_F32, test_device(), &in));
-    must(fr_tensor_zeros(1, (int64_t[]){1}, FR_F32, test_device(), &m));
-    must(fr_tensor_full(1, (int64_t[]){1}, 1, FR_F32, test_device(), &v));
+    float *values = calloc((size_t)n * CHANNELS + 1, sizeof *values), vector[CHANNELS];
+    for (int64_t i = 0; i < n * CHANNELS; i++) values[i] = x[i / CHANNELS];
+    must(fr_tensor_from_host(values, 4, (int64_t[]){n, 1, 1, CHANNELS}, FR_F32, test_device(), &in));
+    must(fr_tensor_zeros(1, (int64_t[]){CHANNELS}, FR_F32, test_device(), &m));
+    must(fr_tensor_full(1, (int64_t[]){CHANNELS}, 1, FR_F32, test_device(), &v));
     must(fr_batchnorm2d(in, NULL, NULL, m, v, NULL, &y));
-    must(fr_tensor_to_host(m, mean));
-    must(fr_tensor_to_host(v, var));
+    must(fr_tensor_to_host(m, vector));
+    *mean = vector[CHANNELS - 1];
+    must(fr_tensor_to_host(v, vector));
+    *var = vector[CHANNELS - 1];
     must(fr_tensor_to_host(y, values));
     *first = values[0];
     free(values);
@@ -192,7 +198,7 @@ Test(batchnorm2d, an_infinite_value_makes_an_infinite_mean) {
     enum { ROWS = 20000 };
     float mean, var, first, *x = calloc(ROWS, sizeof *x);
     cpu_only("PyTorch's own kernels for CUDA make a mean of NaN, too");
-    static const int place[] = {0, 1, 2, 5000, 19999};
+    static const int place[] = {0, 1, 100, 300, 19999};
     for (int i = 0; i < 5; i++)
         for (int sign = -1; sign <= 1; sign += 2) {
             x[place[i]] = sign * INFINITY;
