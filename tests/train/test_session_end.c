@@ -387,7 +387,7 @@ static void take_photos(void) {
     }
 }
 
-/* Trains on the photos with averages, saved after each step; `resume` goes on. *p: the prediction for one photo at the end. */
+/* Trains on the photos with averages, saved after each step. *p: the prediction for one photo at the end. */
 static void train_on_photos(const char *weights, bool resume, bool die, double p[2]) {
     app a = {.bad_image = -1};
     fr_session_opts o = options(&a);
