@@ -174,8 +174,8 @@ FR_API fr_status fr_device_parse(const char *name, fr_device *out); /* FR_EINVAL
 FR_API bool fr_device_built(fr_device d);                           /* does this build hold the device's backend? */
 /* Do the kernels of this device, or of the one that meta stands for in a plan, run while the host goes on? */
 FR_API bool fr_device_is_asynchronous(fr_device d);
-/* What results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if nothing; returns
- * buf. */
+/* Description of the facts that results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core", into buf,
+ * "" if nothing; returns buf. */
 FR_API const char *fr_device_describe(fr_device d, char *buf, size_t bytes);
 /* The number of the device's arithmetic, which a version that changes the bits of a result raises; 0: no such device in
  * this build. */

@@ -34,8 +34,8 @@ typedef struct fr_op {
      * rebuild_inputs (in[i] is NULL for the others). NULL: the output cannot be rebuilt cheaply. */
     fr_status (*rebuild)(fr_node *node, fr_tensor *const *in, fr_tensor **y);
     uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all of them */
-    /* What a sum with *addend (addend NULL: none), of the output's shape and dtype, and then the op `next` (NULL: none)
-     * make of the output, in the same pass and bit for bit what rebuild and these two give; needs no input (ops whose
+    /* Makes the output again, adds *addend (addend NULL: none), of the output's shape and dtype, and runs the op `next`
+     * (NULL: none), in the same pass and bit for bit what rebuild and these two give; needs no input (ops whose
      * rebuild_inputs is 0). Takes *addend and writes over it where nobody else holds it. FR_EUNSUPPORTED: not for
      * these. y NULL: only the answer is wanted, and *addend is NULL. NULL: for none. */
     fr_status (*rebuild_next)(fr_node *node, fr_tensor **addend, const struct fr_op *next, fr_tensor **y);

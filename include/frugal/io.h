@@ -39,9 +39,9 @@ typedef struct fr_weights_info {
 FR_API fr_status fr_weights_info_read(const char *path, fr_weights_info *out);
 FR_API void fr_weights_info_clear(fr_weights_info *info);
 
-/* Which Linear lies behind a Flatten of what height and width is read off the module, layers in the order of the tree:
- * an AdaptiveAvgPool2d fixes the size, ReLU, Dropout, Identity and BatchNorm2d keep it, everything else hides it. Where
- * it is hidden, flatten_height and flatten_width must say it: FR_EINVAL names the Linear. */
+/* Options of weights files. The height and width before the Flatten of a Linear are read off the module, layers in the
+ * order of the tree: an AdaptiveAvgPool2d fixes the size, ReLU, Dropout, Identity and BatchNorm2d keep it, everything
+ * else hides it. Where it is hidden, flatten_height and flatten_width must say it: FR_EINVAL names the Linear. */
 typedef struct fr_weights_opts {
     fr_weights_layout layout FR_DEFAULT(FR_WEIGHTS_AUTO);
     bool strict FR_DEFAULT(true); /* load: the file has all of the module's names and no others */

@@ -72,9 +72,9 @@ FR_API fr_status fr_memory_empty_cache(fr_device d);
  * FR_ENOMEM, with a report in fr_last_error, and changes nothing. */
 FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
 
-/* What the caching allocator does against fragmentation, in PyTorch's words (PYTORCH_CUDA_ALLOC_CONF) and by its rules,
- * to the byte: "key:value,key:value"; "": none, the default. Of every pool: FRUGAL_ALLOC; of the thread's pool
- * on the device: this call, best before its first allocation.
+/* Settings of the caching allocator against fragmentation, in PyTorch's words (PYTORCH_CUDA_ALLOC_CONF) and by PyTorch's
+ * rules, to the byte: "key:value,key:value"; "": none, the default. FRUGAL_ALLOC sets them for every pool; this call for
+ * the thread's pool on the device, best before the first allocation.
  *   max_split_size_mb:M              M >= 20. Blocks of M MiB or more are never split: a smaller request is not served
  *                                    from one, one of that size only if less than 20 MiB would be left over
  *   roundup_power2_divisions:D       D a power of two. Requests above 512 D bytes are rounded up to the next of D equal
@@ -89,8 +89,9 @@ FR_API fr_status fr_memory_settings_set(fr_device d, const char *settings);
 /* Memory of the process as the system counts it: its resident set on the CPU, what the driver says elsewhere. *out is 0
  * where nobody knows. */
 FR_API void fr_memory_use_get(fr_device d, fr_memory_use *out);
-/* Where a driver counts too: lines for requested, allocated and reserved as in `now`, for the process, what of it the
- * engine does not see, and the device. "" on other devices, or if nobody knows. Returns buf. */
+/* Text of the memory in use, where a driver counts too: lines for requested, allocated and reserved as in `now`, for
+ * the process, what of it the engine does not see, and the device. "" on other devices, or if nobody knows. Returns
+ * buf. */
 enum { FR_MEMORY_USE_TEXT = 640 };
 FR_API const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, char buf[FR_MEMORY_USE_TEXT]);
 
@@ -127,8 +128,8 @@ FR_API fr_status fr_memory_flows_get(fr_device d, fr_memory_flows *out);
  * torch.cuda.memory_summary. */
 FR_API fr_status fr_memory_summary(fr_device d, FILE *out);
 
-/* What came alive and what died on the device since the last call (the first: all that lives), a line per kind of
- * tensor; before them the place and the bytes of all tensors (not rounded up to 512):
+/* Prints the tensors that were made and freed on the device since the last call (the first call: all live tensors), a
+ * line per kind of tensor; before them the place and the bytes of all tensors (not rounded up to 512):
  *     At train.c step: line 41                              Total Used Memory:592.7  Mb (592732560 bytes)
  *     + | 7 * Size:(512, 512, 3, 3)     | Memory: 66.060 M | parameter f32, 66060288 bytes
  * Memory is in 10^6 bytes, cut off, as the memory trackers of PyTorch's guides print it. What was made and freed

@@ -75,11 +75,12 @@ FR_API bool fr_module_training(const fr_module *m);
 FR_API void fr_module_evaluation_begin(fr_module *m);
 FR_API void fr_module_evaluation_end(fr_module *m);
 
-/* What the dotted prefix names ("layer1", "layer1.0.bn1", "fc.bias"; NULL or "": all of m) is frozen, or trains again:
- * its parameters want no gradient, and lose the one they have; its batch norms normalize with their running values and
- * leave them as they are (torchvision's FrozenBatchNorm2d). A prefix that names one parameter leaves the batch norm
- * that it is of as it was. Whatever fr_module_train says, evaluations, conversions and loaded states leave it so; a
- * later call goes over an earlier one, so "all but the biases" is two kinds of calls. New modules train.
+/* Freezes or unfreezes the layers that the dotted prefix names ("layer1", "layer1.0.bn1", "fc.bias"; NULL or "": all of
+ * m) is frozen, or trains again: its parameters want no gradient, and lose the one they have; its batch norms normalize
+ * with their running values and leave them as they are (torchvision's FrozenBatchNorm2d). A prefix that names one
+ * parameter leaves the batch norm that it is of as it was. Whatever fr_module_train says, evaluations, conversions and
+ * loaded states leave it so; a later call goes over an earlier one, so "all but the biases" is two kinds of calls. New
+ * modules train.
  *
  * For what is frozen nothing is kept for backward and no gradient is made: a convolution and a batch norm keep their
  * input only if a weight of theirs trains. Between two steps, with an optimizer: it updates what trains, keeps no state

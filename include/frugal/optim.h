@@ -197,9 +197,9 @@ FR_API fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bo
 /* Updates the scale after the optimizer's step. *skipped (or NULL) says whether the step was skipped; with NULL a CUDA
  * device is not waited for. FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
-/* For a loop that waits for no step: does the device decide whether a step is skipped? Then outcome, after update,
- * begins to read back what it decided (unstable/readback.h), and learn waits for that: the scale, and the steps skipped
- * so far. */
+/* Calls for a loop that waits for no step: true if the device decides whether a step is skipped. Then outcome, after
+ * update, begins to read back what it decided (unstable/readback.h), and learn waits for that: the scale, and the steps
+ * skipped so far. */
 struct fr_readback;
 FR_API bool fr_grad_scaler_device_decides(const fr_grad_scaler *g);
 FR_API fr_status fr_grad_scaler_outcome(const fr_grad_scaler *g, struct fr_readback *r);

@@ -9,14 +9,14 @@
 #include <math.h>
 #include <string.h>
 
-/* What was printed has arrived. */
+/* Flushes the output and reports a failure. */
 static fr_status flush(FILE *out) {
     if (fflush(out) != 0) return fr_fail(FR_EIO, "standard output cannot be written: %s", strerror(errno));
     return ferror(out) ? fr_fail(FR_EIO, "standard output cannot be written: a part of it is lost") : FR_OK;
 }
 
-/* What it says is extra: that the run failed stands already. Where host memory ended, dry runs would need more of it,
- * and no flag that they could name helps. */
+/* Prints advice after a run that failed; the failure itself is printed already. Dry runs would need more host memory,
+ * so there is no advice where host memory ended. */
 static void advise(const fri_session *r) {
     if (strstr(fr_last_error(), "host memory") != NULL) return;
     /* Dry runs make their model on meta; a limit there was for the run. */

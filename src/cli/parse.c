@@ -77,7 +77,7 @@ static fr_status set(const fr_flag *f, const char *text, fr_train_opts *o) {
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
-/* What others call a flag: a hint for a typing error, no second name. */
+/* Names of flags in other programs: hints for a typing error, no second names. */
 static const struct {
     const char *word, *flag;
 } elsewhere[] = {{"--learning-rate", "--lr"}, {"--gpu", "--device"}, {"--budget", "--memory-budget"}};

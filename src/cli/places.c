@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The same file or folder, now or once it is written. Devices may be shared: nothing is lost in them. */
+/* True if both names lead to one file or folder, now or once it is written. Devices may be shared: no data is lost in
+ * them. */
 static bool same(const char *a, const char *b) {
     char target[2][FR_TARGET_BYTES];
     struct stat st[2];

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What a run's report takes from the run. */
+/* Takes the numbers of a plan for the report. */
 static void take(fri_session *r, const fri_train_plan *p) {
     r->training = p->training;
     r->evaluation = p->evaluation;
@@ -56,7 +56,7 @@ static fr_status use_arena(fri_session *r, fri_train_plan *p) {
     return s;
 }
 
-/* Under a limit the allocator gives cached segments back before it fails, so what fits is found by trying. */
+/* Tries the plan under the limit: the allocator gives cached segments back before a request fails. */
 static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     char limit[FR_BYTES_TEXT], needs[FR_BYTES_TEXT];
     size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved

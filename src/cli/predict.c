@@ -61,7 +61,7 @@ done:
     return s;
 }
 
-/* What the file of weights says counts; an older file, a foreign one and a state leave it to the flags. */
+/* Description of the network: the weights file's, or the flags' for an older file, a foreign file and a state. */
 static fr_status classifier(fri_session *r, fr_classifier *c) {
     const fr_train_opts *o = &r->config->opts;
     fr_weights_info info = {0};

@@ -16,7 +16,7 @@ static void note_signal(int number) {
     seen = number;
 }
 
-/* What is ignored stays ignored: nohup, and jobs that a shell started in the background. */
+/* Signals that are ignored stay ignored: nohup, and jobs that a shell started in the background. */
 void fri_signals_begin(void) {
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);

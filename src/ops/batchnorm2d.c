@@ -19,7 +19,7 @@ typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
     fri_activation act; /* the one behind it has left its gradient to this op: absorb_mask, fri_norm_bends */
-    /* Of the backward that the pass over dy has begun (begin): else NULL. */
+    /* Results of a backward that the pass over dy has begun (begin); else NULL. */
     fr_tensor *dgamma, *dbeta, *half;
 } params;
 
@@ -189,7 +189,7 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d",
                                   .rebuild_next = rebuild_next,
                                   .absorb_mask = absorb_mask,
                                   .params_free = params_free};
-/* In eval mode dx is a multiple of dy; only gamma's gradient reads x. */
+/* Eval mode: dx is a multiple of dy, and only gamma's gradient reads x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */

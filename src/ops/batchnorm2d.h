@@ -4,7 +4,7 @@
 
 #include "ops/op.h"
 
-/* What batch norm reads beside x. */
+/* Operands of batch norm beside x. */
 typedef struct fri_norm {
     fr_tensor *gamma, *beta, *running_mean, *running_var;
     fr_tensor *batches;              /* i64 [], counted up where the running values move; or NULL */
@@ -21,11 +21,11 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *d, const fr_tensor *x,
                                const fri_norm *norm, fr_tensor **mean, fr_tensor **invstd);
 
-/* The same from the running values (eval mode). */
+/* Statistics from the running values (eval mode). */
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd);
 
-/* What is done to its result: relu?(batch_norm(x) + addend), or act(batch_norm(x)). */
+/* Tail of a fused call: relu?(batch_norm(x) + addend), or act(batch_norm(x)). */
 typedef struct fri_norm_tail {
     fr_tensor **addend; /* its reference is taken; NULL: nothing is added */
     /* The sum goes over the addend, as fr_add(*addend, norm, addend) would put it; else over norm, or over an addend
@@ -40,8 +40,8 @@ typedef struct fri_norm_tail {
  * addend has another type or shape, or cannot be written over, add and relu are one pass. The sum over the addend
  * leaves no bytes to batch norm's own result. tail NULL: none. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y);
-/* In the backward of the activation behind it: will the norm apply the activation's gradient to what it gets? Else it
- * can make its result again. */
+/* True in the backward of the following activation if the norm will apply the activation's gradient. Else the norm can
+ * make its result again. */
 bool fri_norm_bends(fr_node *norm, fri_activation act);
 
 /* fr_inplace_abn of what batch norm reads. */

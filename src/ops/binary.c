@@ -116,7 +116,7 @@ fr_status fri_vector_sum(const fr_tensor *t, fr_tensor **db) {
 
 enum { SAVED_A, SAVED_B };
 
-/* What is summed, or is db: dy, dy * a, or dy * (a / b / b), with no bytes of its own where that is dy. */
+/* Terms of db, before the sum: dy, dy * a, or dy * (a / b / b); dy itself takes no bytes of its own. */
 static fr_status b_terms(fr_node *node, const params *p, fr_tensor *dy, fr_tensor **a, fr_tensor **t) {
     FRI_OWNED(fr_tensor_release) fr_tensor *b = NULL;
     const fri_binary op = p->d.op;

@@ -12,7 +12,8 @@
 #include "base/status.h"
 #include "ops/binary.h"
 
-/* What the CPU does not mind and cuDNN does; a view may start anywhere. NULL: not an operand that is read. */
+/* Bits for operands that are not 16-byte aligned: cuDNN requires the alignment, the CPU does not. A view may start
+ * anywhere. NULL: the call does not read the operand. */
 static uint8_t unaligned(const fr_tensor *x, const fr_tensor *w, const fr_tensor *y, const fr_tensor *b) {
     const fr_tensor *t[4] = {x, w, y, b};
     const uint8_t bit[4] = {FRI_UNALIGNED_X, FRI_UNALIGNED_W, FRI_UNALIGNED_Y, FRI_UNALIGNED_B};

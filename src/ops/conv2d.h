@@ -8,8 +8,8 @@
 fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
                               fri_conv2d_desc *d);
 
-/* Its three kernels in scratch of their own, on tensors of d's shapes and types: y = conv(x, w), dw and dx. d is as
- * described: each pass takes the scratch that it may. */
+/* Three kernels of a convolution, each with its own scratch, on tensors of d's shapes and types: y = conv(x, w), dw and
+ * dx. d is as described: each pass takes the scratch that it may. */
 fr_status fri_conv2d_forward(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, fr_tensor *y);
 fr_status fri_conv2d_weight(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw);
 fr_status fri_conv2d_input(const fri_conv2d_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx);

@@ -35,7 +35,7 @@ fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k) {
     return lay_out(k, NULL, 0);
 }
 
-/* Where y goes: over the addend if nobody else has it. */
+/* Place of y: over the addend if no other handle holds it. */
 static fr_status result(const fri_call *c, const fri_conv2d_desc *d, fr_tensor **addend, fr_tensor **out) {
     const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
     bool wanted = true;

@@ -78,7 +78,7 @@ static fr_status check_targets(const char *name, const fri_loss_desc *d, const f
                    (long long)at, (long long)(d->classes - 1), (long long)d->ignore_index);
 }
 
-/* What the call makes; released by the caller. */
+/* Results of the call; the caller releases them. */
 typedef struct results {
     fr_tensor *loss, *lse, *factors, *bad;
 } results;

@@ -4,7 +4,7 @@
 
 #include "ops/op.h"
 
-/* What a kernel of kernels.h is called with; NULL where the loss has none. */
+/* Arguments of a kernel of kernels.h; NULL where the loss has none. */
 typedef struct fri_loss_data {
     const void *x, *target, *weight;
     void *lse, *factors;

@@ -48,7 +48,7 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out);
 /* The result of an op that does not save it, for kernels that cost much: where a recomputation ends with this op nobody
  * reads the result, so *wanted is false and *out has a shape but no bytes. */
 fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out);
-/* The same without bytes, for a value that a fused op leaves out. */
+/* Result without bytes, for a value that a fused op leaves out. */
 fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dtype, fr_tensor **out);
 
 /* PyTorch's rule for a demanded in-place op: a leaf that requires grad is refused. */
@@ -56,7 +56,7 @@ fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
 
 /* dy itself if it may be written over, else a new tensor like it. Also for a rebuilt input that only this op reads. */
 fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
-/* The same, or over x (or NULL), which slot `index` saved and nobody reads again. */
+/* Gradient over dy, or over x (or NULL), which slot `index` saved and no op reads again. */
 fr_status fri_gradient_over(fr_node *node, int index, fr_tensor *x, fr_tensor *dy, fr_tensor **dx);
 
 /* An elementwise op of one input: its result may lie over x, and is rebuilt from x. `op` comes first: a node's op leads
@@ -77,7 +77,7 @@ typedef enum fri_there { FRI_NOT_THERE, FRI_THERE, FRI_THERE_LEFT } fri_there;
 /* The op itself: params (or NULL) go to values and into the node. Where x is saved it is not written over. */
 fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_there there,
                          fr_tensor **y);
-/* The same, demanded in place. */
+/* Unary op in place, on demand. */
 fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x);
 
 /* Note [Tail]
@@ -93,8 +93,8 @@ fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
 fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_there there, fr_tensor **y);
-/* In the backward of an activation: did the op before take its gradient over? Else *x is that op's result, made again,
- * or NULL where the activation's own slot holds what it needs. */
+/* Tells the backward of an activation whether the op before takes its gradient over. Else *x is that op's result, made
+ * again, or NULL where the activation's own slot holds its operand. */
 fr_status fri_tail_left(fr_node *node, bool *left, fr_tensor **x);
 extern const fri_unary fri_relu_op, fri_relu6_op;
 /* NONE: not one that a fused op computes. */

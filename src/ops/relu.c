@@ -36,7 +36,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 
 const fri_unary fri_relu_op = {{.name = "relu", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_MASK};
 
-/* Its node was recorded where a gradient is wanted. */
+/* Precondition: y has a node (recording is on and x requires grad). */
 static void remember(bool made, const fr_tensor *y) {
     if (fr_grad_enabled() && y->requires_grad) fri_node_of(y)->reads_as_made = made;
 }

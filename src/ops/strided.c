@@ -21,7 +21,7 @@ static char *place(const fr_tensor *t, int64_t at) {
     return p == NULL ? NULL : p + (size_t)at * fr_dtype_size(t->dtype);
 }
 
-/* What stands between `from` and `to`, with 0 or the fill where nothing arrives. */
+/* Copies between `from` and `to`; elements that get no value become 0 or the fill. */
 static fr_status copy(const params *p, bool back, const fr_tensor *from, fr_tensor *to) {
     fri_strided_desc d = p->d;
     int64_t copied = 1;

@@ -103,7 +103,7 @@ static fr_status advise_batch(adviser *a) {
     return choose ? say_fit(a, &trial, flags) : try_flags(a, o, flags);
 }
 
-/* What the command as it is comes to, and the floor that nothing but a smaller op can lower. */
+/* Prints the needs of the command as it is, and the floor that only a smaller op can lower. */
 static fr_status say_needs(const adviser *a) {
     char peak[FR_BYTES_TEXT], floor[FR_BYTES_TEXT], op[FR_BYTES_TEXT];
     fri_train_plan p = {0};

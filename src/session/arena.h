@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What repeats in a run. Each is a section of its plan. */
+/* Sections of a run's plan: parts that repeat in the run. */
 typedef enum fri_section {
     FRI_PART_SETUP,
     FRI_PART_FIRST_STEP, /* of the run */

@@ -66,7 +66,7 @@ static inline bool fri_counts_steps(const fri_config *c) {
     return c->accuracy && c->opts.mixup == 0 && c->opts.cutmix == 0;
 }
 bool fri_mixes(const fr_train_opts *o); /* training's targets are shares of classes */
-/* What the loader's images are, and n targets of a step, as tensors. */
+/* Type of the loader's images, and of n targets of a step, as tensors. */
 fr_dtype fri_image_dtype(const fri_config *c);
 fr_shape fri_image_shape(const fri_config *c, int64_t n);
 fr_dtype fri_target_dtype(const fri_config *c);

@@ -5,7 +5,7 @@
 #include <frugal/addon.h>
 #include <string.h>
 
-/* What is known of a dataset without its files: sizes for --device meta, and how its images may be varied. */
+/* Facts about datasets that need no files: sizes for --device meta, and the permitted augmentation. */
 static const struct {
     const char *name;
     bool needs_data;
@@ -105,8 +105,8 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
 }
 
-/* What the network of --weights has learned to see: what the file says, else ImageNet's, which torchvision's
- * classifiers of photos take. false: the data say. */
+/* Mean and deviation for which the network of --weights was trained: the file's, else ImageNet's, which torchvision's
+ * classifiers of photos take. False: the data decide. */
 static bool normalization_of_weights(fri_config *c) {
     static const double imagenet[2][3] = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
     fr_weights_info info = {0};

@@ -6,7 +6,7 @@ static int64_t batch_of(const fri_session *r, int64_t round) {
     return r->share != NULL ? r->config->rank_calls->micro_batch(r->share, round) : round;
 }
 
-/* In each round a rank has at most one of the step's batches. */
+/* Rounds of a step: a rank has at most one of the step's batches in each round. */
 static fr_status rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
     const fr_rank_calls *of = r->config->rank_calls;
     const int64_t all = r->share != NULL ? of->rounds(r->share) : r->config->opts.accumulate;
@@ -150,6 +150,6 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
         r->step += skip * d.per_epoch;
         r->epoch += skip > 0 ? skip : 1;
     }
-    /* What stays of a training with averages is them. */
+    /* A finished run with EMA keeps the averaged weights, not the raw ones. */
     return s == FR_OK && r->signal == 0 && fri_run_finished(r) ? fri_swap_averages(r) : s;
 }

@@ -19,7 +19,7 @@ typedef struct fri_stepping {
 /* One optimizer step. It does not wait for an asynchronous device: *v holds readbacks of its numbers. */
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v);
 
-/* What an epoch is made of. */
+/* Parts of an epoch. */
 typedef struct fri_epoch {
     int64_t full; /* steps on full batches */
     bool shorter; /* a step on the short batch */
@@ -41,7 +41,7 @@ typedef struct fri_execution {
     fr_status (*epoch_over)(void *ctx);
 } fri_execution;
 
-/* From r->step, which a resumed run has, to the end. */
+/* Runs from r->step, which a resumed run has set, to the end. */
 fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx);
 
 #endif

@@ -253,7 +253,7 @@ void fr_session_release(fr_session **session) {
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-/* What a trainer does when no step follows. */
+/* Ends a run when no step follows, as a trainer does. */
 static fr_status finish(fr_session *s) {
     fri_session *r = &s->run;
     FRI_TRY(fri_run_emit(r, FR_RUN_STEPS_END));

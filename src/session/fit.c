@@ -23,8 +23,8 @@ static bool in_arena(const fr_train_opts *o) {
     return o->arena && o->device != FR_META && !fr_memory_unpooled();
 }
 
-/* As the run goes (arena.c): in an arena if that is wanted and fits, else on the caching allocator, which under a limit
- * gives cached segments back before it fails. */
+/* Plans as the run will allocate (arena.c): in an arena if an arena is wanted and fits, else on the caching allocator,
+ * which under a limit gives cached segments back before a request fails. */
 fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool arena = in_arena(&c->opts);
     fr_status s = fri_train_plan_make(c, SIZE_MAX, out);
@@ -204,7 +204,7 @@ static fr_status choose_batch(fri_config *c) {
     double began = fri_seconds_now();
     char budget[FR_BYTES_TEXT];
     FRI_TRY(fri_fit_largest_batch(c, o->memory_budget, o->fit_switches, &batch));
-    /* Without any that fits the smallest one goes on, to be told what it needs. */
+    /* If no batch fits, plan batch 1, so that the error can name the smallest budget. */
     o->batch_size = batch > 0 ? batch : 1;
     if (!o->quiet && batch > 0)
         fr_fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory_budget, budget),

@@ -25,7 +25,7 @@ size_t fri_planned_reserved(const fri_train_plan *p);
 fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out);
 /* Does the run fit into this limit? FR_OK: yes, *reserved is what it takes; FR_ENOMEM: no. */
 fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved);
-/* What fitting sets for the whole run: the switches that cost no time. */
+/* Sets the switches that cost no time, for the whole run. */
 void fri_fit_switches(fri_config *c);
 /* The fastest plan for a budget, or with `any` the first, under these switches. */
 fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out);

@@ -36,7 +36,8 @@ static uint64_t hash(const char *text) {
     return h;
 }
 
-/* What it is that differs, or NULL. Where files are, and how many threads decode images, is each rank's own matter. */
+/* Name of the first difference between two ranks, or NULL. The places of files and the number of decoding threads may
+ * differ. */
 static const char *difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
     if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
     int i = 0;

@@ -81,7 +81,7 @@ static void add_memory(cJSON *root, const fri_session *r) {
         add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
 }
 
-/* What the engine does not see: no part of a plan. */
+/* Adds memory of the process that the engine does not allocate; no plan contains it. */
 static void add_process(cJSON *root, const fri_session *r) {
     fr_memory_use use;
     size_t reserved, outside = fri_watch_outside(r, &use, &reserved);
@@ -95,7 +95,7 @@ static void add_process(cJSON *root, const fri_session *r) {
     cJSON_AddStringToObject(process, "source", use.source);
 }
 
-/* What the arena reserved, beside the least that any placement can reserve. */
+/* Adds the arena's reserved bytes, beside the minimum of any placement. */
 static void add_arena(cJSON *root, const fri_session *r) {
     const fri_train_arena *a = &r->arena;
     cJSON *arena = cJSON_AddObjectToObject(root, "arena");
@@ -112,7 +112,7 @@ static void add_arena(cJSON *root, const fri_session *r) {
     add_number(arena, "device_calls_from_second_step", a->counting ? (double)a->calls : NAN);
 }
 
-/* What --memory-budget chose. */
+/* Adds the choice of --memory-budget. */
 static void add_fit(cJSON *root, const fri_session *r) {
     if (r->config->opts.unit_plan == NULL) return;
     const fr_fit *f = &r->fit;
@@ -141,7 +141,7 @@ static void add_loss(cJSON *root, const fri_session *r) {
         cJSON_AddItemToArray(steps, isfinite(r->losses[i]) ? cJSON_CreateNumber(r->losses[i]) : cJSON_CreateNull());
 }
 
-/* Of each class, and how often its targets (rows) were taken for which class. */
+/* Adds the numbers of each class, and the predictions for its targets (rows) by class. */
 static void add_classes(cJSON *root, const fri_session *r) {
     const int64_t n = r->config->outputs;
     cJSON *classes = cJSON_AddObjectToObject(root, "classes");

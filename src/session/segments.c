@@ -27,7 +27,7 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
 
 /* ---- weights ------------------------------------------------------------------------------------------------- */
 
-/* What each unit saves of a full batch, or of a part of it. */
+/* Bytes that each unit saves of a full batch, or of a part of the batch. */
 static fr_status weigh(const fri_session *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
     int64_t size = o->image_size;

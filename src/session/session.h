@@ -39,7 +39,7 @@ typedef struct fri_step_values {
     fr_anomaly anomaly; /* found in this step, if it was searched */
 } fri_step_values;
 
-/* What a run was on one of its ranks. */
+/* Numbers of one rank of a run. */
 typedef struct fri_rank_numbers {
     char host[64];
     uint64_t peak_requested, peak_reserved; /* of training and evaluation */
@@ -123,11 +123,11 @@ typedef struct fri_session {
     void *interrupted_ctx;
 } fri_session;
 
-/* Of this process. */
+/* Signal that this process received. */
 static inline int fri_signal_here(const fri_session *r) {
     return r->interrupted != NULL ? r->interrupted(r->interrupted_ctx) : 0;
 }
-/* Of any rank, as of the last step: all end after the same one. */
+/* Signal that any rank received, as of the last step: all ranks end after the same step. */
 static inline int fri_run_interrupted(const fri_session *r) {
     return r->config->ranks > 1 ? r->heard : fri_signal_here(r);
 }
@@ -137,7 +137,7 @@ static inline fr_status fri_run_emit(const fri_session *r, fr_run_event e) {
 }
 
 /* ranks.c */
-/* What the ranks of a step say of it, in the order of its batches: loss, right answers, targets. */
+/* Numbers that the ranks of a step exchange, in the order of its batches: loss, right answers, targets. */
 typedef struct fri_batch_numbers {
     double loss, correct, targets, images;
     double metric[FR_METRICS_MAX]; /* the program's own, of an evaluation */
@@ -155,7 +155,7 @@ fr_status fri_ranks_meet(fri_session *r, int64_t step);
 fr_status fri_ranks_compare(const fri_session *r);
 /* Fills in r->rank. */
 fr_status fri_ranks_report(fri_session *r);
-/* What rank 0 has there, of `bytes`, comes to all. */
+/* Copies rank 0's data, of `bytes`, to all ranks. */
 fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes);
 
 /* session.c: releases what it holds, at any point of its life. */
@@ -184,7 +184,8 @@ enum { FRI_LAYER_BYTES = 512 };
 bool fri_layer_next(char layer[FRI_LAYER_BYTES], const char *path);
 fr_status fri_model_build(fri_session *r);
 void fri_model_release(fri_session *r);
-/* What the network takes images in: the low type of --half, that of --amp if all that read them convert them to it. */
+/* Type in which the network takes images: the low type of --half, that of --amp if all that read them convert them to
+ * it. */
 fr_dtype fri_model_dtype(const fri_session *r);
 /* Images that are bytes become normalized. */
 fr_status fri_model_images(const fri_session *r, fr_tensor **images);
@@ -241,7 +242,7 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss);
 void fri_step_values_forget(fri_step_values *v);
 void fri_step_values_free(fri_step_values *v);
 
-/* Between begin and end ops run in the type of --amp. */
+/* Makes ops between begin and end run in the type of --amp. */
 fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was);
 void fri_precision_end(const fr_train_opts *o, fr_autocast_state was);
 
@@ -261,7 +262,7 @@ fri_evaluation_scope fri_evaluation_begin(const fri_session *r);
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
 /* No step follows: all are done, or --patience is at its end. */
 bool fri_run_finished(const fri_session *r);
-/* With --ema: parameters and their averages change places. On several ranks all call it. */
+/* Exchanges parameters and their averages, with --ema. On several ranks all call it. */
 fr_status fri_swap_averages(const fri_session *r);
 /* Counts the batch before the one that it queues, of n targets; settle counts what is left, drop forgets it. */
 fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum);
@@ -272,7 +273,7 @@ fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_nu
 
 /* numbers.c. *kept = the larger of the two peaks, each part with its snapshot. */
 void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept);
-/* The same with the device's peaks, which then start again. */
+/* Keeps the device's peaks, which then start again. */
 fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept);
 
 double fri_seconds_now(void);
@@ -283,7 +284,7 @@ double fri_images_per_second(const fri_session *r);
 fr_status fri_step_remember(fri_session *r, double loss, double milliseconds);
 
 /* anomaly.c: gradients that overflow, the first op that makes inf or NaN. */
-/* Between the gradients' unscaling and the update: names the gradient that will make the step be skipped, or none. */
+/* Names the gradient that will make the step be skipped, or none. Call between unscaling and update. */
 fr_status fri_watch_overflow(fri_session *r);
 /* begin and end stand around a step and search it for the first op that makes inf or NaN, if --detect-anomaly asks for
  * that or the last known step overflowed; end stores what was found in v. */

@@ -71,7 +71,7 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
     p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .lacking = p->computed_by};
 }
 
-/* What this run's states hold; points into *p and the run. */
+/* Describes the parts of this run's states; points into *p and the run. */
 static void describe_parts(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
     set(p, 0, "batch-size", o->batch_size);
@@ -143,7 +143,7 @@ static fr_status check_format(const fri_config *c) {
     return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.export_weights) : FR_OK;
 }
 
-/* Its folder takes a new file, or what is there can be written to. */
+/* Checks that the folder takes a new file, or that the existing file can be written. */
 static fr_status check_export(const char *path) {
     char target[FR_TARGET_BYTES];
     struct stat st;
@@ -267,7 +267,8 @@ static fr_status take_accumulate(fri_config *c) {
     return FR_OK; /* what is wrong with the state is said when it is loaded */
 }
 
-/* So is what --train-only auto chose. A training that named layers is chosen for anew, and the change is told. */
+/* Takes the choice of --train-only auto from the state. A training that named layers gets a new choice, and a line
+ * tells of the change. */
 static void take_train_only(fri_config *c) {
     char value[FRI_TRAIN_ONLY_BYTES];
     fr_status s = fr_state_setting_read(c->resume_path, "train-only", value, sizeof value);
@@ -372,7 +373,7 @@ fr_status fri_weights_begin(fri_session *r) {
 
 enum { MOST_NAMES = 4096 };
 
-/* What a prediction needs; points into the run and names. */
+/* Describes the network for a prediction; points into the run and names. */
 static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {
     const fri_config *c = r->config;
     fr_loader_opts l;

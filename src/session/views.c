@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* In the order in which an event reaches them, after those of add-ons: what measured the steps ends before the last
- * lines are printed. NULL is the place of the terminal's view. */
+/* Views in the order in which an event reaches them, after the views of add-ons: measurements of steps end before the
+ * last lines are printed. NULL is the place of the terminal's view. */
 static const fri_view *const built_in[] = {&fri_watch_view, NULL, &fri_report_view, &fri_log_view};
 enum { OWN = sizeof built_in / sizeof *built_in };
 

@@ -167,7 +167,7 @@ done:
     return s;
 }
 
-/* Its list of features goes out as it is: four tensors. */
+/* List of features: four tensors go out as they are. */
 static fr_status dense_front(net *n, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     (void)n_in;
     fr_tensor *f[MAX_FEATURES] = {0};
@@ -384,7 +384,7 @@ static void append_tensor(record *r, fr_tensor *t) {
     append(r, host_of(t), fr_tensor_nbytes(t));
 }
 
-/* By the host: no allocation, no version, the same on every device that has data. */
+/* Descends on the host: no allocation, no version, equal on every device that has data. */
 static void descend(net *n) {
     for (int i = 0; i < n->n_parameters; i++) {
         fr_tensor *p = n->parameters[i];

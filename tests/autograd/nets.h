@@ -24,7 +24,7 @@ typedef struct net {
     fr_tensor *parameters[NET_TENSORS], *buffers[NET_TENSORS];
 } net;
 
-/* What a run computed, byte for byte: losses, gradients, running statistics of every step. */
+/* Record of a run, byte for byte: losses, gradients, running statistics of every step. */
 typedef struct record {
     char *bytes;
     size_t count, capacity;
@@ -51,7 +51,7 @@ uint64_t fault_stride(uint64_t usual);
 int net_fault_sweep(net_kind kind, int cuts);
 
 void record_free(record *r);
-/* The same bytes; a difference is reported with `what`. */
+/* True if both hold equal bytes; a difference is reported with `what`. */
 bool record_equal(const record *a, const record *b, const char *what);
 
 #endif

@@ -54,7 +54,7 @@ Test(backward, what_one_backward_brings_is_added_up_first) {
     expect_nothing_left();
 }
 
-/* The same with three at once: (1 + 1) + 2^24, youngest first, whether or not there was a gradient of 0 before. */
+/* Three gradients at once: (1 + 1) + 2^24, youngest first, whether or not there was a gradient of 0 before. */
 Test(backward, three_at_once_are_added_in_one_order) {
     static const double factor[] = {0x1p24, 1, 1};
     for (int before = 0; before < 2; before++) {

@@ -50,7 +50,7 @@ static fr_status forgetful_backward(fr_node *node, fr_tensor **dy) {
 }
 static const fr_op forgetful = {.name = "forgetful", .backward = forgetful_backward};
 
-/* In silence it would leave b's gradient incomplete and its hook uncalled. */
+/* Missing gradients would leave b's gradient incomplete and its hook uncalled. */
 Test(custom_op, a_gradient_that_is_not_handed_over_is_an_error) {
     for (int early = 0; early < 2; early++) {
         fr_tensor *a = leaf(), *b = leaf(), *y = NULL;

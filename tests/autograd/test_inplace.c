@@ -96,7 +96,7 @@ Test(inplace, an_overwritten_result_is_not_encoded_when_its_last_handle_goes) {
     expect_nothing_left();
 }
 
-/* Who saved what was overwritten fails in backward, and the sentence names both. */
+/* Ops whose saved tensor was overwritten fail in backward, and the sentence names both ops. */
 Test(inplace, an_overwritten_saved_tensor_is_an_error_that_names_both_ops) {
     fr_tensor *x = leaf(), *w = leaf(), *y = NULL, *z = NULL, *s = NULL;
     must(fr_scale(x, 2, &y));

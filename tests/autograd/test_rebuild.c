@@ -198,8 +198,8 @@ Test(rebuild, residual_blocks_have_the_bits_of_kept_ones) {
     expect_nothing_left();
 }
 
-/* Of a chain of blocks one value is alive, however long it is: the sums' other sides wait for it, not it for them. What
- * is more are the masks that are taken on the way. */
+/* One value of a chain of blocks is alive, however long the chain is: the sums' other sides wait for it, not it for
+ * them. What is more are the masks that are taken on the way. */
 Test(rebuild, a_chain_of_blocks_needs_one_value) {
     static const sum_kind kinds[] = {AHEAD, BEHIND, SCALED};
     fr_switches s = fr_switches_default();
@@ -314,7 +314,7 @@ Test(rebuild, a_source_that_was_used_and_freed_is_an_error) {
     expect_nothing_left();
 }
 
-/* What a loss rebuilds from a batch norm behind detach stays there when the backward of another loss has passed it. */
+/* Sources of a rebuild after detach stay alive when the backward of another loss has passed them. */
 Test(rebuild, a_source_that_backward_passed_serves_who_is_left) {
     float gradient[2][C * 3 * 3 * C];
     for (int on = 0; on < 2; on++) {

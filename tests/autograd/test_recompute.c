@@ -83,7 +83,7 @@ Test(recompute, stops_after_the_last_tensor_that_is_needed) {
     expect_nothing_left();
 }
 
-/* What the function made before it failed is not seen by the caller. */
+/* Results that the function made before it failed are not seen by the caller. */
 Test(recompute, a_function_that_fails_leaves_the_slots_alone) {
     for (int grad = 0; grad < 2; grad++) {
         fr_tensor *x = leaf(3), *y = leaf(7), *held = fr_tensor_retain(y), *none = NULL;

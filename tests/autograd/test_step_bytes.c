@@ -103,9 +103,8 @@ Test(step_bytes, gradients_released_or_kept) {
     nothing_left();
 }
 
-/* Over a whole step: parameters, state, and at most one gradient, the largest weight's (a bias's is gone before the
- * weight's is made); state is none, one or two copies and the
- * count of steps. */
+/* Bytes of a whole step: parameters, state, and at most one gradient, the largest weight's (a bias's is gone before the
+ * weight's is made); state is none, one or two copies and the count of steps. */
 Test(step_bytes, fused_step) {
     for (int k = 0; k < 3; k++)
         for (int bias = 0; bias < 2; bias++)
@@ -138,7 +137,7 @@ Test(step_bytes, fused_step) {
     nothing_left();
 }
 
-/* Under a loss scale, in two passes: the same, and 512 bytes each for the scale's inverse and the flag. */
+/* Bytes with a loss scale, in two passes: as above, and 512 bytes each for the scale's inverse and the flag. */
 Test(step_bytes, fused_step_in_two_passes) {
     for (int two = 0; two < 2; two++) {
         watch w = {0};

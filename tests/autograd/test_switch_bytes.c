@@ -54,7 +54,7 @@ static fr_status by_mul(fr_tensor *x, fr_tensor *z, fr_tensor **y) {
     return fr_mul(x, z, y);
 }
 
-/* What a backward does with dy: hands it on, may write dx over it, or needs a map for dx. */
+/* Use of dy in a backward: hands it on, may write dx over it, or needs a map for dx. */
 typedef enum dy_use { HANDS_ON, WRITES_OVER, NEEDS_MAP } dy_use;
 
 static const struct {
@@ -389,7 +389,7 @@ static size_t kept_by(fr_module *m, const int *first, int segments) {
     return bytes;
 }
 
-/* Of all but the last segment the input stays, and the first one's is the batch; the last segment keeps everything. */
+/* Inputs of all but the last segment stay, and the first one's is the batch; the last segment keeps everything. */
 Test(switch_bytes, checkpoint_segments) {
     size_t map = rounded(4 * B * F);
     fr_switches_set(fr_switches_all_off());

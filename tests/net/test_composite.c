@@ -32,7 +32,7 @@ static fr_module *residual(void) {
     return m;
 }
 
-/* Its children were run as a chain once, which is another function. */
+/* Children of a composite are not a chain of units: that would be another function. */
 Test(composite, without_units_is_one_unit) {
     fr_module *m = residual();
     fr_tensor *x = uniform_tensor(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
@@ -64,7 +64,7 @@ Test(composite, without_units_is_one_unit) {
     expect_nothing_left();
 }
 
-/* Within a network it is one of the layers, and of the units. */
+/* Composites are one of a network's layers, and one of its units. */
 Test(composite, is_one_unit_of_a_network) {
     fr_module *chain = NULL, *c = NULL;
     fr_tensor *x = uniform_tensor(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
@@ -165,7 +165,8 @@ static void through_norm(bool gamma_wants, bool inplace, size_t *live, double **
     fr_module_release(&norm);
 }
 
-/* Its input is kept for gamma's gradient only: one tensor of x's size less where gamma is frozen, the same bits. */
+/* Inputs of an eval batch norm are kept for gamma's gradient only: one tensor of x's size less where gamma is frozen,
+ * the same bits. */
 Test(composite, eval_batch_norm_keeps_its_input_for_gamma_only) {
     double *y[2], *dw[2];
     size_t live[2];
@@ -180,7 +181,7 @@ Test(composite, eval_batch_norm_keeps_its_input_for_gamma_only) {
     expect_nothing_left();
 }
 
-/* Without a graph, or with one that needs no x, it runs over its input: never two tensors of that size. */
+/* Batch norm runs over its input without a graph, or with a graph that needs no x: never two tensors of that size. */
 Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
     for (int graph = 0; graph < 2; graph++)
         for (int inplace = 0; inplace < 2; inplace++) {
@@ -232,7 +233,7 @@ Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
     expect_nothing_left();
 }
 
-/* What backward reads is not written over: the same gradients with the in-place switch and without. */
+/* Saved inputs are not written over: the same gradients with the in-place switch and without. */
 Test(composite, batch_norm_spares_the_input_that_it_saved) {
     for (int train = 0; train < 2; train++) {
         double *got[2][3];

@@ -110,7 +110,7 @@ static void expect_same(fr_tensor *a, fr_tensor *b, const char *what) {
     cr_expect_eq(memcmp(host_of(a), host_of(b), fr_tensor_nbytes(a)), 0, "%s differs", what);
 }
 
-/* The same bits as a batch norm in eval mode, in the result and in every gradient, fused with relu and alone. */
+/* Frozen batch norms give the bits of eval mode, in the result and in every gradient, fused with relu and alone. */
 Test(freeze, a_frozen_batch_norm_uses_its_running_values) {
     for (int inplace = 0; inplace < 2; inplace++) {
         fr_module *frozen = net(), *eval = net();
@@ -422,7 +422,7 @@ Test(freeze, a_state_gives_a_frozen_parameter_none) {
 
 enum { THAW = 80, END = 100 };
 
-/* In half precision; conv1 and bn1 are frozen until step THAW, then conv1 trains. */
+/* Opens a run in half precision; conv1 and bn1 are frozen until step THAW, then conv1 trains. */
 static void open_run(int kind, uint64_t step, fr_module **m, fr_optimizer **o) {
     *m = net();
     must(fr_module_to_dtype(*m, FR_BF16));

@@ -95,7 +95,7 @@ Test(guide_nets, checkpoints_change_nothing) {
     expect_nothing_left();
 }
 
-/* Behind a forward pass in eval under no_grad only the four features live; with a graph each layer's output does. */
+/* Only the four features live after a forward pass in eval under no_grad; with a graph each layer's output does. */
 Test(guide_nets, vgg19_features) {
     static const struct {
         int64_t side, channels;

@@ -181,7 +181,7 @@ static fr_status path_of_first(void *ctx, const char *path, fr_tensor *t, bool i
     return FR_END;
 }
 
-/* Its parameter has the layer's path and torchvision's shape; freezing that path freezes it. */
+/* Parameter of a layer scale: the layer's path and torchvision's shape; freezing the path freezes it. */
 Test(layers, layer_scale_multiplies_channels) {
     const fr_device d = test_device();
     const float factor[4] = {1, -2, 0.5F, 0};

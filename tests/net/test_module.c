@@ -275,7 +275,7 @@ Test(module, runs_under_its_path) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
 
-/* What forward leaves behind, and that the slot's old tensor dies at once. x is [8, 16, 16, 3]: 24,576 bytes; y has 4
+/* Forward leaves no activations, and the slot's old tensor dies at once. x is [8, 16, 16, 3]: 24,576 bytes; y has 4
  * channels: 32,768. Without a graph the chain needs, at most, x and the convolution's output; norm and relu run in the
  * latter. mean and invstd take 512 bytes each. */
 Test(module, keeps_no_activations) {

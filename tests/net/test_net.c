@@ -309,7 +309,7 @@ Test(net, a_fused_call_names_its_layers) {
     expect_nothing_left();
 }
 
-/* What nobody reads is gone at once, and a checkpoint's inputs with their last reader: two maps at most, here. */
+/* Values that no layer reads die at once, and a checkpoint's inputs with their last reader: two maps at most, here. */
 Test(net, nothing_outlives_its_last_reader) {
     enum { MAP = 64 * 64 * 4 * 4 };
     const int first[] = {0, 1, 2, 3};
@@ -519,7 +519,7 @@ static void count_module(void *ctx, const fr_module *m, const fr_tensor *x) {
     ++*(int *)ctx;
 }
 
-/* Who watches modules on this thread sees none of a definition's shape runs, and sees what comes behind it. */
+/* Watches of modules see none of a definition's shape runs, and see the runs after it. */
 Test(net, a_watch_survives_a_definition) {
     int seen = 0;
     fri_module_watch was = fri_module_watch_set((fri_module_watch){count_module, &seen});

@@ -76,7 +76,7 @@ static void release(result *r) {
     for (int i = 0; i < 4; i++) fr_tensor_release(&r->grad[i]);
 }
 
-/* What the one call stands for. */
+/* Separate calls that the fused call stands for. */
 static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, fri_activation act, fr_tensor **x) {
     static fr_status (*const ops[])(fr_tensor *, fr_tensor **) = {NULL, fr_relu, fr_relu6, fr_hardswish, fr_silu};
     fr_status s = FR_OK;
@@ -441,7 +441,7 @@ Test(norm_act, in_f64) {
     expect_nothing_left();
 }
 
-/* Under autocast the identity may be f32 and the branch half: the add promotes, and add and relu are one pass. */
+/* Autocast: the identity may be f32 and the branch half: the add promotes, and add and relu are one pass. */
 Test(norm_act, another_type_or_shape_is_left_to_the_add) {
     parts p = make_parts(FR_F16);
     fr_tensor *wide = image(FR_F32, 4, false), *one = NULL, *two = by_ops(&p, wide), *flat = NULL;

@@ -89,7 +89,7 @@ static fr_status same_gradient(void *ctx, const char *path, fr_tensor *t, bool i
     return FR_OK;
 }
 
-/* What trains, and where the prefix then ends: the dropout stands before fc2. */
+/* Layers that train, and the end of the prefix: the dropout stands before fc2. */
 static const struct {
     const char *thawed;
     int prefix;

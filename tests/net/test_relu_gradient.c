@@ -148,7 +148,7 @@ static void expect_equal(const fr_tensor *a, const fr_tensor *b, const char *wha
     free(q);
 }
 
-/* With the mask in a pass of its own, because gradients are looked at, and without. */
+/* Compares a mask in a pass of its own, which an anomaly check forces, with a fused mask. */
 static void compare(setting c, int wanted) {
     static const char *const names[] = {"dx", "dgamma", "dbeta", "the factor's gradient"};
     c.looked = true;
@@ -169,7 +169,7 @@ static void compare(setting c, int wanted) {
 
 static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
 
-/* In eval mode with a frozen gamma batch norm keeps no input to tell the signs from: the relu masks. */
+/* Batch norm in eval mode with a frozen gamma keeps no input that tells the signs: the relu masks. */
 Test(relu_gradient, every_bit_and_byte_is_that_of_the_separate_passes) {
     for (int i = 0; i < 3 * 16; i++) {
         const bool eval = i / 3 & 1, frozen = i / 6 & 1;
@@ -184,9 +184,9 @@ Test(relu_gradient, every_bit_and_byte_is_that_of_the_separate_passes) {
     expect_nothing_left();
 }
 
-/* Without early release the gradient is not the relu's alone. Bits, or a value, that are there still give way only
- * where the gradient is written over. With rebuild and encode there is neither: who makes the value again in backward
- * asks batch norm. Without encode it is made again for its sign. */
+/* Early release off: the gradient is not the relu's alone. Bits, or a value, that are there still give way only where
+ * the gradient is written over. With rebuild and encode there is neither: who makes the value again in backward asks
+ * batch norm. Without encode it is made again for its sign. */
 Test(relu_gradient, under_every_switch) {
     for (int i = 0; i < 16; i++) {
         fr_switches s = fr_switches_default();
@@ -439,7 +439,7 @@ Test(relu_gradient, the_pass_that_adds_gradients_makes_the_sums_of_the_batch_nor
     expect_nothing_left();
 }
 
-/* Where batch norm's input wants no gradient backward makes sums alone; where somebody wrote to it they are refused. */
+/* Backward makes sums alone where batch norm's input wants no gradient, and refuses where the input was written to. */
 Test(relu_gradient, the_sums_are_of_an_input_that_wants_a_gradient_and_is_as_it_was) {
     for (int i = 0; i < 2; i++) {
         fr_tensor *grad[BLOCK_LEAVES];

@@ -164,8 +164,8 @@ Test(segments, gradients_are_bit_identical) {
     expect_nothing_left();
 }
 
-/* In maps of 4 MiB, of which a unit saves one: its result, which is the next one's input. Weights' gradients, 64 KiB
- * each, are counted too. */
+/* Peak in maps of 4 MiB, of which a unit saves one: its result, which is the next one's input. Weights' gradients, 64
+ * KiB each, are counted too. */
 static int maps_at_peak(int units, int how) {
     enum { ROWS = 8192 };
     fr_memory_stats t;

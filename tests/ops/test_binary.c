@@ -173,7 +173,7 @@ Test(binary, factors_of_images_in_blocks) {
     expect_nothing_left();
 }
 
-/* The same values as a b that is written out, and a's bytes where it may lie over a: over blocks that the loops cut. */
+/* Broadcasts equal a b that is written out, also in place over a, at all blocks that the loops cut. */
 Test(binary, a_run_is_as_if_written_out) {
     static const struct {
         int64_t a[4], b[4];

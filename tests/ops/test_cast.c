@@ -46,8 +46,8 @@ Test(cast, forward_golden) {
     expect_nothing_left();
 }
 
-/* Under autocast the low-precision weight exists only while an op runs: between forward and backward no byte of it is
- * held, unless casts are cached. Weight [64, 64] in f16 is 8,192 bytes. */
+/* Low-precision weights exist only while an op runs: between forward and backward no byte of it is held, unless casts
+ * are cached. Weight [64, 64] in f16 is 8,192 bytes. */
 Test(cast, weight_casts_are_rebuilt_unless_cached) {
     size_t held[2];
     for (int cached = 0; cached < 2; cached++) {

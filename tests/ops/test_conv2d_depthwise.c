@@ -82,7 +82,8 @@ Test(conv2d_depthwise, large_results) {
     }
 }
 
-/* By shape and type, never by batch; dw in less scratch than the library's 256 times the weights. */
+/* Own kernels are chosen by shape and type, never by batch; dw takes less scratch than the library's 256 times the
+ * weights. */
 Test(conv2d_depthwise, is_taken_by_shape) {
     static const struct {
         shape s;

@@ -29,8 +29,8 @@ Test(exp, ends) {
     cr_expect(isnan(fri_exp(NAN)));
 }
 
-/* In units of the last place of what is wanted; of s (1 + |x|) for a gradient, where 1 - s cancels. x is off by 3e-9
- * of itself: for e^-x, 0.05 units times x. */
+/* Errors in units of the last place of the exact value; of s (1 + |x|) for a gradient, where 1 - s cancels. x is off by
+ * 3e-9 of itself: for e^-x, 0.05 units times x. */
 Test(exp, of_silu) {
     double worst[2] = {0}, mean = 0;
     for (double at = -87.3; at < 87.3; at += 0.00037) {

@@ -92,7 +92,7 @@ Test(scatter, in_place) {
     expect_nothing_left();
 }
 
-/* Of equal places the last along the dimension wins, and an index out of range leaves x as it was. */
+/* Last of equal places along the dimension wins, and an index out of range leaves x as it was. */
 Test(scatter, order_and_range) {
     fr_tensor *x = NULL, *src = NULL, *index = NULL;
     must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, test_device(), &x));
@@ -112,7 +112,7 @@ Test(scatter, order_and_range) {
     expect_nothing_left();
 }
 
-/* What was saved for backward is not written over unseen, and a tensor may be its own source. */
+/* Tensors that were saved for backward are not written over unseen, and a tensor may be its own source. */
 Test(scatter, knows_who_reads_x) {
     fr_tensor *leaf = uniform_tensor(1, (int64_t[]){3}), *x = NULL, *y = NULL, *loss = NULL, *index = NULL;
     must(fr_tensor_from_host((int64_t[]){1, 0, 0}, 1, (int64_t[]){3}, FR_I64, test_device(), &index));

@@ -34,7 +34,7 @@ Test(upsample, switches_agree) {
     suite_switches_agree(&suite);
 }
 
-/* What an output takes nothing of cannot spoil it: 0 times inf or NaN is NaN. */
+/* Inputs of weight 0 cannot spoil an output: 0 times inf or NaN is NaN. */
 Test(upsample, a_neighbour_of_weight_0_is_not_read) {
     static const double poison[] = {NAN, INFINITY};
     enum { H = 3, W = 4, P = 5, Q = 7 }; /* with align_corners every second output is a source */

@@ -28,16 +28,16 @@ fr_tensor *golden_tensor(const golden *g, const char *field, fr_dtype dtype, fr_
  * index, both values. */
 void golden_expect(const golden *g, const char *field, const fr_tensor *t, fr_dtype computed_in);
 
-/* Of a convolution by Winograd's minimal filtering, as a share of the largest value. */
+/* Tolerance of a convolution by Winograd's minimal filtering, as a share of the largest value. */
 extern const double winograd_tolerance;
 
-/* Within the dtype's tolerance; NaN equals NaN. */
+/* True within the dtype's tolerance; NaN equals NaN. */
 bool close_enough(fr_dtype computed_in, double got, double expected);
 
 /* All elements as f64 on the host; free it. */
 double *values_of(const fr_tensor *t);
 void expect_same_values(const fr_tensor *a, const fr_tensor *b, const char *what);
-/* From [-1, 1), f32, on the test's device. */
+/* Random tensor from [-1, 1), f32, on the test's device. */
 fr_tensor *uniform_tensor(int rank, const int64_t *shape);
 
 /* Asserts FR_OK and prints the library's sentence otherwise. */
@@ -56,7 +56,7 @@ void expect_bad_index(fr_status got, const char *word1, const char *word2, fr_te
  * stand_in.h's. */
 fr_device test_device(void);
 
-/* For a test that only the CPU can run: skips it on any other device, with the reason. */
+/* Skips a test that only the CPU can run on any other device, with the reason. */
 void cpu_only(const char *reason);
 
 /* The elements where the host can read them: on the CPU the tensor's memory, else a copy, kept to the process's end. */

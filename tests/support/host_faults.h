@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 void host_faults_begin(void);
-/* From now on request number `at` (from 1) fails, as do `more` behind it; 0: none, only counting. */
+/* Makes request number `at` (from 1) fail from now on, and `more` after it; 0: none, only counting. */
 void host_faults_arm(uint64_t at, uint64_t more);
 /* Ends it; true if a request has failed. */
 bool host_faults_disarm(void);

@@ -93,7 +93,7 @@ static fr_status train(app *a, run how, float *weight) {
 
 static const char *const weights[CLASSES] = {"1", "20", "0.5"}, *const none_of_0[CLASSES] = {"0", "1", "2"};
 
-/* With a batch of one image, in parts of one image, and all of them. */
+/* Cases: a batch of one image, parts of one image, and all of them. */
 Test(counted_losses, an_image_of_ignored_pixels_is_a_loss_of_0) {
     static const run runs[] = {
         {FR_TRAIN_CROSS_ENTROPY, 1, 1},

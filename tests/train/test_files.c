@@ -40,7 +40,7 @@ static int lines(const char *name) {
     return n;
 }
 
-/* What the run allocated had the places of its dry run, the state it began with included. */
+/* Allocations of the run had the places of its dry run, the state it began with included. */
 static void expect_in_arena(const char *flags) {
     if (getenv("FRUGAL_NO_POOL") != NULL) return; /* a segment per allocation, so no arena */
     cJSON *report = report_read(files_path("r.json"));

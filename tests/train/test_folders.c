@@ -101,7 +101,7 @@ Test(folders, finetune_trains_the_head_alone) {
     fr_module_release(&after);
 }
 
-/* As many classes, but others: their head is no start. */
+/* Heads for as many, but other classes are no start. */
 Test(folders, a_head_for_other_classes_starts_fresh) {
     static const char *const moved[] = {"train", "test"};
     char weights[512], arguments[2048], set[512];

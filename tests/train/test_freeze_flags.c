@@ -17,7 +17,7 @@ static void run(char out[1 << 16], const char *arguments) {
     memcpy(out, o.out, sizeof o.out);
 }
 
-/* Of resnet18_small, 10 classes: 11,173,962; its norms 9,600 and its fc 5,130. */
+/* Parameters of resnet18_small, 10 classes: 11,173,962; its norms 9,600 and its fc 5,130. */
 Test(freeze_flags, words_and_prefixes_choose_what_trains) {
     static const struct {
         const char *flags;
@@ -73,7 +73,7 @@ static fri_safetensors *weights(const char *name) {
     return f;
 }
 
-/* Which tensors of the two files are equal: 1 those below `prefix` only, 0 all others only. */
+/* Expects equal tensors in the two files: 1 those below `prefix` only, 0 all others only. */
 static void expect_equal_but(const char *a, const char *b, const char *prefix) {
     fri_safetensors *x = weights(a), *y = weights(b);
     cr_assert_eq(x->n_entries, y->n_entries);
@@ -154,7 +154,7 @@ Test(freeze_flags, weights_with_another_head_keep_it_fresh) {
     EXPECT_MATCH(o.err, "x.png: cannot be opened"); /* how many classes there are says the file */
 }
 
-/* The same weights in less memory; what the plan says is what the run takes. */
+/* Prefix in parts: equal weights in less memory, and the run takes the planned bytes. */
 Test(freeze_flags, a_prefix_in_parts_trains_the_same_weights) {
     static const char *const flags[] = {"", "--prefix-parts 3", "--prefix-parts auto"};
     double peak[3];

@@ -316,7 +316,7 @@ Test(hosts, another_trainings_states_are_not_mixed_with_new_ones) {
                     "--save d: holds 3 states already, the newest of densenet_bc10_k2 at step 3: "
                     "add --resume latest, or name another folder");
     cr_expect_eq(count("d", "state-"), 3);
-    /* From a state of another folder is another training, too; back to an earlier state of its own is not. */
+    /* Resuming from a state of another folder is another training, too; resuming from its own earlier state is not. */
     good(STEPS "--save e --save-every 1");
     o = run(TINY "--steps 6 --quiet --save d --resume e");
     expect_sentence(&o, 1, "--save d --resume e", "--save d: holds 3 states already");
@@ -434,7 +434,7 @@ Test(hosts, numerics_of_a_state_are_compared) {
     EXPECT_MATCH(o.out, "\nnote: the state has numerics 0, this program 1: last bits of the steps to come differ\n");
 }
 
-/* As soon as the run has begun to write its trace it knows the state that it goes on from, and builds its model. */
+/* Runs that have begun to write a trace know the state that they go on from, and build the model. */
 static bool prune(void) {
     if (count(".", "trace.") < 1) return false;
     cr_assert_eq(unlink(files_path("s/state-00000002-step-2.safetensors")), 0);

@@ -98,7 +98,7 @@ static void draw_switches(command *c) {
     if (draw(2) == 0) add(c, " --no-arena");
 }
 
-/* What one step is made of; only combinations that are allowed. */
+/* Draws the flags of a step; only permitted combinations. */
 static void draw_step(command *c, bool whole_epochs) {
     static const char *const types[] = {"fp16", "bf16"};
     int precision = draw(8), type = draw(2);

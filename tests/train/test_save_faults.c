@@ -126,7 +126,7 @@ Test(save_faults, a_save_that_fails_in_between_costs_only_that_save) {
     cr_expect_eq(count("disk/s", "step-3"), 1);
     good("--steps 9 --resume %s/disk/s --export %s/resumed.st");
     expect_same("whole.st", "resumed.st");
-    /* With space again the same folder works. */
+    /* Folder works again after space was made. */
     cr_assert_eq(mount("none", files_path("disk"), NULL, MS_REMOUNT, "size=64m"), 0);
     good("--steps 9 --save %s/disk/s --save-every 3 --keep 1 --resume latest --export %s/again.st");
     expect_same("whole.st", "again.st");

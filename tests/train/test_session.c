@@ -126,7 +126,7 @@ static fr_session_info info(const fr_session *s) {
     return i;
 }
 
-/* What one run without a stop comes to. */
+/* Result of a run without a stop. */
 static uint64_t undisturbed(fr_session_info *end) {
     app a = {0};
     fr_session_opts o = options(&a);

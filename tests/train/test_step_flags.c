@@ -263,8 +263,8 @@ Test(step_flags, a_loss_that_is_no_number_is_traced_to_its_op) {
     EXPECT_MATCH(o.err, "inf or NaN first in (a gradient|the result) of op [a-z0-9_]+ in module [a-z0-9.]+");
 }
 
-/* Under a loss scale such a step is skipped; the step after one whose loss overflowed is looked at unasked, and that
- * changes no byte of memory. */
+/* Loss scaling skips such a step; the step after one whose loss overflowed is looked at unasked, and that changes no
+ * byte of memory. */
 Test(step_flags, an_overflow_of_the_forward_pass_is_traced_to_its_op) {
     static const char *const flags = TINY "--amp --steps 8 --eval-every 0 --lr 1e5 --momentum 0.99 --weight-decay 0.99 "
                                           "--report";

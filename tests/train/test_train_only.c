@@ -84,7 +84,7 @@ static int number_of(const char *words, const char *name, int otherwise) {
     return at != NULL ? atoi(at + strlen(name)) : otherwise;
 }
 
-/* What a program chooses; the rows of its table add up to what trains. */
+/* Choice of a program; the rows of its table add up to the parameters that train. */
 static choice choose(const char *flags) {
     static const char said[] = "--train-only auto is --train-only ";
     char arguments[512];

@@ -223,7 +223,7 @@ Test(trainers, eight_bit_moments) {
     EXPECT_MATCH(o.err, "--nesterov needs --optimizer sgd .*, not adam8");
 }
 
-/* Of three steps; *test: after them, or NULL. */
+/* Loss of the last of three steps; *test: the test loss after them, or NULL. */
 static double last_loss(const char *flags, double *test) {
     char command[1024];
     snprintf(command, sizeof command, TINY "--steps 3 --eval-every 0 --report %s/r.json %s", files_root, flags);
@@ -282,7 +282,7 @@ Test(trainers, plain_lines_in_a_pipe_a_live_line_on_a_terminal) {
         cr_expect_leq(strcspn(p + 1, "\033\n"), 79, "%.100s", p + 1);
 }
 
-/* With a loss scale an epoch's line has more than a terminal: its end is left out. */
+/* Epoch lines with a loss scale are longer than a terminal: the end is left out. */
 Test(trainers, an_epoch_fits_a_terminal) {
     outcome o = program_run_as((how){.on_terminal = true}, "train_densenet", TINY "--epochs 1 --amp");
     cr_assert_eq(o.status, 0, "%s", o.err);
@@ -595,7 +595,7 @@ Test(trainers, out_of_memory_is_a_report_and_status_1) {
     EXPECT_MATCH(o.err, "out of memory on cpu: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 150\\.00 MiB");
     EXPECT_MATCH(o.err, "by category: parameter");
     EXPECT_MATCH(o.err, "this command needs [0-9.]+ MiB; its floor .* is [0-9.]+ MiB");
-    /* On meta too, where the dry runs of the advice live beside the run that failed. */
+    /* Meta, too: the dry runs of the advice live beside the run that failed. */
     o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --batch-size 64 --memory-limit 200MiB");
     cr_expect_eq(o.status, 1, "%d: %s", o.status, o.out);
     EXPECT_MATCH(o.err, "out of memory on meta: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 200\\.00 MiB");

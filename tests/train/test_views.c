@@ -26,7 +26,7 @@ static double number_after(const char *text, const char *words) {
     return strtod(at + strlen(words), NULL);
 }
 
-/* On every trainer; nothing is trained; parameters are the plan's. */
+/* Every trainer prints a summary without training; its parameters are the plan's. */
 Test(views, summary_has_the_plan_s_parameters) {
     for (int i = 0; i < TRAINERS; i++) {
         char arguments[512];
