@@ -72,9 +72,9 @@ FR_API fr_status fr_memory_empty_cache(fr_device d);
  * FR_ENOMEM, with a report in fr_last_error, and changes nothing. */
 FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
 
-/* Settings of the caching allocator against fragmentation, in PyTorch's words (PYTORCH_CUDA_ALLOC_CONF) and by PyTorch's
- * rules, to the byte: "key:value,key:value"; "": none, the default. FRUGAL_ALLOC sets them for every pool; this call for
- * the thread's pool on the device, best before the first allocation.
+/* Settings of the caching allocator against fragmentation, in PyTorch's words (PYTORCH_CUDA_ALLOC_CONF) and by
+ * PyTorch's rules, to the byte: "key:value,key:value"; "": none, the default. FRUGAL_ALLOC sets them for every pool;
+ * this call for the thread's pool on the device, best before the first allocation.
  *   max_split_size_mb:M              M >= 20. Blocks of M MiB or more are never split: a smaller request is not served
  *                                    from one, one of that size only if less than 20 MiB would be left over
  *   roundup_power2_divisions:D       D a power of two. Requests above 512 D bytes are rounded up to the next of D equal

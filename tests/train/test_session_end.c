@@ -193,7 +193,7 @@ Test(session_end, averages_are_what_a_training_leaves) {
     fr_session_release(&s);
 }
 
-/* In the middle of a training with averages the file has them, and the training goes on with its weights. */
+/* Exports in the middle of a training write the averages, and the training goes on with its weights. */
 Test(session_end, an_export_on_the_way_disturbs_nothing) {
     float end[2];
     for (int k = 0; k < 2; k++) {
