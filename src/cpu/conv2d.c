@@ -271,13 +271,21 @@ fr_status fri_cpu_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc 
 }
 
 const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
-    static const char *const own[][2] = {[FRI_CONV2D_NONE] = {"nothing to do", "nothing to do"},
-                                         [FRI_CONV2D_INDIRECT] = {"indirect", "widened:indirect"},
-                                         [FRI_CONV2D_WINOGRAD] = {"winograd:f4x3", "widened:winograd:f4x3"},
-                                         [FRI_CONV2D_DEPTHWISE] = {"depthwise", "widened:depthwise"}};
     plan p;
     if (make_plan(d, (fri_pass)pass, &p) < 0) return fr_last_error();
-    const fri_dnnl_op *op = p.engine.method == FRI_CONV2D_DIRECT ? p.engine.direct : p.engine.product[0].op;
-    if (op == NULL) return own[p.engine.method][p.widened];
-    return fri_dnnl_name(op, (p.engine.method == FRI_CONV2D_WINOGRAD ? FRI_DNNL_WINOGRAD : FRI_DNNL_PLAIN) + p.widened);
+    if (p.engine.method == FRI_CONV2D_DIRECT)
+        return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
+    if (p.engine.method == FRI_CONV2D_WINOGRAD)
+        return fri_dnnl_name(p.engine.op[0], p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD);
+    if (p.engine.method == FRI_CONV2D_PIXELS) {
+        const fri_product *product = &p.engine.product[p.engine.product[0][0].op == NULL][0];
+        return fri_dnnl_name(product->op, p.widened ? FRI_DNNL_PIXELS_WIDENED : FRI_DNNL_PIXELS);
+    }
+    if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
+    if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
+    if (p.engine.method == FRI_CONV2D_IM2COL && p.engine.op[0] == NULL)
+        return p.widened ? "widened:im2col+loops" : "im2col+loops";
+    if (p.engine.method == FRI_CONV2D_IM2COL)
+        return fri_dnnl_name(p.engine.op[0], p.widened ? FRI_DNNL_IM2COL_WIDENED : FRI_DNNL_IM2COL);
+    return "nothing to do";
 }

@@ -4,21 +4,31 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "cpu/cpu.h"
 
-/* Output pixels per image up to which our sums beat the library's convolution, by pass, in 3 x 3 and in 1 x 1 layers:
- * the library packs weights for every call and fills its tiles badly where there are few pixels. 1 x 1 layers of few
- * channels on one side are ours on every map. */
-static const int64_t most_area[2][3] = {{16, 4, 9}, {49, 49, INT64_MAX}};
-enum { NARROW_CHANNELS = 32, WIDE_CHANNELS = 256 };
+/* Output pixels per image up to which a matrix product beats the convolution primitive, by pass. Measured on one
+ * thread, 3x3 and 1x1 layers of VGG-16 and ResNet-50, oneDNN 2.6.3 with avx512_core_bf16 (AMD Zen 5): primitives pack
+ * weights for every call and fill their tiles badly where there are few pixels. */
+typedef struct area_limits {
+    int64_t limit[3]; /* by fri_pass */
+} area_limits;
+
+static const area_limits spatial_f32 = {{16, 4, 9}}, spatial_bf16 = {{25, 9, 49}};
+static const area_limits spatial_1x1 = {{49, 49, INT64_MAX}};
+/* And from which on, in 1x1 layers with at most so many channels on one side, a weight gradient's is slower again: its
+ * sum runs over all pixels, and its result is a few rows. For bf16, and for f32 where conv2d_pointwise.c does not take
+ * the layer. Measured on 1 and 2 threads, MobileNetV2's layers (AMD Zen 4): 0.4 to 0.85 of the product's time. */
+enum { NARROW_CHANNELS = 32, NARROW_AREA = 56 * 56 };
 
 /* Only properties of the layer may be asked here, never d->n: see conv2d_engine.h. */
-static bool prefers_indirect(const fri_conv2d_desc *d, fri_pass pass) {
-    const bool pointwise = d->r == 1 && d->s == 1;
-    if (d->dtype != FR_F32 || d->groups != 1) return false;
-    if (pointwise && fri_min_i64(d->c, d->k) <= NARROW_CHANNELS && fri_max_i64(d->c, d->k) <= WIDE_CHANNELS)
-        return true;
-    return d->p * d->q <= most_area[pointwise][pass];
+static bool prefers_im2col(const fri_conv2d_desc *d, fri_pass pass) {
+    if (d->groups != 1) return false;
+    int64_t area = d->p * d->q;
+    if (d->r != 1 || d->s != 1) return area <= (d->dtype == FR_F32 ? &spatial_f32 : &spatial_bf16)->limit[pass];
+    /* Strided dx in bf16 would pass through f32 columns. */
+    bool strided = d->stride_h > 1 || d->stride_w > 1;
+    if (strided && pass == FRI_PASS_BACKWARD_INPUT && d->dtype != FR_F32) return false;
+    if (area >= NARROW_AREA && (d->c <= NARROW_CHANNELS || d->k <= NARROW_CHANNELS)) return false;
+    return area <= spatial_1x1.limit[pass];
 }
 
 static fr_status plan_direct(fri_conv2d_engine *e) {
@@ -33,18 +43,24 @@ static fr_status plan_direct(fri_conv2d_engine *e) {
     return FR_OK;
 }
 
-static fr_status plan_indirect(fri_conv2d_engine *e) {
+static fr_status plan_im2col(fri_conv2d_engine *e) {
     e->bytes = 0;
-    return fri_conv2d_indirect_plan(e);
+    return fri_conv2d_im2col_plan(e);
 }
 
-/* Depthwise loops as wide as this processor's vectors. */
-static const fri_conv2d_own *depthwise(void) {
+/* Loops of our own, as wide as this processor's vectors. */
+static const fri_conv2d_own *own_of(fri_conv2d_method method) {
+    static const struct {
+        const fri_conv2d_own *depthwise, *pointwise;
+    } own[] =
+    { [FRI_LANES_BASELINE] = {&fri_conv2d_depthwise, &fri_conv2d_pointwise},
 #if defined(__x86_64__)
-    if (fri_dnnl_lanes() == FRI_LANES_AVX512) return &fri_conv2d_depthwise_v4;
-    if (fri_dnnl_lanes() == FRI_LANES_AVX2) return &fri_conv2d_depthwise_v3;
+      [FRI_LANES_AVX2] = {&fri_conv2d_depthwise_v3, &fri_conv2d_pointwise_v3},
+      [FRI_LANES_AVX512] = {&fri_conv2d_depthwise_v4, &fri_conv2d_pointwise_v4},
 #endif
-    return &fri_conv2d_depthwise;
+    };
+    if (method == FRI_CONV2D_DEPTHWISE) return own[fri_dnnl_lanes()].depthwise;
+    return method == FRI_CONV2D_POINTWISE ? own[fri_dnnl_lanes()].pointwise : NULL;
 }
 
 fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
@@ -53,28 +69,46 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     e->d = *d;
     e->pass = pass;
     if (method == FRI_CONV2D_DIRECT) return plan_direct(e);
-    if (method == FRI_CONV2D_INDIRECT) return plan_indirect(e);
+    if (method == FRI_CONV2D_IM2COL) return plan_im2col(e);
     if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
-    if (method == FRI_CONV2D_DEPTHWISE || depthwise()->pays(d, pass)) {
-        e->own = depthwise();
-        e->method = FRI_CONV2D_DEPTHWISE;
+    if (method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_plan(e);
+    if (method == FRI_CONV2D_AUTO)
+        method = own_of(FRI_CONV2D_DEPTHWISE)->pays(d, pass)   ? FRI_CONV2D_DEPTHWISE
+                 : own_of(FRI_CONV2D_POINTWISE)->pays(d, pass) ? FRI_CONV2D_POINTWISE
+                                                               : method;
+    e->own = own_of(method);
+    if (e->own != NULL) {
+        e->method = method;
         e->own->plan(e);
         return FR_OK;
     }
-    const bool indirect = prefers_indirect(d, pass);
-    FRI_TRY(indirect ? plan_indirect(e) : plan_direct(e));
+
+    if (fri_conv2d_pixels_pays(d)) {
+        FRI_TRY(fri_conv2d_pixels_plan(e));
+        if (e->method != FRI_CONV2D_NONE) return FR_OK;
+    }
+    FRI_TRY(prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e));
+    /* A batch cut in two gives the same y and dx. */
+    if (e->method == FRI_CONV2D_IM2COL && pass != FRI_PASS_BACKWARD_WEIGHT && e->op[0] != NULL &&
+        fri_dnnl_rows_depend(e->op[0], 0)) {
+        fri_conv2d_engine direct = {.d = *d, .pass = pass};
+        FRI_TRY(plan_direct(&direct));
+        if (direct.method != FRI_CONV2D_NONE) *e = direct;
+    }
     /* The other way where this one does not exist, or where only the other one keeps the caller's limit. */
-    const bool over = d->workspace_limit > 0 && e->bytes > d->workspace_limit;
+    bool over = d->workspace_limit > 0 && e->bytes > d->workspace_limit;
     if (e->method != FRI_CONV2D_NONE && !over) return FR_OK;
     fri_conv2d_engine other = {.d = *d, .pass = pass};
-    FRI_TRY(indirect ? plan_direct(&other) : plan_indirect(&other));
+    FRI_TRY(e->method == FRI_CONV2D_IM2COL || (e->method == FRI_CONV2D_NONE && prefers_im2col(d, pass))
+                ? plan_direct(&other)
+                : plan_im2col(&other));
     if (other.method == FRI_CONV2D_NONE) return FR_OK;
     if (e->method == FRI_CONV2D_NONE || other.bytes <= d->workspace_limit) *e = other;
     return FR_OK;
 }
 
 fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
-    if (e->method == FRI_CONV2D_WINOGRAD || e->method == FRI_CONV2D_INDIRECT) return FR_OK;
+    if (e->method == FRI_CONV2D_WINOGRAD) return FR_OK;
     if (e->own != NULL) {
         if (e->pass != FRI_PASS_BACKWARD_WEIGHT) e->own->prepare(e, w, workspace);
         return FR_OK;
@@ -95,11 +129,9 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
             e->own->run(e, a, bias, out, workspace);
         return FR_OK;
     }
-    if (e->method == FRI_CONV2D_INDIRECT) {
-        fri_conv2d_indirect_run(e, a, b, bias, out, workspace);
-        return FR_OK;
-    }
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;
+    if (e->method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_run(e, a, b, bias, out, workspace);
+    if (e->method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_run(e, a, b, bias, out, workspace);
     bool packed = fri_dnnl_packed_bytes(e->direct) > 0;
     void *weight = workspace + e->weight_at, *scratch = workspace + e->scratch_at;
     if (e->pass != FRI_PASS_BACKWARD_WEIGHT) return fri_dnnl_run(e->direct, a, packed ? weight : b, bias, out, scratch);

@@ -1,8 +1,9 @@
 /* conv2d_engine.h - one convolution pass on f32 or bf16 data: the way it is made, in how much scratch, and making it.
  *
- * Four ways: the library's convolution; for f32 sums by pointers to pixels (sweep.h), products between Winograd's
- * transforms unless exact convolutions are asked for, and loops for depthwise convolutions. The choice depends on the
- * layer's shape, the element type and the pass, never on the batch size: a batch cut in two computes the same bits.
+ * Six ways: the library's convolution; its matrix product on columns in a bounded buffer, on pairs of pixels of the
+ * smallest maps, or, for f32 unless exact convolutions are asked for, between Winograd's transforms; and loops of our
+ * own for depthwise convolutions and for 1 x 1 ones of few channels. The choice depends on the layer's shape, the
+ * element type and the pass, never on the batch size: a batch cut in two computes the same bits.
  * src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
@@ -14,9 +15,11 @@ typedef enum fri_conv2d_method {
     FRI_CONV2D_NONE, /* nothing but reference code computes this type here */
     FRI_CONV2D_AUTO, /* any of the others but Winograd's */
     FRI_CONV2D_DIRECT,
-    FRI_CONV2D_INDIRECT,
+    FRI_CONV2D_IM2COL,
     FRI_CONV2D_WINOGRAD,
+    FRI_CONV2D_PIXELS,
     FRI_CONV2D_DEPTHWISE,
+    FRI_CONV2D_POINTWISE,
 } fri_conv2d_method;
 
 /* What threads of a Winograd convolution do alone. */
@@ -33,21 +36,29 @@ typedef struct fri_conv2d_engine {
     fri_conv2d_method method;
     size_t bytes; /* of workspace */
 
-    size_t bias_at, weight_at, scratch_at, sum_at; /* parts: a zero bias, packed weights, a scratchpad, sums of rows */
+    size_t bias_at, weight_at, scratch_at; /* parts of it: a zero bias, packed weights, the library's scratchpad */
     const fri_dnnl_op *direct;
 
-    /* Winograd: chunks of tiles, and blocks of the channels that are read and made. product[0] writes, product[1] adds,
-     * product[2] is for the last, shorter chunk. */
-    fri_product product[3];
+    /* im2col: rows (n, p) of the output are taken `rows` at a time; op[0] writes, op[1] adds, op[2] is for the last,
+     * shorter piece. */
+    const fri_dnnl_op *op[3];
+    bool pointwise; /* the rows of x are the matrix: no col */
+    int64_t rows, images;
+    size_t col_at, sum_at; /* columns; f32 sums (bf16 dx of `images` images, or dw) */
+
+    /* Winograd: op[0 .. 2] as above, over chunks of tiles and blocks of the channels that are read and made. */
     int64_t tiles, chunk, in, in_block, out, out_block;
     fri_conv2d_split split;
     int64_t workers;
-    size_t worker_bytes; /* of each of them */
+    size_t worker_bytes; /* of each of them; pixels too */
     bool shared;         /* with FRI_SPLIT_OUT: all tiles are a chunk, whose V is made by all threads, once */
+    bool apart;          /* each of the 36 products is a call on one thread */
     size_t v_at, u_at, m_at;
 
+    fri_product product[2][2]; /* pixels: [is of the last, narrower block][adds] */
+
     const struct fri_conv2d_own *own; /* loops of our own, or NULL */
-    int64_t parts;                    /* of them, for weights, which are then added */
+    int64_t parts;                    /* of them, for weights: sums of rows, at sum_at, which are then added */
 } fri_conv2d_engine;
 
 /* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
@@ -61,10 +72,10 @@ fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, c
 fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace);
 
-/* conv2d_indirect.c */
-fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e);
-void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
-                             char *workspace);
+/* conv2d_im2col.c */
+fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e);
+fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
+                                char *workspace);
 
 /* conv2d_winograd.c: where it pays; and its plan, whose method is FRI_CONV2D_NONE where it cannot be done. */
 enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* of workspace, at most */
@@ -72,6 +83,12 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                   char *workspace);
+
+/* conv2d_pixels.c, likewise. */
+bool fri_conv2d_pixels_pays(const fri_conv2d_desc *d);
+fr_status fri_conv2d_pixels_plan(fri_conv2d_engine *e);
+fr_status fri_conv2d_pixels_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias,
+                                float *out, char *workspace);
 
 /* Loops of our own, f32, depthwise weights' gradients in bf16 too: where they pay, what they need, and how they run.
  * in: x or dy; prepared weights are in the workspace. */
@@ -83,10 +100,10 @@ typedef struct fri_conv2d_own {
     void (*run_weight)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
 } fri_conv2d_own;
 
-/* conv2d_depthwise.c and conv2d_depthwise_weight.c, for every width of a vector (lanes.h). */
+/* conv2d_depthwise.c, conv2d_depthwise_weight.c, conv2d_pointwise.c, each for every width of a vector (lanes.h). */
 enum { FRI_DEPTHWISE_TAPS = 7 }; /* of a filter, in each direction, at most */
 #define FRI_CONV2D_OWN(suffix)                                                                                        \
-    extern const fri_conv2d_own fri_conv2d_depthwise##suffix;                                                         \
+    extern const fri_conv2d_own fri_conv2d_depthwise##suffix, fri_conv2d_pointwise##suffix;                           \
     void fri_conv2d_depthwise_weight_plan##suffix(fri_conv2d_engine *e);                                              \
     void fri_conv2d_depthwise_weight_run##suffix(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, \
                                                  char *workspace);

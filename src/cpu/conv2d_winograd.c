@@ -7,8 +7,11 @@
  *   backward input   the same on dy, with w turned by 180 degrees, its channels swapped, and padding 2 - pad
  *   backward weight  dw = G^T S G,  S [36, K, C] = sum over tiles of D^T V,  D [36, tiles, K] = A dy A^T
  * Chunks of tiles and blocks of channels keep U, V, M (D, V, S) within FRI_WINOGRAD_BYTES; they change no bit of y and
- * dx, since a row of a product does not depend on the number of rows (product.h), and S is summed over chunks in order.
- */
+ * dx, since a row of a product does not depend on the number of rows, and S is summed over chunks in order. That is so
+ * in two of the library's kernels; others are not taken.
+ *   brg       the 36 products are one call
+ *   gemm:jit  (AVX2 and Arm in 2.6) a call a product, each on one thread, with zeros up to a multiple of
+ *             FRI_DNNL_ROWS rows */
 #include "base/status.h"
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
@@ -19,7 +22,8 @@
 
 enum {
     PLACES = 36,
-    LANES = 64, /* channels that a transform takes at a time */
+    LANES = 64,                                    /* channels that a transform takes at a time */
+    ROOM = FRI_WINOGRAD_BYTES / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the scratchpad */
 };
 
 static const float zeros[LANES];
@@ -157,17 +161,17 @@ typedef struct step {
 
 typedef void transform(int64_t n, sources x, targets y);
 
-/* to [36, rows, channels] from windows of size x size; for all threads of a team. */
+/* to [36, rows, channels] from windows of size x size, zeros behind the last tile; for all threads of a team. */
 static void take_tiles(const map *m, int64_t size, transform *f, const float *x, int64_t tile, int64_t tiles,
                        int64_t rows, int64_t first, int64_t channels, float *to) {
     int64_t blocks = fri_ceil_div(channels, LANES);
 #pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < tiles * blocks; task++) {
+    for (int64_t task = 0; task < rows * blocks; task++) {
         int64_t t = task / blocks, c = task % blocks * LANES;
         const float *in[PLACES];
         float *out[PLACES];
         for (int64_t i = 0; i < size * size; i++) {
-            int64_t at = element(m, tile + t, i / size, i % size);
+            int64_t at = t < tiles ? element(m, tile + t, i / size, i % size) : -1;
             in[i] = at < 0 ? zeros : x + at + first + c;
         }
         for (int64_t i = 0; i < PLACES; i++) out[i] = to + (i * rows + t) * channels + c;
@@ -279,21 +283,6 @@ static map map_of(const fri_conv2d_desc *d, bool of_y, int64_t pad_h, int64_t pa
                  .grid_w = fri_ceil_div(grid_of_y ? d->q : d->w, 4)};
 }
 
-/* Does the library make the products? */
-static bool by_library(void) {
-    return fri_dnnl_lanes() == FRI_LANES_AVX512;
-}
-
-/* Of threads that work alone: each has scratch for our product. */
-static int64_t workers_of(void) {
-    return by_library() ? fr_threads_get() : fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
-}
-
-/* Floats of U, V, M per place; the rest is for the scratch of products. */
-static int64_t room_of(void) {
-    return (FRI_WINOGRAD_BYTES - (by_library() ? 288 << 10 : 1 << 20)) / 4 / PLACES;
-}
-
 /* The largest divisor of n up to limit. */
 static int64_t divisor(int64_t n, int64_t limit) {
     int64_t i = fri_max_i64(1, fri_min_i64(n, limit));
@@ -347,9 +336,10 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
 }
 
 /* Rows of V and M of a chunk. An odd number of them: an even one would put many of the 36 places in the same sets of
- * the caches. */
+ * the caches. More than one, whose bits may differ (fri_dnnl_rows_depend). */
 static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
-    return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : tiles | 1;
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) return tiles;
+    return e->apart ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : fri_max_i64(3, tiles | 1);
 }
 
 /* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as the room of each
@@ -357,11 +347,11 @@ static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
  * that of its sums, and small for brg, which transposes D in scratch of each thread. */
 static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t widest_in, int64_t widest_out) {
     enum { LEAST = 16, WEIGHT_CHUNK = 64 };
-    int64_t in = e->in, out = e->out, least = 1, most = 256, room = room_of() / workers;
+    int64_t in = e->in, out = e->out, least = 1, most = 256, room = ROOM / workers;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         e->in_block = divisor(in, widest_in);
         e->out_block = divisor(out, widest_out);
-        least = most = WEIGHT_CHUNK;
+        if (!e->apart) least = most = WEIGHT_CHUNK;
     } else {
         e->in_block = in;
         e->out_block =
@@ -371,27 +361,30 @@ static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t wide
     int64_t fit = fri_max_i64(0, room - e->in_block * e->out_block) / (e->in_block + e->out_block);
     if (fit < least) return 0;
     int64_t tiles = fri_min_i64(fit, most);
+    if (e->apart) return rows_of(e, tiles) > tiles ? tiles / FRI_DNNL_ROWS * FRI_DNNL_ROWS : tiles;
     return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : (tiles - 1) | 1;
 }
 
 /* Threads that share a chunk wait for each other twice a chunk, and read what the other ones have just written: up to
  * twice the time where they lie under different caches, or where other programs take one of them away for a while. So
  * each works alone where the room is enough: on tiles, with all filters, or on channels, with all inputs, which in
- * layers of 512 channels takes a tenth more than sharing at its best. Bits are the same. */
-static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t worth) {
+ * layers of 512 channels takes a tenth more than sharing at its best. Bits are the same; in gemm:jit only where the
+ * blocks are: `block` channels. */
+static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t worth, int64_t block) {
     enum { NARROWEST = 32, ENOUGH = 72 }; /* channels; tiles of a chunk: from 48 to 256 of them take the same time */
     const bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
-    const int64_t workers = workers_of();
+    const int64_t workers = fr_threads_get();
     const int64_t out = split == FRI_SPLIT_OUT ? e->out / workers : e->out;
     const int64_t in = split == FRI_SPLIT_IN ? e->in / workers : e->in;
     int64_t fit = choose_blocks(e, workers, fri_min_i64(128, in), dw ? fri_min_i64(64, out) : out);
     if (fit < fri_min_i64(worth, e->tiles) || e->out_block < NARROWEST || e->in_block < NARROWEST) return false;
     if (split == FRI_SPLIT_OUT && e->out / e->out_block % workers != 0) return false;
     if (split == FRI_SPLIT_IN && e->in / e->in_block % workers != 0) return false;
+    if (e->apart && e->out_block != block) return false;
     e->split = split;
     int64_t tiles = split == FRI_SPLIT_TILES ? fri_ceil_div(e->tiles, workers) : e->tiles;
     if (!dw) {
-        fit = fri_min_i64(fit, ENOUGH - 1);
+        fit = fri_min_i64(fit, e->apart ? ENOUGH : ENOUGH - 1);
         tiles = rows_of(e, fri_ceil_div(tiles, fri_ceil_div(tiles, fit)));
     }
     e->chunk = fri_min_i64(fit, tiles);
@@ -402,8 +395,8 @@ static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t wort
  * make V of all tiles together, once, where the room leaves blocks that are wide enough. */
 static void try_shared(fri_conv2d_engine *e) {
     enum { MANY = 4, NARROWEST = 16 };
-    const int64_t workers = workers_of(), rows = rows_of(e, e->tiles), room = (room_of() - rows * e->in) / workers;
-    if (e->chunk >= e->tiles || e->out < MANY * workers * e->out_block || room <= 0) return;
+    const int64_t workers = fr_threads_get(), rows = rows_of(e, e->tiles), room = (ROOM - rows * e->in) / workers;
+    if (e->apart || e->chunk >= e->tiles || e->out < MANY * workers * e->out_block || room <= 0) return;
     const int64_t fit = fri_min_i64(room / (e->in + rows), e->out / workers), block = divisor(e->out, fit);
     if (block < NARROWEST || e->out / block % workers != 0) return;
     e->shared = true;
@@ -412,31 +405,42 @@ static void try_shared(fri_conv2d_engine *e) {
 
 static bool choose_split(fri_conv2d_engine *e) {
     enum { WORTH = 32, WORTH_OUT = 16 }; /* tiles of a chunk */
-    const int64_t threads = workers_of();
+    const int64_t threads = fr_threads_get(), block = e->out_block;
     if (threads == 1) return false;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
-        return try_split(e, FRI_SPLIT_OUT, WORTH) || try_split(e, FRI_SPLIT_IN, WORTH);
-    if (e->tiles >= 4 * WORTH * threads && try_split(e, FRI_SPLIT_TILES, WORTH)) return true;
-    if (!try_split(e, FRI_SPLIT_OUT, WORTH_OUT)) return false;
+        return !e->apart && (try_split(e, FRI_SPLIT_OUT, WORTH, block) || try_split(e, FRI_SPLIT_IN, WORTH, block));
+    if (e->tiles >= 4 * WORTH * threads && try_split(e, FRI_SPLIT_TILES, WORTH, block)) return true;
+    if (!try_split(e, FRI_SPLIT_OUT, WORTH_OUT, block)) return false;
     try_shared(e);
     return true;
 }
 
-static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t tiles, fri_accum accum, size_t *scratch) {
-    const int64_t in = e->in_block, out = e->out_block, rows = rows_of(e, tiles);
-    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = PLACES, .accum = accum};
-    p.alone = e->split != FRI_SPLIT_NONE;
-    p.n = p.b_row = p.c_row = e->pass == FRI_PASS_BACKWARD_WEIGHT ? in : out;
-    p.b_col = 1;
+static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum) {
+    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = e->apart ? 0 : PLACES, .accum = accum};
+    p.alone = e->apart || e->split != FRI_SPLIT_NONE;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
-        p.m = p.a_col = out, p.k = tiles, p.a_row = 1;
-        p.a_batch = tiles * out, p.b_batch = tiles * in, p.c_batch = out * in;
+        p.m = e->out_block, p.k = tiles, p.n = e->in_block;
+        p.a_row = 1, p.a_col = e->out_block, p.b_row = e->in_block, p.b_col = 1, p.c_row = e->in_block;
     } else {
-        p.m = by_library() ? rows : tiles, p.k = p.a_row = in, p.a_col = 1;
-        p.a_batch = rows * in, p.b_batch = in * out, p.c_batch = rows * out;
+        p.m = rows_of(e, tiles), p.k = e->in_block, p.n = e->out_block;
+        p.a_row = e->in_block, p.a_col = 1, p.b_row = e->out_block, p.b_col = 1, p.c_row = e->out_block;
     }
-    FRI_TRY(fri_product_plan(&p, &e->product[slot]));
-    if (e->product[slot].bytes > *scratch) *scratch = e->product[slot].bytes;
+    p.a_batch = p.m * p.k, p.b_batch = p.k * p.n, p.c_batch = p.m * p.n;
+    return p;
+}
+
+/* *op stays NULL where the library has no product that suits. */
+static fr_status plan_product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum, size_t *scratch,
+                              const fri_dnnl_op **op) {
+    fri_matmul_desc p = product(e, tiles, accum);
+    const fri_dnnl_op *found = NULL;
+    fr_status s = fri_dnnl_matmul(&p, &found);
+    if (s < 0 || found == NULL) return s;
+    const char *name = fri_dnnl_name(found, FRI_DNNL_PLAIN);
+    if (e->apart ? !fri_dnnl_is_gemm(found) || fri_dnnl_scratch_bytes(found) > 0 : strncmp(name, "brg", 3) != 0)
+        return s;
+    if (fri_dnnl_scratch_bytes(found) > *scratch) *scratch = fri_dnnl_scratch_bytes(found);
+    *op = found;
     return FR_OK;
 }
 
@@ -451,7 +455,7 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : rows) * e->out_block));
     e->scratch_at = fri_part(&e->bytes, scratch);
     e->worker_bytes = e->bytes - common;
-    e->workers = e->split == FRI_SPLIT_NONE ? 1 : workers_of();
+    e->workers = e->split == FRI_SPLIT_NONE ? 1 : fr_threads_get();
     e->bytes = common + (size_t)e->workers * e->worker_bytes;
     return e->bytes;
 }
@@ -460,25 +464,34 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+    const fri_dnnl_op *full = NULL;
+    fr_status s = FR_OK;
     size_t scratch = 0;
     e->method = FRI_CONV2D_NONE;
     if (!fits(d)) return FR_OK;
     map m = map_of(d, dx, 0, 0, !dx);
     e->in = dx ? d->k : d->c, e->out = dx ? d->c : d->k;
     e->tiles = d->n * m.grid_h * m.grid_w;
-    e->chunk = choose_blocks(e, 1, 128, dw ? 128 : e->out);
-    if (e->chunk == 0) return FR_OK;
-    FRI_TRY(plan_product(e, 0, e->chunk, FRI_SET, &scratch));
-    if (lay_out(e, scratch) > FRI_WINOGRAD_BYTES) return FR_OK;
+    for (int apart = 0; full == NULL && apart < 2; apart++) {
+        e->apart = apart;
+        e->chunk = choose_blocks(e, 1, 128, dw ? 128 : e->out);
+        if (e->chunk == 0) return FR_OK;
+        FR_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
+    }
+    if (full == NULL || lay_out(e, scratch) > FRI_WINOGRAD_BYTES) return FR_OK;
 
     if (!choose_split(e)) e->chunk = fri_min_i64(choose_blocks(e, 1, 128, dw ? 128 : e->out), e->tiles);
     int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
     scratch = 0;
-    for (int i = 0; i < 3; i++)
-        if (tiles[i] > 0) FRI_TRY(plan_product(e, i, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch));
+    for (int i = 0; i < 3; i++) {
+        if (tiles[i] == 0) continue;
+        FR_TRY(s, plan_product(e, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch, &e->op[i]));
+        if (e->op[i] == NULL) return FR_OK;
+    }
     lay_out(e, scratch);
     e->method = FRI_CONV2D_WINOGRAD;
-    return FR_OK;
+done:
+    return s;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------- */
@@ -489,6 +502,19 @@ typedef struct run {
     const float *a, *b, *bias;
     float *y, *v, *u, *m;
 } run;
+
+static fr_status multiply(const run *r, const fri_dnnl_op *op, const step *now, char *scratch) {
+    const fri_conv2d_engine *e = r->e;
+    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+    const float *a = dw ? r->u : r->v, *b = dw ? r->v : r->u;
+    if (!e->apart) return fri_dnnl_run(op, a, b, NULL, r->m, scratch);
+    fri_matmul_desc p = product(e, now->tiles, FRI_SET);
+    fri_team_failure f = {FR_OK, ""};
+#pragma omp parallel for schedule(static) if (e->split == FRI_SPLIT_NONE)
+    for (int64_t i = 0; i < PLACES; i++)
+        fri_team_note(&f, fri_dnnl_run(op, a + i * p.a_batch, b + i * p.b_batch, NULL, r->m + i * p.c_batch, scratch));
+    return fri_team_told(&f);
+}
 
 /* What lies between two products, for all threads: results of the step behind are written (done, or NULL), and what
  * the next one (or NULL) reads is made, unless it is there from the step before it. */
@@ -535,8 +561,8 @@ static fr_status run_part(run r, step from, step to, char *workspace) {
             for (now.tile = from.tile; now.tile < to.tile; now.tile += now.tiles) {
                 now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
                 between(&r, done, &now);
-                const fri_product *p = &e->product[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
-                FR_TRY(s, fri_product_run(p, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
+                const fri_dnnl_op *op = e->op[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
+                FR_TRY(s, multiply(&r, op, &now, workspace + e->scratch_at));
                 before = now;
                 done = &before;
             }

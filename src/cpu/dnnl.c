@@ -235,8 +235,8 @@ static bool window_in_padding(const fri_conv2d_desc *d) {
 }
 
 /* "ref" anything is the library's reference code. Convolutions (c not NULL) have more exceptions:
- *  - "gemm" unrolls whole images per thread: our sums by pointers take no copy (conv2d_indirect.c), so it is taken for
- *    grouped convolutions only;
+ *  - "gemm" unrolls whole images per thread: our own im2col does that in a bounded buffer, so it is taken for grouped
+ *    convolutions only;
  *  - jit_bf16_1x1 computes wrong sums over an odd number of NHWC channels (seen in 2.6.3 and 3.7.2): it reads channels
  *    in pairs, and the last pair runs into the next pixel;
  *  - jit_bf16 and its AMX kernel leave columns of dw that meet padding only as they were in memory, from a stride of 2
@@ -331,7 +331,9 @@ static void op_finish(fri_dnnl_op *op) {
         size_t more = md_bytes(op->reorder_scratch_md);
         if (more > op->scratch_bytes) op->scratch_bytes = more;
     }
-    static const char *const use[FRI_DNNL_USES] = {"", "widened:", "winograd:f4x3+", "widened:winograd:f4x3+"};
+    static const char *const use[FRI_DNNL_USES] =
+        {"",        "im2col+",        "widened:", "widened:im2col+", "winograd:f4x3+", "widened:winograd:f4x3+",
+         "pixels+", "widened:pixels+"};
     for (int i = 0; i < FRI_DNNL_USES; i++) snprintf(op->name[i], NAME_BYTES, "%s%s", use[i], impl_name(op->pd));
 }
 
@@ -632,6 +634,15 @@ fri_lanes_width fri_dnnl_lanes(void) {
     if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 && __builtin_cpu_supports("fma")) return FRI_LANES_AVX2;
 #endif
     return FRI_LANES_BASELINE;
+}
+
+bool fri_dnnl_rows_depend(const fri_dnnl_op *op, int64_t rows) {
+    if (fri_dnnl_is_gemm(op)) return fri_dnnl_lanes() < FRI_LANES_AVX512;
+    return DNNL_VERSION_MAJOR >= 3 && rows == 1;
+}
+
+bool fri_dnnl_is_gemm(const fri_dnnl_op *op) {
+    return strncmp(fri_dnnl_name(op, FRI_DNNL_PLAIN), "gemm:jit", 8) == 0;
 }
 
 static const char *isa_name(void) {

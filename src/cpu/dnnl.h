@@ -35,14 +35,19 @@ fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnn
 /* Vectors (m or n of 1) are dense, else *op is NULL. */
 fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
 
-/* What an operation is called in reports: by the library, between Winograd's transforms; either on widened data. */
+/* What an operation is called in reports: by the library, behind an im2col, on widened data, between
+ * Winograd's transforms, for pairs of pixels and taps. */
 typedef enum fri_dnnl_use {
     FRI_DNNL_PLAIN,
+    FRI_DNNL_IM2COL,
     FRI_DNNL_WIDENED,
+    FRI_DNNL_IM2COL_WIDENED,
     FRI_DNNL_WINOGRAD,
     FRI_DNNL_WINOGRAD_WIDENED,
+    FRI_DNNL_PIXELS,
+    FRI_DNNL_PIXELS_WIDENED,
 } fri_dnnl_use;
-enum { FRI_DNNL_USES = FRI_DNNL_WINOGRAD_WIDENED + 1 };
+enum { FRI_DNNL_USES = FRI_DNNL_PIXELS_WIDENED + 1 };
 const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use);
 
 size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpack alike */
@@ -62,6 +67,14 @@ fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, cons
 /* How wide our own loops' vectors are (lanes.h): as wide as the library's, so ONEDNN_MAX_CPU_ISA holds for both. */
 typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX512 } fri_lanes_width;
 fri_lanes_width fri_dnnl_lanes(void);
+
+/* Do the bits of a row of a product of so many rows depend on their number? gemm:jit (3.7: gemm:jit:f32), which the
+ * library takes without AVX-512, adds up in another order what is over a multiple of six rows, and what its threads cut
+ * off. brgemm of 3.7 does not cut a sum over 1,024 in two where there is one row. Bits do not depend on the number of
+ * rows on one thread in a product of a multiple of FRI_DNNL_ROWS rows. */
+enum { FRI_DNNL_ROWS = 12 };
+bool fri_dnnl_rows_depend(const fri_dnnl_op *op, int64_t rows);
+bool fri_dnnl_is_gemm(const fri_dnnl_op *op);
 
 /* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
 void fri_dnnl_version(char *buf, size_t n);

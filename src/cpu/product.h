@@ -1,32 +1,23 @@
-/* product.h - matrix products: by the library where it is faster and a row's bits do not depend on the number of rows,
- * else by our own loops (sweep.h), for any f32. */
+/* product.h - a matrix product by oneDNN whose rows have the same bits however many of them there are. */
 #ifndef FRI_CPU_PRODUCT_H
 #define FRI_CPU_PRODUCT_H
 
 #include "cpu/dnnl.h"
-#include "cpu/sweep.h"
-
-enum { FRI_BATCH_THREADS = 16 }; /* that share a batch of our products, at most */
 
 typedef struct fri_product {
     fri_matmul_desc d;
-    bool there;            /* somebody computes it */
-    const fri_dnnl_op *op; /* the library's; NULL: ours */
-    size_t bytes;          /* of workspace */
+    const fri_dnnl_op *op; /* of the whole product */
+    /* Where bits would depend on the rows: columns of C in blocks, each made by one thread. 0: op makes all of C. */
+    int64_t blocks, block;
+    const fri_dnnl_op *part[2][2];                         /* [is of the last block][is of the copied rows] */
+    size_t rows_at, result_at, scratch_at, scratch, bytes; /* of workspace; scratch: a block's */
 } fri_product;
 
-/* p->there is false where neither computes these types. */
+/* p->op is NULL where the library has no product that suits. */
 fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p);
 
 /* C = A B + bias, or C += A B; bias is read where d says so. The workspace is 64-byte aligned. */
 fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
                           char *workspace);
-
-/* The name in reports. */
-const char *fri_product_name(const fri_product *p);
-
-/* A sweep cut for threads; pixels: a sum over pixels. No bit depends on the cut. */
-size_t fri_sweep_bytes(void);
-void fri_sweep_run(const fri_sweep *s, bool pixels, char *workspace);
 
 #endif

@@ -103,3 +103,35 @@ Test(conv2d, narrow_weight_gradient) {
     fr_tensor_release(&dy);
     expect_nothing_left();
 }
+
+/* By the layer, never by batch: on large maps that are narrow on one side no matrix product of the library makes dw
+ * (where our own does: test_conv2d_pointwise). */
+Test(conv2d, narrow_weight_gradients_are_convolutions) {
+    static const struct {
+        int64_t size, c, k;
+        bool narrow;
+    } layers[] = {{56, 32, 300, true},  {56, 300, 32, true},  {112, 8, 96, true}, {56, 33, 33, false},
+                  {55, 24, 300, false}, {56, 64, 256, false}, {7, 16, 96, false}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (int64_t n = 1; n <= 100; n *= 10) {
+            const int64_t size = layers[i].size;
+            const fri_conv2d_desc d = {.dtype = FR_F32,
+                                       .bias_dtype = FR_F32,
+                                       .n = n,
+                                       .h = size,
+                                       .w = size,
+                                       .c = layers[i].c,
+                                       .k = layers[i].k,
+                                       .r = 1,
+                                       .s = 1,
+                                       .p = size,
+                                       .q = size,
+                                       .stride_h = 1,
+                                       .stride_w = 1,
+                                       .dilation_h = 1,
+                                       .dilation_w = 1,
+                                       .groups = 1};
+            const char *impl = fri_cpu_conv2d_impl(&d, FRI_PASS_BACKWARD_WEIGHT);
+            cr_expect_eq(strncmp(impl, "im2col", 6) != 0, layers[i].narrow, "layer %zu: %s", i, impl);
+        }
+}

@@ -1,0 +1,230 @@
+/* conv2d_pointwise.c - 1 x 1 convolutions that are narrow on one side, on large maps: products of tall matrices, whose
+ * other matrix fits the first cache. The library's are made for wider ones.
+ *
+ *   forward          y  [M, K] = x [M, C] w^T + b      M = N P Q
+ *   backward input   dx [M, C] = dy [M, K] w
+ *   backward weight  dw [K, C] = dy^T x
+ *
+ * y and dx: a tile of a few rows and vectors is summed in registers, over the depth in order: same bits whatever the
+ * number of rows and threads. dw is summed over blocks of rows, and these over parts that follow the shape. */
+#include "cpu/conv2d_engine.h"
+
+#include <string.h>
+
+#include "cpu/lanes.h"
+
+enum {
+    NARROW = 32, /* channels on one side at most, and on the other: */
+    WIDE = 256,
+    LEAST_AREA = 28 * 28, /* pixels of a map */
+    TASK_ROWS = 240,      /* a multiple of each tile's rows */
+    AHEAD_ROWS = 32,      /* rows that are asked for in advance, for the second cache */
+    MOST_VECTORS = 3,     /* of a tile; few rows, so that they and the weights stay in the first cache */
+    MOST_ROWS = 6,
+    PARTS = 16,                              /* of the rows, for dw */
+    BLOCK_ROWS = 32,                         /* of x and dy that stay in the caches while dw's tiles go over them */
+    TILE_CHANNELS = FRI_LANES_REGISTERS / 4, /* of the narrow side, in a tile of dw */
+};
+
+static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
+    (void)pass;
+    return d->dtype == FR_F32 && d->groups == 1 && d->r == 1 && d->s == 1 && d->stride_h == 1 && d->stride_w == 1 &&
+           d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= LEAST_AREA && fri_min_i64(d->c, d->k) >= FRI_LANES_LEAST &&
+           fri_min_i64(d->c, d->k) <= NARROW && fri_max_i64(d->c, d->k) <= WIDE;
+}
+
+/* ---- forward and backward input ---------------------------------------------------------------------------- */
+
+static int64_t depth_of(const fri_conv2d_engine *e) {
+    return e->pass == FRI_PASS_FORWARD ? e->d.c : e->d.k;
+}
+
+static int64_t width_of(const fri_conv2d_engine *e) {
+    return e->pass == FRI_PASS_FORWARD ? e->d.k : e->d.c;
+}
+
+static void plan(fri_conv2d_engine *e) {
+    const int64_t width = width_of(e);
+    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
+        const int64_t wide = fri_vectors(fri_max_i64(e->d.c, e->d.k)) * FRI_VECTOR;
+        e->parts = fri_min_i64(PARTS, fri_ceil_div(e->d.n * e->d.p * e->d.q, BLOCK_ROWS));
+        e->sum_at = fri_part(&e->bytes, (size_t)(e->parts * fri_min_i64(e->d.c, e->d.k) * wide) * sizeof(float));
+        return;
+    }
+    e->weight_at = fri_part(&e->bytes, (size_t)(depth_of(e) * fri_vectors(width) * FRI_VECTOR) * sizeof(float));
+    e->bias_at = fri_part(&e->bytes, (size_t)width * sizeof(float));
+}
+
+/* w [K, C] to [depth, vectors, lanes], and zeros where there is no bias. */
+static void prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
+    const int64_t depth = depth_of(e), width = width_of(e), vectors = fri_vectors(width);
+    float *weight = (float *)(void *)(workspace + e->weight_at), *bias = (float *)(void *)(workspace + e->bias_at);
+    for (int64_t i = 0; i < depth; i++)
+        for (int64_t v = 0; v < vectors; v++)
+            for (int64_t lane = 0; lane < FRI_VECTOR; lane++) {
+                const int64_t column = fri_vector_at(width, v) + lane;
+                *weight++ = e->pass == FRI_PASS_FORWARD ? w[column * depth + i] : w[i * width + column];
+            }
+    for (int64_t c = 0; c < width; c++) bias[c] = 0;
+}
+
+typedef struct product {
+    int64_t depth, width, vectors;
+    const float *weight, *bias;
+    bool stream;
+} product;
+
+/* `rows` rows of y at vectors v, v + 1, ... of `taken`. */
+FRI_INLINE void tile(const int rows, const int taken, const product *p, const float *x, int64_t v, float *y) {
+    fri_lanes sum[MOST_ROWS][MOST_VECTORS], w[MOST_VECTORS];
+    int64_t at[MOST_VECTORS];
+#pragma GCC unroll 3
+    for (int j = 0; j < taken; j++) {
+        at[j] = fri_vector_at(p->width, v + j);
+#pragma GCC unroll 6
+        for (int i = 0; i < rows; i++) sum[i][j] = FRI_LANES_AT(p->bias + at[j]);
+    }
+    for (int64_t k = 0; k < p->depth; k++) {
+#pragma GCC unroll 3
+        for (int j = 0; j < taken; j++) w[j] = FRI_LANES_AT(p->weight + (k * p->vectors + v + j) * FRI_VECTOR);
+#pragma GCC unroll 6
+        for (int i = 0; i < rows; i++) {
+            const float value = x[i * p->depth + k];
+#pragma GCC unroll 3
+            for (int j = 0; j < taken; j++) sum[i][j] += value * w[j];
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < taken; j++) fri_lanes_put(y + i * p->width + at[j], &sum[i][j], p->stream);
+}
+
+FRI_INLINE void rows_of(const int rows, const int taken, const product *p, int64_t m, const float *x, float *y) {
+    int64_t i = 0;
+    for (; i + rows <= m; i += rows) {
+        const float *next = x + (i + AHEAD_ROWS) * p->depth;
+        for (int64_t k = 0; k < rows * p->depth; k += FRI_VECTOR) __builtin_prefetch(next + k, 0, 2);
+        for (int64_t v = 0; v < p->vectors; v += taken) tile(rows, taken, p, x + i * p->depth, v, y + i * p->width);
+    }
+    for (; i < m; i++)
+        for (int64_t v = 0; v < p->vectors; v += taken) tile(1, taken, p, x + i * p->depth, v, y + i * p->width);
+}
+
+static void multiply(const product *p, int64_t m, const float *x, float *y) {
+    if (p->vectors % 3 == 0)
+        rows_of(4, 3, p, m, x, y);
+    else if (p->vectors % 2 == 0)
+        rows_of(4, 2, p, m, x, y);
+    else
+        rows_of(6, 1, p, m, x, y);
+}
+
+static void run(const fri_conv2d_engine *e, const float *x, const float *bias, float *y, const char *workspace) {
+    const int64_t m = e->d.n * e->d.p * e->d.q;
+    const float *none = (const float *)(const void *)(workspace + e->bias_at);
+    product p = {.depth = depth_of(e),
+                 .width = width_of(e),
+                 .vectors = fri_vectors(width_of(e)),
+                 .weight = (const float *)(const void *)(workspace + e->weight_at),
+                 .bias = bias != NULL ? bias : none};
+    p.stream = fri_lanes_may_stream(y, p.width, m);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < fri_ceil_div(m, TASK_ROWS); i++) {
+        const int64_t row = i * TASK_ROWS;
+        multiply(&p, fri_min_i64(TASK_ROWS, m - row), x + row * p.depth, y + row * p.width);
+        fri_stream_end(p.stream);
+    }
+}
+
+/* ---- backward weight --------------------------------------------------------------------------------------- */
+
+/* sum [narrow, wide] = a^T b, a [M, narrow] and b [M, wide]: x and dy, or dy and x. */
+typedef struct gradient {
+    int64_t narrow, wide, vectors;
+    const float *a, *b;
+} gradient;
+
+/* sum += a^T b over `rows` rows, for channels i .. i + channels of a and vectors v, v + 1, ... of `taken` of b. first:
+ * the next block's vectors are asked for, a few at a time, so that they come while these are multiplied. */
+FRI_INLINE void tile_of_sum(const int channels, const int taken, const bool first, const gradient *g, int64_t rows,
+                            const float *a, const float *b, int64_t v, float *sum) {
+    fri_lanes total[TILE_CHANNELS][MOST_VECTORS] = {0}, value[MOST_VECTORS];
+    int64_t at[MOST_VECTORS];
+#pragma GCC unroll 3
+    for (int j = 0; j < taken; j++) at[j] = fri_vector_at(g->wide, v + j);
+    for (int64_t m = 0; m < rows; m++) {
+#pragma GCC unroll 3
+        for (int j = 0; j < taken; j++) {
+            if (first) __builtin_prefetch(b + (m + BLOCK_ROWS) * g->wide + at[j], 0, 2);
+            value[j] = FRI_LANES_AT(b + m * g->wide + at[j]);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < channels; i++)
+#pragma GCC unroll 3
+            for (int j = 0; j < taken; j++) total[i][j] += a[m * g->narrow + i] * value[j];
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < channels; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < taken; j++)
+            *(fri_lanes *)(sum + i * g->vectors * FRI_VECTOR + j * FRI_VECTOR) += total[i][j];
+}
+
+FRI_INLINE void sum_block(const int taken, const gradient *g, int64_t rows, const float *a, const float *b,
+                          float *sum) {
+    for (int64_t v = 0; v < g->vectors; v += taken) {
+        int64_t i = TILE_CHANNELS;
+        tile_of_sum(TILE_CHANNELS, taken, true, g, rows, a, b, v, sum + v * FRI_VECTOR);
+        for (; i + TILE_CHANNELS <= g->narrow; i += TILE_CHANNELS)
+            tile_of_sum(TILE_CHANNELS, taken, false, g, rows, a + i, b, v, sum + (i * g->vectors + v) * FRI_VECTOR);
+        for (; i < g->narrow; i++)
+            tile_of_sum(1, taken, false, g, rows, a + i, b, v, sum + (i * g->vectors + v) * FRI_VECTOR);
+    }
+}
+
+/* Rows from .. to; sum: [narrow, vectors, lanes]. */
+static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
+    memset(sum, 0, (size_t)(g->narrow * g->vectors * FRI_VECTOR) * sizeof *sum);
+    for (int64_t m = from, rows; m < to; m += rows) {
+        const float *a = g->a + m * g->narrow, *b = g->b + m * g->wide;
+        rows = fri_min_i64(BLOCK_ROWS, to - m);
+        if (g->vectors % 3 == 0)
+            sum_block(3, g, rows, a, b, sum);
+        else if (g->vectors % 2 == 0)
+            sum_block(2, g, rows, a, b, sum);
+        else
+            sum_block(1, g, rows, a, b, sum);
+    }
+}
+
+/* The parts in order, to dw [K, C]. */
+static void add_parts(const fri_conv2d_engine *e, const gradient *g, bool narrow_x, const float *part, float *dw) {
+    const int64_t size = g->narrow * g->vectors * FRI_VECTOR;
+    for (int64_t i = 0; i < g->narrow; i++)
+        for (int64_t j = 0; j < g->wide; j++) {
+            const int64_t v = fri_min_i64(j / FRI_VECTOR, g->vectors - 1), lane = j - fri_vector_at(g->wide, v);
+            const float *at = part + (i * g->vectors + v) * FRI_VECTOR + lane;
+            float sum = 0;
+            for (int64_t n = 0; n < e->parts; n++) sum += at[n * size];
+            dw[narrow_x ? j * g->narrow + i : i * g->wide + j] = sum;
+        }
+}
+
+static void run_weight(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace) {
+    const fri_conv2d_desc *d = &e->d;
+    const int64_t m = d->n * d->p * d->q;
+    const bool narrow_x = d->c <= d->k;
+    const gradient g = {.narrow = fri_min_i64(d->c, d->k),
+                        .wide = fri_max_i64(d->c, d->k),
+                        .vectors = fri_vectors(fri_max_i64(d->c, d->k)),
+                        .a = narrow_x ? x : dy,
+                        .b = narrow_x ? dy : x};
+    float *part = (float *)(void *)(workspace + e->sum_at);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < e->parts; i++)
+        sum_part(&g, i * m / e->parts, (i + 1) * m / e->parts, part + i * g.narrow * g.vectors * FRI_VECTOR);
+    add_parts(e, &g, narrow_x, part, dw);
+}
+
+const fri_conv2d_own FRI_FOR(fri_conv2d_pointwise) = {pays, plan, prepare, run, run_weight};
