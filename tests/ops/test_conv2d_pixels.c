@@ -75,7 +75,7 @@ static bool taken(const fri_conv2d_desc *d, int pass) {
     return strncmp(fri_cpu_conv2d_impl(d, pass), "pixels+", 7) == 0;
 }
 
-/* By shape and type, never by batch. */
+/* Own kernels are chosen by shape and type, never by batch. */
 Test(conv2d_pixels, is_taken_on_the_smallest_maps) {
     static const struct {
         shape s;

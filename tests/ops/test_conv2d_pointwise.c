@@ -82,7 +82,7 @@ Test(conv2d_pointwise, vectors_are_as_wide_as_the_librarys) {
 #endif
 }
 
-/* By shape and type, never by batch. */
+/* Own kernels are chosen by shape and type, never by batch. */
 Test(conv2d_pointwise, is_taken_where_narrow_maps_are_large) {
     static const struct {
         int h, c, k;
