@@ -119,9 +119,9 @@ Test(recipes, of_another_loss) {
     refused(&o, FR_TARGET_CLASS, "--class-weights: is of --loss cross-entropy");
     o = options();
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_VECTOR, "--loss: is of classes, and this run has mean squared error");
+    refused(&o, FR_TARGET_VECTOR, "train.loss: is of classes, and this run has mean squared error");
     o.train.label_smoothing = 0.1;
-    refused(&o, FR_TARGET_CLASS, "--label-smoothing 0.1: is of cross entropy, and this run has another --loss");
+    refused(&o, FR_TARGET_CLASS, "train.label_smoothing 0.1: is of cross entropy, and this run has another train.loss");
 }
 
 /* ---- sampling and mixing --------------------------------------------------------------------------------------- */
