@@ -108,15 +108,15 @@ Test(recipes, of_another_loss) {
     fr_session_opts o = options();
     o.train.class_weights = two;
     o.train.n_class_weights = 2;
-    refused(&o, FR_TARGET_CLASS, "--class-weights: 2 numbers for 3 classes");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights: 2 numbers for 3 classes");
     o.train.class_weights = word;
     o.train.n_class_weights = 3;
-    refused(&o, FR_TARGET_CLASS, "--class-weights x: is no number from 0 to 1e6");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights x: is no number from 0 to 1e6");
     o.train.class_weights = balanced;
     o.train.n_class_weights = 1;
-    refused(&o, FR_TARGET_VECTOR, "--class-weights: are of classes");
+    refused(&o, FR_TARGET_VECTOR, "train.class_weights: are of classes");
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "--class-weights: is of --loss cross-entropy");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights: is of train.loss cross-entropy");
     o = options();
     o.train.loss = FR_TRAIN_DICE;
     refused(&o, FR_TARGET_VECTOR, "train.loss: is of classes, and this run has mean squared error");
@@ -209,9 +209,9 @@ Test(recipes, balanced_trainings_run_as_planned) {
     cr_expect(isfinite(plain.epoch_accuracy));
     o.train.balanced_sampling = true;
     cr_expect_neq(trained(&o, &end), none);
-    refused(&o, FR_TARGET_VECTOR, "--balanced-sampling: images have no classes here");
+    refused(&o, FR_TARGET_VECTOR, "train.balanced_sampling: images have no classes here");
     o.train.shuffle_window = 5;
-    refused(&o, FR_TARGET_CLASS, "--balanced-sampling with --shuffle-window 5");
+    refused(&o, FR_TARGET_CLASS, "train.balanced_sampling with train.shuffle_window 5");
 }
 
 Test(recipes, mixed_trainings_run_as_planned) {
@@ -234,7 +234,7 @@ Test(recipes, mixed_trainings_run_as_planned) {
     o.train.label_smoothing = 0;
     refused(&o, FR_TARGET_VECTOR, "cannot");
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "--mixup and --cutmix: share the classes of images, and this run's loss cannot");
+    refused(&o, FR_TARGET_CLASS, "train.mixup and train.cutmix: share the classes of images, and this run's loss cannot");
 }
 
 /* ---- classes --------------------------------------------------------------------------------------------------- */
