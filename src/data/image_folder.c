@@ -78,8 +78,8 @@ fr_status fri_names_list(const char *path, bool want_folders, const char *prefix
             s = fr_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", path, e->d_name, PATH_BYTES);
             break;
         }
-        const bool folder = e->d_type == DT_DIR || (e->d_type != DT_REG && is_folder(full));
-        const bool wanted = want_folders ? folder : !folder && fr_image_has_name(e->d_name);
+        const bool nested = e->d_type == DT_DIR || (e->d_type != DT_REG && is_folder(full));
+        const bool wanted = want_folders ? nested : !nested && fr_image_has_name(e->d_name);
         out->left_out += !wanted;
         if (wanted) s = fri_names_add(out, prefix, e->d_name);
         if (s != FR_OK) break;

@@ -1,6 +1,7 @@
 /* embed.c - sessions of programs that are no trainers: see frugal/session.h. */
 #include <frugal/session.h>
 
+#include "session/flags.h"
 #include "session/prepare.h"
 
 #include <math.h>

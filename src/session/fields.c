@@ -2,6 +2,7 @@
 #include "session/flags.h"
 
 #include <frugal/unstable/number.h>
+#include <frugal/unstable/try.h>
 
 #include <inttypes.h>
 #include <string.h>

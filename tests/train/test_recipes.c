@@ -234,7 +234,8 @@ Test(recipes, mixed_trainings_run_as_planned) {
     o.train.label_smoothing = 0;
     refused(&o, FR_TARGET_VECTOR, "cannot");
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "train.mixup and train.cutmix: share the classes of images, and this run's loss cannot");
+    refused(&o, FR_TARGET_CLASS,
+            "train.mixup and train.cutmix: share the classes of images, and this run's loss cannot");
 }
 
 /* ---- classes --------------------------------------------------------------------------------------------------- */
