@@ -77,7 +77,9 @@ static fr_status unknown(const char *name) {
     char near[FR_WEIGHTS_NAME_BYTES] = "", word[FR_WEIGHTS_NAME_BYTES];
     int best = 3; /* wrong letters at most, and one */
     for (const char *c = known; *c != '\0'; c += strcspn(c, " "), c += strspn(c, " ")) {
-        snprintf(word, sizeof word, "%.*s", (int)strcspn(c, ", "), c);
+        const size_t n = strcspn(c, ", ");
+        memcpy(word, c, n); /* every known name is shorter than FR_WEIGHTS_NAME_BYTES */
+        word[n] = '\0';
         const int d = fr_text_distance(name, word);
         if (d < best) memcpy(near, word, sizeof near), best = d;
     }
