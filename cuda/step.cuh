@@ -1,6 +1,6 @@
 /* step.cuh - the walk of the optimizers over a list of parameters: a thread takes packs of parameter, gradient and
  * states, the next ones are asked for while it writes, and the coefficients are made while the first are on their way.
- * Where an array is not aligned, the thread takes single elements. */
+ * Single elements are taken of an array that is not aligned. */
 #ifndef FRI_CUDA_STEP_CUH
 #define FRI_CUDA_STEP_CUH
 

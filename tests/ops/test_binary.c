@@ -110,32 +110,6 @@ Test(binary, an_operand_of_fewer_dimensions_and_all_elements) {
     expect_nothing_left();
 }
 
-/* A sum that is made again may lie over b where b has a's shape, and not where it has its elements alone. */
-Test(binary, a_sum_made_again_has_the_shape_of_a) {
-    fr_tensor *x = NULL, *a = NULL, *b = NULL, *y = NULL;
-    fr_switches on = fr_switches_default();
-    on.rebuild = true;
-    fr_switches_set(on);
-    must(fr_tensor_full(2, (int64_t[]){1, 4}, 1, FR_F32, test_device(), &x));
-    must(fr_tensor_set_requires_grad(x, true));
-    must(fr_scale(x, 2, &a));
-    must(fr_reshape(x, 1, (int64_t[]){4}, &b));
-    must(fr_scale(b, 3, &b));
-    must(fr_add(a, b, &y));
-    fr_tensor_release(&a);
-    fr_tensor_release(&b);
-    must(fr_mul(y, y, &y)); /* saves the sum */
-    must(fr_sum(y, &y));
-    must(fr_backward(y, NULL));
-    double *v = values_of(fr_tensor_get_grad(x));
-    cr_expect_eq(v[3], 50, "%g", v[3]); /* d (5 x)^2 */
-    free(v);
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_switches_set(fr_switches_default());
-    expect_nothing_left();
-}
-
 /* One factor per image and channel, over many blocks: in f32 and, where a block is converted, in bf16. */
 Test(binary, factors_of_images_in_blocks) {
     enum { N = 3, HW = 700, C = 1100, MAP = N * HW * C };
