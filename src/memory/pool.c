@@ -57,6 +57,13 @@ static fr_status make_default(fr_device d, fri_allocator **out) {
     return FR_OK;
 }
 
+/* A library that is unloaded gives the host's cached segments back. A child after fork leaves them: another thread may
+ * have held the allocator's lock. */
+__attribute__((destructor)) static void empty_host_cache(void) {
+    fri_allocator *a = defaults[FR_CPU];
+    if (a != NULL && !fri_forked()) fri_allocator_empty_cache(a);
+}
+
 fri_allocator *fri_allocator_there(fr_device d) {
     return fri_here.pools[d] != NULL ? fri_here.pools[d] : atomic_load_explicit(&defaults[d], memory_order_acquire);
 }

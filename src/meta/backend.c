@@ -49,7 +49,10 @@ static void meta_memory_info(size_t *free_bytes, size_t *total_bytes) {
 
 static fr_status meta_copy(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes) {
     if (kind == FRI_COPY_DEVICE_TO_HOST && bytes > 0)
-        return fr_fail(FR_EUNSUPPORTED, "copy of %zu bytes to the host: meta tensors hold no data", bytes);
+        return fr_fail(FR_EUNSUPPORTED,
+                       "copy of %zu bytes to the host: meta tensors hold no data, so a loss or module that is planned "
+                       "cannot read values",
+                       bytes);
     return kind == FRI_COPY_DEVICE_TO_DEVICE ? FRI_META_CALL("copy", FR_U8, 0, 2.0 * (double)bytes, (int64_t)bytes)
                                              : FRI_META_CALL("transfer", FR_U8, 0, bytes, (int64_t)bytes);
 }

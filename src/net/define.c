@@ -80,7 +80,7 @@ fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module *
 }
 
 fr_status fr_net_status(const fr_net *n) {
-    return n != NULL ? n->status : FR_ENOMEM;
+    return n != NULL ? n->status : fr_fail(FR_ENOMEM, "network: out of host memory when it was created");
 }
 
 fr_device fri_net_device(const fr_net *n) {

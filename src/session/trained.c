@@ -68,11 +68,17 @@ static fr_status thaw_counted(fr_module *m, const char *word) {
     return fr_module_each_tensor(m, thaw_kind, &k);
 }
 
+/* An empty prefix would mean the whole network. */
+static fr_status freeze(fr_module *m, const char *word, bool on) {
+    if (word[0] == '\0') return fr_fail(FR_EINVAL, "an empty name; a layer's name is expected");
+    return fr_module_freeze(m, word, on);
+}
+
 static fr_status thaw(fr_module *m, const char *word) {
     if (strcmp(word, "all") == 0 || strcmp(word, "auto") == 0) return fr_module_freeze(m, NULL, false);
     if (strcmp(word, "head") == 0) return fr_module_freeze(m, fr_module_head(m), false);
     fr_status s = thaw_counted(m, word);
-    return s == FR_END ? fr_module_freeze(m, word, false) : s;
+    return s == FR_END ? freeze(m, word, false) : s;
 }
 
 /* ---- a new model ----------------------------------------------------------------------------------------------- */
@@ -85,7 +91,7 @@ fr_status fri_freeze_parts(fri_session *r) {
         if (s < 0) return fr_fail_prefix(s, "--train-only %s: ", o->train_only[i]);
     }
     for (int64_t i = 0; i < o->n_freeze && s == FR_OK; i++) {
-        s = fr_module_freeze(r->model, o->freeze[i], true);
+        s = freeze(r->model, o->freeze[i], true);
         if (s < 0) return fr_fail_prefix(s, "--freeze %s: ", o->freeze[i]);
     }
     r->trained = fr_module_trained_count(r->model);

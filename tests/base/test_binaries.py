@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The built library exports fr_* and nothing else; it and a program are hardened as meson.build asks, and need neither
-MPI nor CUDA's libraries, which are opened where they are used.
+MPI nor CUDA's libraries, which are opened where they are used. A library that is unloaded leaves no memory behind.
 
 Usage: test_binaries.py LIBRARY PROGRAM
 """
@@ -44,6 +44,33 @@ def hardened(path, program):
     expect(re.search(r"__(snprintf|memcpy|read)_chk", symbols), f"{path}: no call checked by FORTIFY_SOURCE")
 
 
+# Creates and releases a tensor of 1 MiB: the allocator caches a segment until the library is unloaded.
+UNLOAD = """
+import ctypes, _ctypes, sys
+def mapped():
+    return int(open("/proc/self/statm").read().split()[0]) * 4096
+def load_and_unload():
+    library = ctypes.CDLL(sys.argv[1])
+    tensor = ctypes.c_void_p()
+    shape = (ctypes.c_int64 * 1)(1 << 18)
+    assert library.fr_tensor_empty(1, shape, 0, 0, ctypes.byref(tensor)) == 0
+    library.fr_tensor_release(ctypes.byref(tensor))
+    del library.fr_tensor_empty, library.fr_tensor_release
+    _ctypes.dlclose(library._handle)
+for _ in range(3):
+    load_and_unload()
+before = mapped()
+for _ in range(8):
+    load_and_unload()
+print(mapped() - before)
+"""
+
+
+def unloaded(library):
+    grown = int(output(sys.executable, "-c", UNLOAD, library))
+    expect(grown < 8 << 20, f"{library}: 8 times loaded and unloaded, {grown} bytes more are mapped")
+
+
 def main():
     for tool in ("nm", "readelf"):
         if shutil.which(tool) is None:
@@ -51,6 +78,7 @@ def main():
             return 77
     library, program = sys.argv[1:]
     exported(library)
+    unloaded(library)
     hardened(library, False)
     hardened(program, True)
     print("\n".join(faults) if faults else f"{library} and {program}: as asked")

@@ -7,6 +7,7 @@
 #include <frugal/data.h>
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,6 +45,23 @@ Test(threads, more_than_can_be_started_are_refused_with_both_numbers) {
     cr_expect_eq(fr_threads_set(3), FR_OK, "what was possible once is tried again");
     cr_expect_eq(fr_threads_set(0), FR_EINVAL);
     cr_expect_eq(fr_threads_set(1 << 30), FR_EINVAL);
+}
+
+/* Counts the threads of the process. */
+static int threads_alive(void) {
+    int n = 0;
+    DIR *d = opendir("/proc/self/task");
+    cr_assert_not_null(d);
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+Test(threads, a_team_is_started_before_its_first_use) {
+    const int before = threads_alive();
+    cr_assert_eq(fr_threads_set(3), FR_OK);
+    fr_threads_start();
+    cr_expect_eq(threads_alive(), before + 2);
 }
 
 enum { IMAGES = 23, SIDE = 6, PIXELS = SIDE * SIDE * 3 };

@@ -105,6 +105,8 @@ Test(net, the_first_failure_is_told_at_the_end_with_its_layer) {
     cr_expect_eq(fr_rng_get().next_stream, before.next_stream, "a definition that failed draws numbers");
     expect_refused(fr_net_end(&n, &x, 1, &m), FR_ESHAPE, "features.pool (MaxPool2d): maxpool2d: ", "8", NULL);
     cr_expect(n == NULL && m == NULL);
+    cr_expect_eq(fr_net_status(NULL), FR_ENOMEM);
+    cr_expect_not_null(strstr(fr_last_error(), "out of host memory"), "%s", fr_last_error());
     expect_nothing_left();
 }
 

@@ -110,6 +110,34 @@ Test(binary, an_operand_of_fewer_dimensions_and_all_elements) {
     expect_nothing_left();
 }
 
+/* A sum that backward computes again has the shape of a, also where b has fewer dimensions and could be overwritten. */
+Test(binary, a_rebuilt_sum_of_fewer_dimensions_keeps_its_shape) {
+    const int64_t shape[] = {1, 4};
+    fr_tensor *a = NULL, *b = NULL, *w = NULL, *y = NULL;
+    fr_switches on = fr_switches_default();
+    on.rebuild = true;
+    fr_switches_set(on);
+    must(fr_tensor_full(2, shape, 6, FR_F32, test_device(), &a));
+    must(fr_tensor_full(1, shape + 1, 2, FR_F32, test_device(), &b));
+    must(fr_tensor_full(2, shape, 3, FR_F32, test_device(), &w));
+    must(fr_tensor_set_requires_grad(w, true));
+    must(fr_tensor_set_requires_grad(a, true));
+    must(fr_scale(b, 2, &b)); /* no leaf, so its memory may be used again */
+    must(fr_add(a, b, &y));
+    fr_tensor_release(&b);
+    must(fr_mul(y, w, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    fr_tensor *g = fr_tensor_get_grad(w);
+    cr_assert_eq(fr_tensor_rank(g), 2);
+    for (int i = 0; i < 4; i++) cr_expect_eq(((float *)fr_tensor_data(g))[i], 10);
+    fr_switches_set(fr_switches_default());
+    fr_tensor_release(&a);
+    fr_tensor_release(&w);
+    fr_tensor_release(&y);
+    expect_nothing_left();
+}
+
 /* One factor per image and channel, over many blocks: in f32 and, where a block is converted, in bf16. */
 Test(binary, factors_of_images_in_blocks) {
     enum { N = 3, HW = 700, C = 1100, MAP = N * HW * C };

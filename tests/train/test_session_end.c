@@ -312,6 +312,20 @@ Test(session_end, options_out_of_range_are_refused_as_fields) {
     }
 }
 
+Test(session_end, an_empty_name_of_a_layer_is_refused) {
+    const char *const empty[] = {""};
+    for (int i = 0; i < 2; i++) {
+        app a = {.bad_image = -1};
+        fr_session_opts o = options(&a);
+        fr_session *s = NULL;
+        if (i == 0) o.train.freeze = empty, o.train.n_freeze = 1;
+        if (i == 1) o.train.train_only = empty, o.train.n_train_only = 1;
+        cr_expect_eq(create(&a, &o, false, &s), FR_EINVAL);
+        cr_expect_not_null(strstr(fr_last_error(), "an empty name"), "%s", fr_last_error());
+        fr_session_release(&s);
+    }
+}
+
 Test(session_end, steps_may_stand_for_epochs) {
     app a = {.bad_image = -1};
     fr_session_opts o = options(&a);

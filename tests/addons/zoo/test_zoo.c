@@ -149,6 +149,7 @@ Test(zoo, squeezenet_and_efficientnet_sides) {
     fr_module *m = NULL;
     must(fr_squeezenet(1, FR_MODEL_OPTS(.device = FR_META), &m));
     cr_expect_eq(side_at(m, "features.12.squeeze", 225), 14);
+    for (int side = 17; side <= 20; side++) cr_expect_eq(side_at(m, "features.12.squeeze", side), 1);
     fr_module_release(&m);
     must(fr_efficientnet(0, FR_MODEL_OPTS(.device = FR_META), &m));
     cr_expect_eq(side_at(m, "features.8.0", 224), 7);
