@@ -52,6 +52,7 @@ typedef struct trainee {
     const peak_case *c;
     fr_module *m;
     fr_optimizer *o;
+    fr_grad_scaler *scaler; /* of mixed precision in f16, else NULL */
 } trainee;
 
 static fr_status trainee_make(trainee *t, const peak_setting *at, const peak_case *c) {
@@ -66,17 +67,19 @@ static fr_status trainee_make(trainee *t, const peak_setting *at, const peak_cas
     else
         FR_TRY(s, fr_sgd(t->m, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9), &t->o));
     if (c->fused) FR_TRY(s, fr_optimizer_fuse(t->o, true));
+    if (c->amp && at->low == FR_F16) FR_TRY(s, fr_grad_scaler_create(NULL, at->device, &t->scaler));
 done:
     return s;
 }
 
 static void trainee_release(trainee *t) {
+    fr_grad_scaler_release(&t->scaler);
     fr_optimizer_release(&t->o);
     fr_module_release(&t->m);
 }
 
-static fr_status batch_make(const peak_setting *at, fr_tensor **x, fr_tensor **target) {
-    int64_t n = at->batch, size = at->image_size, images[] = {n, size, size, 3}, pixels[] = {n, size, size};
+static fr_status batch_make(const peak_setting *at, int64_t n, fr_tensor **x, fr_tensor **target) {
+    int64_t size = at->image_size, images[] = {n, size, size, 3}, pixels[] = {n, size, size};
     fr_status s = FR_OK;
     FR_TRY(s, fr_tensor_normal(4, images, 0, 1, FR_F32, at->device, x));
     fr_tensor_category_set(*x, FR_MEM_INPUT);
@@ -101,33 +104,88 @@ static fr_status forward(trainee *t, fr_tensor *x, fr_tensor **y) {
     return s;
 }
 
-/* One training step; look is called where backward begins. */
-static fr_status step_loss(trainee *t, void (*look)(void *ctx), void *ctx, double *value) {
-    fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL;
+/* Function that a step calls where the first backward begins. */
+typedef void look_fn(void *ctx);
+
+static fr_status optimizer_step(trainee *t) {
+    if (t->scaler == NULL) return fr_optimizer_step(t->o);
+    fr_status s = fr_grad_scaler_step(t->scaler, t->o);
+    return s < 0 ? s : fr_grad_scaler_update(t->scaler, NULL);
+}
+
+/* Forward and backward of one part of a batch. Releases both tensors as early as a training loop can. */
+static fr_status train_part(trainee *t, fr_tensor **x, fr_tensor **target, look_fn *look, void *ctx, double *value) {
+    fr_tensor *y = NULL, *loss = NULL, *scaled = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, forward(t, *x, &y));
+    fr_tensor_release(x);
+    FR_TRY(s, fr_cross_entropy(y, *target, NULL, &loss));
+    fr_tensor_release(&y);
+    fr_tensor_release(target);
+    if (t->scaler != NULL) FR_TRY(s, fr_grad_scaler_scale(t->scaler, loss, &scaled));
+    if (look != NULL) look(ctx);
+    FR_TRY(s, fr_backward(scaled != NULL ? scaled : loss, NULL));
+    if (value != NULL) FR_TRY(s, fr_tensor_item(loss, value));
+done:
+    fr_tensor_release(&y);
+    fr_tensor_release(&scaled);
+    fr_tensor_release(&loss);
+    return s;
+}
+
+static fr_status train_step(trainee *t, look_fn *look, void *ctx, double *value) {
+    const peak_case *c = t->c;
+    fr_tensor *all = NULL, *targets = NULL, *x = NULL, *target = NULL;
+    int parts = c->parts > 0 ? c->parts : 1;
+    int64_t n = t->at->batch / parts;
+    fr_status s = FR_OK;
+    if (c->whole) FR_TRY(s, batch_make(t->at, t->at->batch, &all, &targets));
+    for (int i = 0; i < parts; i++) {
+        if (c->whole) {
+            FR_TRY(s, fr_tensor_narrow0(all, i * n, n, &x));
+            FR_TRY(s, fr_tensor_narrow0(targets, i * n, n, &target));
+        } else {
+            FR_TRY(s, batch_make(t->at, n, &x, &target));
+        }
+        FR_TRY(s, train_part(t, &x, &target, i == 0 ? look : NULL, ctx, value));
+    }
+    FR_TRY(s, optimizer_step(t));
+    fr_optimizer_zero_grad(t->o);
+done:
+    fr_tensor_release(&all);
+    fr_tensor_release(&targets);
+    fr_tensor_release(&x);
+    fr_tensor_release(&target);
+    return s;
+}
+
+static fr_status evaluate(trainee *t, look_fn *look, void *ctx) {
+    fr_tensor *x = NULL, *target = NULL, *y = NULL;
+    bool graph = t->c->work == PEAK_EVALUATE_GRAPH, was = graph ? false : fr_no_grad_begin();
+    fr_status s = FR_OK;
+    fr_module_evaluation_begin(t->m);
+    FR_TRY(s, batch_make(t->at, t->at->batch, &x, &target));
+    FR_TRY(s, forward(t, x, &y));
+    if (look != NULL) look(ctx);
+done:
+    fr_module_evaluation_end(t->m);
+    if (!graph) fr_no_grad_end(was);
+    fr_tensor_release(&x);
+    fr_tensor_release(&target);
+    fr_tensor_release(&y);
+    return s;
+}
+
+static fr_status step_loss(trainee *t, look_fn *look, void *ctx, double *value) {
     fr_step_scope scope;
     fr_status s = fr_step_begin(&scope);
     if (s < 0) return s;
     fr_switches_set(t->c->switches);
-    FR_TRY(s, batch_make(t->at, &x, &target));
-    FR_TRY(s, forward(t, x, &y));
-    fr_tensor_release(&x);
-    FR_TRY(s, fr_cross_entropy(y, target, NULL, &loss));
-    fr_tensor_release(&y);
-    fr_tensor_release(&target);
-    if (look != NULL) look(ctx);
-    FR_TRY(s, fr_backward(loss, NULL));
-    FR_TRY(s, fr_optimizer_step(t->o));
-    fr_optimizer_zero_grad(t->o);
-    if (value != NULL) FR_TRY(s, fr_tensor_item(loss, value));
-done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&target);
-    fr_tensor_release(&y);
-    fr_tensor_release(&loss);
+    s = t->c->work == PEAK_TRAIN ? train_step(t, look, ctx, value) : evaluate(t, look, ctx);
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EUSAGE : s;
 }
 
-static fr_status step(trainee *t, void (*look)(void *ctx), void *ctx) {
+static fr_status step(trainee *t, look_fn *look, void *ctx) {
     return step_loss(t, look, ctx, NULL);
 }
 
@@ -228,18 +286,12 @@ static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_
     return FR_OK;
 }
 
-int peak_units(const peak_setting *at, int *first, int most) {
-    enum { EACH = 48 }; /* so many layers: each is a unit */
-    fr_module *m = NULL;
-    fr_model_opts o = *FR_MODEL_OPTS(.classes = at->net->classes, .image_size = at->image_size, .device = FR_META);
-    peak_must(at->net->build(&o, &m));
-    int units = fr_module_units(m, first, most);
-    if (fr_module_layers(m) <= EACH) {
-        units = fr_module_layers(m);
-        for (int i = 0; i < units && i < most; i++) first[i] = i;
-    }
-    fr_module_release(&m);
-    return units;
+fr_status peak_two_steps(const peak_setting *at, const peak_case *c) {
+    trainee t;
+    fr_status s = trainee_make(&t, at, c);
+    for (int i = 0; i < 2 && s == FR_OK; i++) s = step(&t, NULL, NULL);
+    trainee_release(&t);
+    return s;
 }
 
 static int least_units(const peak_case *c) {

@@ -18,12 +18,19 @@ extern const int peak_nets_count;
 
 enum { PEAK_PLAIN = -1, PEAK_PLAN = -2 };
 
+/* Work of one step: training, or a forward pass in evaluation mode that records a graph or does not. */
+typedef enum peak_work { PEAK_TRAIN, PEAK_EVALUATE_GRAPH, PEAK_EVALUATE } peak_work;
+
 typedef struct peak_case {
     const char *label;
+    const char *flag, *call; /* of the trainers and of the library; NULL: the README's table leaves the row out */
+    peak_work work;
     fr_switches switches;
     int how, segments; /* fr_segmentation, or PEAK_PLAIN */
+    int parts;         /* the batch runs in so many parts, whose gradients are added; 0: in one */
+    bool whole;        /* the parts are views of a batch that is in memory as a whole */
     bool amp, fused, adam;
-    bool abn;                 /* the network with fr_nn_inplace_abn: other mathematics than the baseline */
+    bool abn;                 /* the network with fr_net_inplace_abn, whose results differ from the baseline's */
     const fr_unit_plan *plan; /* PEAK_PLAN */
 } peak_case;
 
@@ -52,10 +59,9 @@ typedef struct peak_result {
 } peak_result;
 
 void peak_must(fr_status s);
+/* Two steps of c, the second of which peak_measure looks at. */
+fr_status peak_two_steps(const peak_setting *at, const peak_case *c);
 void peak_measure(const peak_setting *at, const peak_case *c, peak_result *out);
-/* The first layers of at most `most` of the network's units: each layer of a short network, else as it is cut into
- * segments. Returns how many there are. */
-int peak_units(const peak_setting *at, int *first, int most);
 /* Median over `rounds` of the step's time under c over that under base, the two taken in turn. */
 double peak_time_ratio(const peak_setting *at, const peak_case *base, const peak_case *c, int rounds);
 

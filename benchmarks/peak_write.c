@@ -26,82 +26,62 @@ static const char *type_name(const peak_table *t) {
     return t->c[0].amp ? fr_dtype_name(t->at.low) : "f32";
 }
 
-static int row_of(const peak_table *t, const char *label) {
-    for (int i = 0; i < t->n; i++)
-        if (strcmp(t->c[i].label, label) == 0) return i;
-    return -1;
-}
-
-/* "6,343,887,360 (0.59, 0.52) |", with the time behind them where it was measured. */
-static void write_cell(FILE *f, const peak_table *t, const char *label) {
-    char text[32];
-    int i = row_of(t, label);
-    if (i < 0 || !t->r[i].possible) {
-        fprintf(f, " - |");
-        return;
-    }
+static void write_row(FILE *f, const peak_table *t, int i) {
+    char peak[32], step[32], kept[32], time[16] = "";
     const peak_result *r = &t->r[i], *base = &t->r[0];
-    fprintf(f, " %s (%.3f, %.3f", grouped(r->peak, text), share(r->step_memory, base->step_memory),
-            share(r->saved, base->saved));
-    if (r->time_ratio > 0) fprintf(f, ", %.2f", r->time_ratio);
-    fprintf(f, ") |");
+    if (r->time_ratio > 0) snprintf(time, sizeof time, "%6.2f", r->time_ratio);
+    if (!r->possible)
+        fprintf(f, "%-30s  not possible: the network has too few units\n", t->c[i].label);
+    else
+        fprintf(f, "%-30s %15s %15s %6.3f %15s %6.3f %s\n", t->c[i].label, grouped(r->peak, peak),
+                grouped(r->step_memory, step), share(r->step_memory, base->step_memory), grouped(r->saved, kept),
+                share(r->saved, base->saved), time);
 }
 
-/* Lines under the rows: the floors, what a fused step and mixed precision promise, and the chosen cuts. */
-static void write_last_rows(FILE *f, const peak_table *t, int tables) {
+void peak_write_text(FILE *f, const peak_table *t) {
     char text[32];
-    const char *const low = t->c[0].amp ? "no cached casts" : "amp";
-    fprintf(f, "| floor, all off |");
-    for (int k = 0; k < tables; k++) fprintf(f, " %s |", grouped(t[k].r[0].floor, text));
-    fprintf(f, "\n| parameters + gradients + state at most, fused step |");
-    for (int k = 0; k < tables; k++) {
-        int i = row_of(&t[k], "fused step");
-        fprintf(f, " %s |", i < 0 ? "-" : grouped(t[k].r[i].update, text));
-    }
-    fprintf(f, "\n| low-precision weights at most, %s |", low);
-    for (int k = 0; k < tables; k++) {
-        int i = row_of(&t[k], low);
-        fprintf(f, " %s |", i < 0 ? "-" : grouped(t[k].r[i].casts, text));
-    }
-    fprintf(f, "\n| chosen cuts |");
-    for (int k = 0; k < tables; k++) {
-        const fr_unit_plan *p = &t[k].cuts.plan;
-        for (int i = 0; i < p->ranges; i++) fprintf(f, " %d-%d", p->range[i].first, p->range[i].end - 1);
-        fprintf(f, p->units > 1 ? " of %d |" : " - |", p->units);
-    }
-    fprintf(f, "\n");
+    bool timed = false;
+    for (int i = 0; i < t->n; i++) timed |= t->r[i].time_ratio > 0;
+    fprintf(f, "%s, %lld images of %lld x %lld pixels, %s, %s, on %s\n\n", t->at.net->title, (long long)t->at.batch,
+            (long long)t->at.image_size, (long long)t->at.image_size, type_name(t),
+            t->c[0].adam ? "Adam" : "SGD with momentum", fr_device_name(t->at.device));
+    fprintf(f, "%-30s %15s %15s %6s %15s %6s%s\n", "switch", "peak", "step memory", "ratio", "activations", "ratio",
+            timed ? "   time" : "");
+    for (int i = 0; i < t->n; i++) write_row(f, t, i);
+    fprintf(
+        f,
+        "\nBytes. The step memory is the peak without parameters and optimizer state; activations are what is kept\n"
+        "for backward, with the batch. Each ratio is the number beside the number of the first row.%s\n"
+        "Floor of the first row: %s bytes, its parameters, optimizer state and largest op.\n",
+        timed ? " time: a step's\ntime, divided by that of the first row." : "", grouped(t->r[0].floor, text));
 }
 
-/* Is the row the baseline in every table? Such rows are left out. */
-static bool changes_nothing(const peak_table *t, int tables, const char *label) {
-    for (int k = 0; k < tables; k++) {
-        int i = row_of(&t[k], label);
-        const peak_result *base = t[k].r, *r = base + (i >= 0 ? i : 0);
-        if (i >= 0 && (!r->possible || r->peak != base->peak || r->saved != base->saved || r->time_ratio > 0))
-            return false;
-    }
-    return true;
+/* "4,539,740,672 (-28 %)": the change is from the row before which the case's work begins. */
+static void write_cell(FILE *f, const peak_table *t, int i) {
+    char text[32];
+    int base = 0;
+    while (t->c[i].work != PEAK_TRAIN && t->c[base].work != PEAK_EVALUATE_GRAPH) base++;
+    double change = 100 * (share(t->r[i].peak, t->r[base].peak) - 1);
+    fprintf(f, " %s", grouped(t->r[i].peak, text));
+    if (i != base) fprintf(f, " (%.0f %%)", change);
+    fprintf(f, " |");
 }
 
-void peak_write_markdown(FILE *f, const peak_table *t, int tables) {
-    const peak_table *longest = t; /* the others lack some of its rows */
-    for (int k = 1; k < tables; k++)
-        if (t[k].n > longest->n) longest = &t[k];
-    fprintf(f, "| %s, %s, %s |", t->c[0].amp ? "mixed precision" : "f32", t->c[0].adam ? "Adam" : "SGD with momentum",
-            fr_device_name(t->at.device));
-    for (int k = 0; k < tables; k++)
-        fprintf(f, " %s, %lld x %lld px |", t[k].at.net->title, (long long)t[k].at.batch,
-                (long long)t[k].at.image_size);
-    fprintf(f, "\n|---|");
-    for (int k = 0; k < tables; k++) fprintf(f, "---|");
+void peak_write_readme(FILE *f, const peak_table *t, int tables) {
+    fprintf(f, "| switch | flag | call |");
+    for (int k = 0; k < tables; k++) fprintf(f, " %s |", t[k].at.net->title);
+    fprintf(f, "\n|---|---|---|");
+    for (int k = 0; k < tables; k++) fprintf(f, "--:|");
     fprintf(f, "\n");
-    for (int i = 0; i < longest->n; i++) {
-        if (i > 0 && changes_nothing(t, tables, longest->c[i].label)) continue;
-        fprintf(f, "| %s |", longest->c[i].label);
-        for (int k = 0; k < tables; k++) write_cell(f, &t[k], longest->c[i].label);
+    for (int i = 0; i < t->n; i++) {
+        const peak_case *c = &t->c[i];
+        if (c->call == NULL) continue;
+        fprintf(f, c->flag[0] == '-' ? "| %s | `%s` | `%s` |" : "| %s | %s | `%s` |", c->label, c->flag, c->call);
+        for (int k = 0; k < tables; k++)
+            for (int j = 0; j < t[k].n; j++)
+                if (strcmp(t[k].c[j].label, c->label) == 0) write_cell(f, &t[k], j);
         fprintf(f, "\n");
     }
-    write_last_rows(f, t, tables);
 }
 
 void peak_write_csv(FILE *f, const peak_table *t, bool header) {
@@ -159,18 +139,13 @@ static void draw_table(FILE *f, const peak_table *t, int top) {
     }
 }
 
-void peak_write_svg(FILE *f, const peak_table *t, int tables) {
-    int height = LEGEND;
-    for (int i = 0; i < tables; i++) height += HEAD + ROW * rows(&t[i]);
+void peak_write_svg(FILE *f, const peak_table *t) {
+    int height = LEGEND + HEAD + ROW * rows(t);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
             "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             WIDTH, height);
-    int top = 0;
-    for (int i = 0; i < tables; i++) {
-        draw_table(f, &t[i], top);
-        top += HEAD + ROW * rows(&t[i]);
-    }
+    draw_table(f, t, 0);
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         fprintf(f,
                 "<rect x=\"%d\" y=\"%d\" width=\"11\" height=\"11\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s</text>\n",

@@ -1,8 +1,8 @@
-/* peak_write.h - results as Markdown, CSV and a picture. */
+/* peak_write.h - results as text, Markdown, CSV and a picture. */
 #ifndef BENCHMARKS_PEAK_WRITE_H
 #define BENCHMARKS_PEAK_WRITE_H
 
-#include "peak_cuts.h"
+#include "peak_run.h"
 
 #include <stdio.h>
 
@@ -13,13 +13,14 @@ typedef struct peak_table {
     int n; /* the first case is the baseline */
     peak_case c[PEAK_CASES];
     peak_result r[PEAK_CASES];
-    peak_cuts cuts; /* of the case PEAK_PLAN */
 } peak_table;
 
-/* One table, a column per network: peak (share of step memory, of bytes saved for backward, of time). */
-void peak_write_markdown(FILE *f, const peak_table *t, int tables);
+/* The rows of one network for a person, with a heading and a sentence that explains the columns. */
+void peak_write_text(FILE *f, const peak_table *t);
+/* The Markdown table of README.md: the rows with a call, the peaks of two networks and their change in percent. */
+void peak_write_readme(FILE *f, const peak_table *t, int tables);
 void peak_write_csv(FILE *f, const peak_table *t, bool header);
-/* Bars of every table, each on the scale of its baseline; the whole picture. */
-void peak_write_svg(FILE *f, const peak_table *t, int tables);
+/* A bar per row, divided by category; the whole picture. */
+void peak_write_svg(FILE *f, const peak_table *t);
 
 #endif
