@@ -87,3 +87,46 @@ Test(own_program, masks_need_classes_and_a_network_of_pixels) {
     files_make_folder("d/train/masks/x"); /* no image: passed over */
     cr_expect_eq(on_masks("--steps 1").status, 0);
 }
+
+/* photos/<split>/<class>/<i>.jpg, 80 x 60: fire is red, sea is blue. */
+static void write_photos(const char *split, int count) {
+    static const char *const classes[] = {"fire", "sea"};
+    char name[64];
+    uint8_t rgb[3 * 80 * 60], *bytes = NULL;
+    files_make_folder(split);
+    for (int k = 0; k < 2; k++) {
+        snprintf(name, sizeof name, "%s/%s", split, classes[k]);
+        files_make_folder(name);
+        for (int i = 0; i < count; i++) {
+            picture_fill(rgb, 60, 80);
+            for (int p = 0; p < 60 * 80; p++) {
+                rgb[3 * p + (k == 0 ? 0 : 2)] = (uint8_t)(200 + i);
+                rgb[3 * p + (k == 0 ? 2 : 0)] = 20;
+            }
+            size_t n = jpeg_bytes(JPEG_RGB, rgb, 60, 80, &bytes);
+            snprintf(name, sizeof name, "%s/%s/%d.jpg", split, classes[k], i);
+            files_write(name, bytes, n);
+            free(bytes);
+        }
+    }
+}
+
+Test(own_program, photos_become_an_application) {
+    char arguments[2048];
+    if (strcmp(program_device(), "cpu") != 0) cr_skip("the program takes no --device");
+    setenv("FRUGAL_NO_POOL", "0", 1); /* a budget needs the pool */
+    files_make_folder("photos");
+    write_photos("photos/train", 16);
+    write_photos("photos/test", 4);
+    int n = snprintf(arguments, sizeof arguments, "%s %s %s", files_path("photos"), files_path("net.safetensors"),
+                     files_path("photos/test/sea/1.jpg"));
+    outcome o = program_run("app_photos", arguments);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "epoch 10 of 10: loss 0\\.[0-9]+, test accuracy 100\\.0 %");
+    EXPECT_MATCH(o.out, "net.safetensors written; peak memory [0-9]+ of 16777216 bytes");
+    EXPECT_MATCH(o.out, "sea/1.jpg: sea \\([0-9.]+ %\\)");
+    snprintf(arguments + n, sizeof arguments - (size_t)n, " 1000000");
+    o = program_run("app_photos", arguments);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "nothing fits; the smallest budget for batches of 16 is [0-9]+ bytes");
+}
