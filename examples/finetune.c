@@ -24,7 +24,7 @@ static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRA
 }
 
 static const char *const examples[] = {
-    "--model mobilenet_v2 --weights mobilenet_v2.safetensors --data photos --memory-budget 128MiB",
+    "--model mobilenet_v2 --weights mobilenet_v2.safetensors --data photos --memory-budget 300MiB",
     "A new head on torchvision's weights, for photos/train/<class>/*.jpg and photos/test/<class>/*.jpg:",
     "--model resnet18 --weights resnet18.safetensors --data photos --train-only all --lr 1e-4 --lr-scale head=10",
     "The whole network, its head ten times as fast:",
