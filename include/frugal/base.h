@@ -243,9 +243,11 @@ typedef struct fr_tag {
     fr_phase phase;
 } fr_tag;
 
-/* Threads that the CPU backend uses for the calls of this thread. Results are reproducible bit for bit at a fixed
- * thread count. Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if the process may not start so many (ulimit -u,
- * pids.max): that is tried here, because OpenMP's run time ends the process where it finds out. */
+/* Threads that the CPU backend uses for the calls of this thread. Until it is set: FRUGAL_THREADS, else
+ * OMP_NUM_THREADS, else the processors that the process may use, by its affinity and the quota of its container.
+ * Results are reproducible bit for bit at a fixed thread count. Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if
+ * the process may not start so many (ulimit -u, pids.max): that is tried here, because OpenMP's run time ends the
+ * process where it finds out. */
 FR_API int fr_threads_get(void);
 FR_API fr_status fr_threads_set(int n);
 /* Starts them now, and not at the first op: threads that the program starts later can then not take their place. */

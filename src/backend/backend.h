@@ -106,6 +106,7 @@ fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *
 #ifndef __cplusplus /* nvcc sees types only */
 
 #include "base/thread.h"
+#include "base/threads.h"
 
 /* Watch that is told when kernels run on this thread; NULL: none. The cost model's calibration times them so. */
 typedef struct fri_kernel_watch {
@@ -115,6 +116,7 @@ typedef struct fri_kernel_watch {
 } fri_kernel_watch;
 
 static inline void fri_kernel_begins(const char *kernel) {
+    fri_threads_choose();
     if (fri_here.kernel_watch != NULL) fri_here.kernel_watch->begin(fri_here.kernel_watch->ctx, kernel);
 }
 

@@ -20,6 +20,7 @@ static void read_environment(void) {
     env.sync = on("FRUGAL_SYNC");
     env.tf32 = on("FRUGAL_TF32");
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
+    env.threads = getenv("FRUGAL_THREADS");
     env.alloc = getenv("FRUGAL_ALLOC");
     env.cudnn = getenv("FRUGAL_CUDNN");
     env.cublaslt = getenv("FRUGAL_CUBLASLT");

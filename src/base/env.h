@@ -12,6 +12,7 @@ typedef struct fri_env {
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
     bool tf32;               /* FRUGAL_TF32=1: f32 linear layers on CUDA may round their factors to TF32 */
     const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
+    const char *threads;     /* FRUGAL_THREADS: threads of the CPU backend, or NULL */
     const char *alloc;       /* FRUGAL_ALLOC: the caching allocator's settings, or NULL */
     const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
     const char *nccl;                    /* FRUGAL_NCCL: likewise, or "off" */

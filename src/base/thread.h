@@ -55,6 +55,7 @@ typedef struct fri_thread {
     const char *op;     /* tag.c: the scopes */
     const char *module;
     fr_phase phase;
+    bool threads_chosen;                         /* threads.c: this thread has a number of threads of its own */
     const struct fri_kernel_watch *kernel_watch; /* backend.h: who is told when kernels run, or NULL */
     const struct fri_backend *meta_target;       /* meta/backend.c */
     fri_call_listener calls;                     /* meta/calls.c */

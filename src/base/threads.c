@@ -1,7 +1,10 @@
 /* threads.c - see threads.h. */
 #include "base/threads.h"
 
+#include "base/container.h"
+#include "base/env.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <dirent.h>
 #include <omp.h>
@@ -64,7 +67,20 @@ int fri_threads_startable(int n) {
     return started;
 }
 
+/* OpenMP's own default is OMP_NUM_THREADS, else the affinity. */
+void fri_threads_choose(void) {
+    if (fri_here.threads_chosen) return;
+    fri_here.threads_chosen = true;
+    const char *asked = fri_env_get()->threads;
+    const int quota = fri_container_get()->processors;
+    int n = asked != NULL ? atoi(asked) : 0;
+    if (n < 1 || n > FRI_THREADS_MOST) n = getenv("OMP_NUM_THREADS") == NULL ? quota : 0;
+    if (n < 1 || (n == quota && n >= omp_get_max_threads())) return;
+    omp_set_num_threads(n > omp_get_max_threads() ? 1 + fri_threads_startable(n - 1) : n);
+}
+
 int fr_threads_get(void) {
+    fri_threads_choose();
     return omp_get_max_threads();
 }
 
@@ -78,6 +94,7 @@ fr_status fr_threads_set(int n) {
     if (started < n)
         return fr_fail(FR_EUSAGE, "threads_set: %d threads are asked for, and this process may start %d", n, started);
     if (n > known_to_start) known_to_start = n;
+    fri_here.threads_chosen = true;
     omp_set_num_threads(n);
     return FR_OK;
 }

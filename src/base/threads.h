@@ -7,6 +7,10 @@
  * team asks first. */
 int fri_threads_startable(int n);
 
+/* Gives this thread its default number of threads, if neither this call nor fr_threads_set did: FRUGAL_THREADS, else
+ * OMP_NUM_THREADS, else the processors that the process may use (its affinity, and the quota of its container). */
+void fri_threads_choose(void);
+
 enum { FRI_THREADS_MOST = 4096 };
 
 #endif

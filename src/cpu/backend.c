@@ -2,6 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
 #endif
+#include "base/container.h"
 #include "cpu/cpu.h"
 #include "cpu/dnnl.h"
 
@@ -67,6 +68,9 @@ static void cpu_memory_info(size_t *free_bytes, size_t *total_bytes) {
     if (sysinfo(&info) != 0) return;
     *free_bytes = (size_t)info.freeram * info.mem_unit;
     *total_bytes = (size_t)info.totalram * info.mem_unit;
+    const size_t limit = fri_container_get()->memory;
+    if (limit > 0 && limit < *total_bytes) *total_bytes = limit;
+    if (*free_bytes > *total_bytes) *free_bytes = *total_bytes;
 }
 
 /* The resident set, in pages. */

@@ -322,7 +322,7 @@ static void op_free(fri_dnnl_op *op) {
 }
 
 static void op_finish(fri_dnnl_op *op) {
-    op->threads = omp_get_max_threads();
+    op->threads = fr_threads_get();
     op->scratch_md = dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0);
     op->scratch_bytes = md_bytes(op->scratch_md);
     if (op->reorder_pd != NULL) {

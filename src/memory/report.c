@@ -2,6 +2,7 @@
 #include "memory/report.h"
 
 #include "backend/backend.h"
+#include "base/container.h"
 #include "base/number.h"
 #include "base/status.h"
 #include "base/env.h"
@@ -123,6 +124,9 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
          fr_device_name(fri_allocator_device(a)), or_dash(tag->op), or_dash(tag->module), fr_bytes_text(requested, b1),
          requested, fr_category_name(tag->category), fr_dtype_name(tag->dtype), fri_report_shape(&tag->shape, shape));
     if (t.limit != SIZE_MAX) LINE("; the limit is %s (%zu bytes)", fr_bytes_text(t.limit, b1), t.limit);
+    const size_t container = fri_container_get()->memory;
+    if (container > 0 && fri_allocator_device(a) == FR_CPU)
+        LINE("; the container's limit is %s (%zu bytes)", fr_bytes_text(container, b1), container);
     LINE(". Live: %s allocated, %s requested; reserved: %s, of which %s is cached and free (largest piece %s).\n",
          fr_bytes_text(t.allocated, b1), fr_bytes_text(t.requested, b2), fr_bytes_text(t.reserved, b3),
          fr_bytes_text(t.reserved - t.allocated, (char[FR_BYTES_TEXT]){0}),

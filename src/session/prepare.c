@@ -25,7 +25,8 @@ static fr_status start_threads(const fri_config *c) {
     if (o->threads == FR_TRAIN_AUTO && c->ranks > 1 && getenv("OMP_NUM_THREADS") == NULL) n = c->rank_calls->threads(n);
     fr_status s = fr_threads_set(n);
     if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", n);
-    if (s < 0) return fr_fail_prefix(s, "--threads is not given (OMP_NUM_THREADS, else all cores): ");
+    if (s < 0)
+        return fr_fail_prefix(s, "--threads is not given (FRUGAL_THREADS, OMP_NUM_THREADS, else all processors): ");
     if (o->device == FR_CPU && !o->plan && !o->summary) fr_threads_start();
     return FR_OK;
 }

@@ -231,7 +231,7 @@ const fr_flag fri_flags[] = {
      "shapes and sizes but no data: it shows what a run needs without running it, and prints '-' for losses.",
      .choices = devices},
     {"threads", ROW(INT, DEVICE, threads), "N", "Threads of the CPU's kernels.",
-     .unset = "OMP_NUM_THREADS, else all cores", RANGE(1, 4096)},
+     .unset = "FRUGAL_THREADS, OMP_NUM_THREADS, else the processors that the process may use", RANGE(1, 4096)},
     {"deterministic", ROW(BOOL, DEVICE, deterministic), NULL,
      "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
     {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,

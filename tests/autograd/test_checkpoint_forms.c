@@ -1,4 +1,4 @@
-/* test_checkpoint_forms.c - dropout and batch norm under every form of checkpoint: 50 steps of training on four small
+/* test_checkpoint_forms.c - dropout and batch norm under every form of checkpoint: 20 steps of training on four small
  * networks, with losses, gradients, parameters, running statistics and their counters of every step equal to the plain
  * run's, byte for byte. (In PyTorch the statistics are written twice.) */
 #include <criterion/criterion.h>
@@ -7,7 +7,7 @@
 #include "support/golden.h"
 #include "support/small_train.h"
 
-enum { STEPS = 50 };
+enum { STEPS = 20 };
 
 static void expect_equal(const small_bytes *plain, const small_bytes *cut, const char *what, const small_setting *c) {
     cr_assert_eq(plain->n, cut->n);

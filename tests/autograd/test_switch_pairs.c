@@ -1,4 +1,4 @@
-/* test_switch_pairs.c - a switch changes memory, never mathematics: pairs and triples of switches, 20 steps of
+/* test_switch_pairs.c - a switch changes memory, never mathematics: pairs and triples of switches, 10 steps of
  * training.
  *
  * On each of four small networks: every switch alone, and a random choice of the pairs and triples that can be on
@@ -19,7 +19,7 @@
 #include "support/golden.h"
 #include "support/small_train.h"
 
-enum { STEPS = 20, SETS = 16, MOST_SETS = 1024, DRY_STEPS = 3 };
+enum { STEPS = 10, SETS = 16, MOST_SETS = 1024, DRY_STEPS = 3 };
 
 /* The bits of a set: these, then those of the list (fr_switch_at). */
 enum { POOL_I32, POOL_U8, TWO_SEGMENTS, EACH_UNIT, NESTED, GRAD_ZERO, FUSED, AMP_F16, AMP_BF16, LISTED };

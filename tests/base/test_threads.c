@@ -1,6 +1,7 @@
 /* test_threads.c - a system that starts few threads or none: what asks for them says so, or goes on with fewer.
  *
  * Linked with --wrap: pthread_create fails once `left` threads were started. */
+#include "base/container.h"
 #include "base/threads.h"
 
 #include <frugal/base.h>
@@ -62,6 +63,72 @@ Test(threads, a_team_is_started_before_its_first_use) {
     cr_assert_eq(fr_threads_set(3), FR_OK);
     fr_threads_start();
     cr_expect_eq(threads_alive(), before + 2);
+}
+
+static void *default_threads(void *out) {
+    *(int *)out = fr_threads_get();
+    return NULL;
+}
+
+Test(threads, each_thread_begins_with_the_number_of_the_environment) {
+    int n = 0;
+    pthread_t t;
+    setenv("FRUGAL_THREADS", "3", 1);
+    cr_expect_eq(fr_threads_get(), 3);
+    cr_assert_eq(fr_threads_set(2), FR_OK);
+    cr_assert_eq(pthread_create(&t, NULL, default_threads, &n), 0);
+    pthread_join(t, NULL);
+    cr_expect_eq(n, 3);
+    cr_expect_eq(fr_threads_get(), 2);
+}
+
+static void write_text(const char *folder, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    cr_assert_not_null(f, "%s", path);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Folders as the kernel shows them. A group of version 2 lies below another one; version 1 has a folder per kind. */
+Test(threads, limits_of_containers_are_read) {
+    static const struct {
+        const char *groups, *folder, *name, *text, *above; /* above: text of the file in the parent folder */
+        int processors;
+        size_t memory;
+    } cases[] = {
+        {"0::/a/b\n", "a/b", "cpu.max", "100000 100000\n", "300000 100000\n", 1, 0},
+        {"0::/a/b\n", "a/b", "cpu.max", "max 100000\n", "150000 100000\n", 2, 0},
+        {"0::/a/b\n", "a/b", "memory.max", "max\n", "268435456\n", 0, 268435456},
+        {"0::/not/there\n", "a", "cpu.max", "50000 100000\n", "max 100000\n", 0, 0},
+        {"12:memory:/docker/7\n0::/\n", "memory/docker/7", "memory.limit_in_bytes", "1073741824\n",
+         "9223372036854771712\n", 0, 1073741824},
+        {"3:cpu,cpuacct:/\n", "cpu", "cpu.cfs_quota_us", "250000\n", "-1\n", 3, 0},
+        {"3:cpu,cpuacct:/x\n", "cpu/x", "cpu.cfs_quota_us", "-1\n", "-1\n", 0, 0},
+        {"a line of nothing\n", "a", "cpu.max", "100000 100000\n", "100000 100000\n", 0, 0},
+    };
+    char root[] = "/tmp/frugal-container-XXXXXX", command[192];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[160];
+        fri_container c = {7, 7};
+        cr_assert_not_null(mkdtemp(strcpy(root, "/tmp/frugal-container-XXXXXX")));
+        snprintf(folder, sizeof folder, "%s/%s", root, cases[i].folder);
+        snprintf(command, sizeof command, "mkdir -p %s", folder);
+        cr_assert_eq(system(command), 0);
+        write_text(folder, cases[i].name, cases[i].text);
+        write_text(folder, "cpu.cfs_period_us", "100000\n");
+        *strrchr(folder, '/') = '\0';
+        write_text(folder, cases[i].name, cases[i].above);
+        write_text(root, "groups", cases[i].groups);
+        snprintf(folder, sizeof folder, "%s/groups", root);
+        fri_container_read(folder, root, &c);
+        cr_expect_eq(c.processors, cases[i].processors, "case %zu: %d", i, c.processors);
+        cr_expect_eq(c.memory, cases[i].memory, "case %zu: %zu", i, c.memory);
+        snprintf(command, sizeof command, "rm -r %s", root);
+        cr_assert_eq(system(command), 0);
+    }
+    fri_container_read("/not/there", "/sys/fs/cgroup", &(fri_container){0});
 }
 
 enum { IMAGES = 23, SIDE = 6, PIXELS = SIDE * SIDE * 3 };

@@ -1,7 +1,7 @@
 /* test_planned.c - what --plan says is what the run measures, and what the arena promises it keeps.
  *
  * The first test draws commands at random and runs each twice, once with --plan: the two reports must agree in every
- * number about memory. FRUGAL_PLAN_CELLS=500 sets how many; the default fits into a minute. */
+ * number about memory. FRUGAL_PLAN_CELLS=500 sets how many; the default fits into half a minute. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -10,7 +10,7 @@
 
 #define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
 
-enum { CELLS = 200, SEED = 20261121 };
+enum { CELLS = 100, SEED = 20261121 };
 
 TestSuite(planned, .init = files_begin, .fini = files_end, .timeout = 7200);
 

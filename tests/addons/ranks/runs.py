@@ -60,12 +60,12 @@ def mnist(where, train, test):
 
 
 def evaluation(build, where):
-    """Test sets of 1, N - 1, N, N + 1 and 297 images in batches of 1 and more: each image counts once, and the numbers
+    """Test sets of 1, N + 1 and 297 images in batches of 1 and more: each image counts once, and the numbers
     are those of one process."""
-    for images in (1, 2, 3, 4, 297):
+    for images in (1, 4, 297):
         data = os.path.join(where, str(images))
         mnist(data, 100, images)
-        for batch in (1, 2) if images < 297 else (99, 75, 4):
+        for batch in (1, 2) if images < 297 else (75, 4):
             flags = ["--steps", "1", "--accumulate", "1", "--batch-size", str(batch), "--dataset", "mnist",
                      "--data", data, "--image-size", "32" if batch > 1 else "64"]
             one = report(build, where, None, 1, RESNET, flags)
