@@ -70,6 +70,22 @@ done:
     return s;
 }
 
+/* Other tools write a mask of two classes as 0 and 255. Here 255 is ignored, so one class would be left. Looks at the
+ * first masks that can be read. */
+static fr_status expect_second_class(const fr_dataset *d) {
+    enum { LOOK = 8 };
+    fr_image image = {0};
+    bool seen[FR_MASK_IGNORED + 1] = {false};
+    for (int64_t i = 0; i < d->count && i < LOOK && mask_folder_read(d, i, &image) == FR_OK; i++)
+        for (int64_t p = 0; p < image.height * image.width; p++) seen[((const uint8_t *)image.target.data)[p]] = true;
+    fr_image_clear(&image);
+    if (!seen[0] || seen[1] || !seen[FR_MASK_IGNORED]) return FR_OK;
+    return fr_fail(FR_EFORMAT,
+                   "%s: the first masks hold only 0 and 255; 255 marks pixels that the loss ignores, so write the "
+                   "second class as 1",
+                   d->source);
+}
+
 static void mask_folder_destroy(fr_dataset *d) {
     mask_folder *f = d->state;
     for (int i = 0; f != NULL && i < 2; i++) {
@@ -110,6 +126,7 @@ fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t class
     d->classes = classes;
     d->target = FR_TARGET_PIXELS;
     FRI_TRY(fri_dataset_of_files(d));
+    if (classes == 2) FRI_TRY(expect_second_class(d));
     fr_dataset_release(out);
     FRI_MOVE(out, d);
     return FR_OK;

@@ -398,6 +398,25 @@ Test(targets, masks_are_palettes_or_gray) {
     }
 }
 
+Test(targets, two_classes_written_as_0_and_255_are_refused) {
+    uint8_t rgb[3 * H * W], *bytes = NULL;
+    fr_dataset *d = NULL;
+    write_folder("train", 2, 0);
+    for (int second = 255; second >= 1; second -= 254) {
+        for (int i = 0; i < 3 * H * W; i++) rgb[i] = i < H * W ? 0 : i < 2 * H * W ? 255 : (uint8_t)second;
+        const size_t n = png_bytes(PNG_KIND_GRAY, rgb, H, W, &bytes);
+        files_write("train/masks/00.png", bytes, n);
+        files_write("train/masks/01.png", bytes, n);
+        free(bytes);
+        if (second == 255)
+            EXPECT_FAIL(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, 2, &d), FR_EFORMAT, "only 0 and 255",
+                        "second class as 1");
+        else
+            MUST(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, 2, &d));
+    }
+    fr_dataset_release(&d);
+}
+
 Test(targets, what_is_wrong_in_a_folder_of_masks_is_named) {
     uint8_t rgb[3 * (H + 1) * W], *bytes = NULL, mask[(H + 1) * W];
     fr_dataset *d = mask_folder(3, 0), *none = NULL;
