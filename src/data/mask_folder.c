@@ -70,8 +70,8 @@ done:
     return s;
 }
 
-/* Other tools write a mask of two classes as 0 and 255. Here 255 is ignored, so one class would be left. Looks at the
- * first masks that can be read. */
+/* Masks of two classes often hold 0 and 255. The loss ignores 255, so one class would be left. Looks at the first masks
+ * that can be read. */
 static fr_status expect_second_class(const fr_dataset *d) {
     enum { LOOK = 8 };
     fr_image image = {0};
