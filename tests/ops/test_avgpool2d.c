@@ -15,25 +15,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "avgpool2d", .inputs = {"x"}, .run = run};
 
-Test(avgpool2d, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(avgpool2d, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(avgpool2d, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(avgpool2d, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(avgpool2d, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(avgpool2d)
 
 Test(avgpool2d, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

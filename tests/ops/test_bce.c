@@ -20,25 +20,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "bce", .inputs = {"x"}, .run = run};
 
-Test(bce, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(bce, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(bce, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(bce, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(bce, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(bce)
 
 Test(bce, rejects_bad_args) {
     fr_tensor *x = NULL, *target = NULL, *shares = NULL, *weight = NULL, *y = NULL;

@@ -11,25 +11,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "concat", .inputs = {"x0", "x1", "x2", "x3"}, .run = run};
 
-Test(concat, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(concat, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(concat, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(concat, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(concat, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(concat)
 
 /* torch.cat promotes, also under autocast: y is in the widest type, and a gradient in its input's. */
 Test(concat, the_widest_type) {

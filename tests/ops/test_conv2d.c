@@ -17,25 +17,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "conv2d", .inputs = {"x", "w", "b"}, .run = run};
 
-Test(conv2d, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(conv2d, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(conv2d, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(conv2d, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(conv2d, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(conv2d)
 
 static fr_tensor *zeros(int rank, const int64_t *shape, fr_dtype t) {
     fr_tensor *x = NULL;

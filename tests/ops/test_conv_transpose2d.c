@@ -21,25 +21,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "conv_transpose2d", .inputs = {"x", "w", "b"}, .run = run};
 
-Test(conv_transpose2d, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(conv_transpose2d, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(conv_transpose2d, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(conv_transpose2d, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(conv_transpose2d, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(conv_transpose2d)
 
 /* References to what the other one's gradient needs, and no copy. */
 Test(conv_transpose2d, saves_what_the_other_gradient_needs) {

@@ -20,25 +20,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "cross_entropy", .inputs = {"x"}, .run = run, .skip = "all_ignored"};
 
-Test(cross_entropy, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(cross_entropy, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(cross_entropy, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(cross_entropy, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(cross_entropy, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(cross_entropy)
 
 Test(cross_entropy, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

@@ -13,25 +13,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "dice", .inputs = {"x"}, .run = run};
 
-Test(dice, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(dice, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(dice, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(dice, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(dice, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(dice)
 
 Test(dice, rejects_bad_args) {
     fr_tensor *x = NULL, *target = NULL, *y = NULL;

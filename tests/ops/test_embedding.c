@@ -13,25 +13,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "embedding", .inputs = {"w"}, .run = run};
 
-Test(embedding, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(embedding, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(embedding, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(embedding, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(embedding, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(embedding)
 
 Test(embedding, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

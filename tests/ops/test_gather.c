@@ -13,25 +13,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "gather", .inputs = {"x"}, .run = run};
 
-Test(gather, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(gather, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(gather, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(gather, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(gather, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(gather)
 
 Test(gather, rejects_bad_args) {
     fr_tensor *x = NULL, *index = NULL, *wide = NULL, *flat = NULL, *y = NULL;

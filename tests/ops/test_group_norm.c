@@ -22,25 +22,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "group_norm", .inputs = {"x", "gamma", "beta"}, .run = run, .skip = "constant"};
 
-Test(group_norm, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(group_norm, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(group_norm, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(group_norm, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(group_norm, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(group_norm)
 
 /* The second half of a batch gives the same bits alone, forward and dx. */
 Test(group_norm, an_image_does_not_see_the_others) {

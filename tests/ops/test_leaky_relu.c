@@ -10,25 +10,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "leaky_relu", .inputs = {"x"}, .run = run, .kink = 0.02, .not_half = "special"};
 
-Test(leaky_relu, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(leaky_relu, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(leaky_relu, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(leaky_relu, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(leaky_relu, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(leaky_relu)
 
 Test(leaky_relu, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

@@ -12,25 +12,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "linear", .inputs = {"x", "w", "b"}, .run = run};
 
-Test(linear, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(linear, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(linear, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(linear, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(linear, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(linear)
 
 Test(linear, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

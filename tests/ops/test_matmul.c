@@ -12,25 +12,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "matmul", .inputs = {"a", "b"}, .run = run};
 
-Test(matmul, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(matmul, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(matmul, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(matmul, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(matmul, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(matmul)
 
 /* References to what the other one's gradient needs, and no copy. */
 Test(matmul, saves_what_the_other_gradient_needs) {

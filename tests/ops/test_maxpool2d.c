@@ -16,25 +16,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "maxpool2d", .inputs = {"x"}, .run = run, .skip = "nan nan_twice minus_infinity"};
 
-Test(maxpool2d, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(maxpool2d, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(maxpool2d, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(maxpool2d, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(maxpool2d, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(maxpool2d)
 
 /* 255 of a byte means "none", so 256 positions need a wider index. */
 Test(maxpool2d, the_last_of_256_positions_gets_its_gradient) {

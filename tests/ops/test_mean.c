@@ -11,25 +11,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "mean", .inputs = {"x"}, .run = run};
 
-Test(mean, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(mean, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(mean, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(mean, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(mean, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(mean)
 
 Test(mean, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

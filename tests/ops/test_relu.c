@@ -13,25 +13,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "relu", .inputs = {"x"}, .run = run, .kink = 0.02, .not_half = "special"};
 
-Test(relu, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(relu, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(relu, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(relu, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(relu, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(relu)
 
 /* Arrays that the CPU cuts into several tasks, the last one short: values, signs in bits, gradients, a fill. */
 Test(relu, arrays_of_several_tasks) {
@@ -59,39 +41,8 @@ Test(relu, arrays_of_several_tasks) {
     fr_tensor_release(&t);
 }
 
-/* x = relu(x) over a result, in place or not, and the demanded form: the same y and dx, bit for bit. */
 Test(relu, inplace_equals_plain) {
-    fr_tensor *reference = NULL, *reference_y = NULL;
-    for (int way = 0; way < 3; way++) {
-        fr_tensor *x = NULL, *h = NULL, *s = NULL;
-        fr_switches switches = fr_switches_default();
-        switches.inplace = way > 0;
-        fr_switches_set(switches);
-        fr_seed(4);
-        must(fr_tensor_normal(1, (int64_t[]){1003}, 0, 1, FR_F32, test_device(), &x));
-        must(fr_tensor_set_requires_grad(x, true));
-        must(fr_scale(x, 1.5, &h));
-        if (way < 2)
-            must(fr_relu(h, &h));
-        else
-            must(fr_relu_inplace(h));
-        must(fr_mul(h, h, &s));
-        must(fr_sum(s, &s));
-        must(fr_backward(s, NULL));
-        if (way == 0) {
-            must(fr_tensor_clone(fr_tensor_get_grad(x), &reference));
-            must(fr_tensor_clone(h, &reference_y));
-        }
-        cr_expect_eq(memcmp(host_of(h), host_of(reference_y), fr_tensor_nbytes(h)), 0);
-        cr_expect_eq(memcmp(host_of(fr_tensor_get_grad(x)), host_of(reference), fr_tensor_nbytes(x)), 0);
-        fr_tensor_release(&x);
-        fr_tensor_release(&h);
-        fr_tensor_release(&s);
-    }
-    fr_tensor_release(&reference);
-    fr_tensor_release(&reference_y);
-    fr_switches_set(fr_switches_default());
-    expect_nothing_left();
+    suite_inplace_equals_plain(fr_relu, fr_relu_inplace, 0, 1);
 }
 
 /* A saved tensor overwritten afterwards: backward names both ops. */

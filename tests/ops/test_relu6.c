@@ -14,56 +14,10 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "relu6", .inputs = {"x"}, .run = run, .kink = 0.02, .not_half = "special"};
 
-Test(relu6, forward_golden) {
-    suite_forward_golden(&suite);
-}
+OP_SUITE_TESTS(relu6)
 
-Test(relu6, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(relu6, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(relu6, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(relu6, switches_agree) {
-    suite_switches_agree(&suite);
-}
-
-/* x = relu6(x) over a result, in place or not, and the demanded form: the same y and dx, bit for bit. */
 Test(relu6, inplace_equals_plain) {
-    fr_tensor *reference = NULL, *reference_y = NULL;
-    for (int way = 0; way < 3; way++) {
-        fr_tensor *x = NULL, *h = NULL, *s = NULL;
-        fr_switches switches = fr_switches_default();
-        switches.inplace = way > 0;
-        fr_switches_set(switches);
-        fr_seed(4);
-        must(fr_tensor_normal(1, (int64_t[]){1003}, 2, 3, FR_F32, test_device(), &x));
-        must(fr_tensor_set_requires_grad(x, true));
-        must(fr_scale(x, 1.5, &h));
-        must(way < 2 ? fr_relu6(h, &h) : fr_relu6_inplace(h));
-        must(fr_mul(h, h, &s));
-        must(fr_sum(s, &s));
-        must(fr_backward(s, NULL));
-        if (way == 0) {
-            must(fr_tensor_clone(fr_tensor_get_grad(x), &reference));
-            must(fr_tensor_clone(h, &reference_y));
-        }
-        cr_expect_eq(memcmp(host_of(h), host_of(reference_y), fr_tensor_nbytes(h)), 0);
-        cr_expect_eq(memcmp(host_of(fr_tensor_get_grad(x)), host_of(reference), fr_tensor_nbytes(x)), 0);
-        fr_tensor_release(&x);
-        fr_tensor_release(&h);
-        fr_tensor_release(&s);
-    }
-    fr_tensor_release(&reference);
-    fr_tensor_release(&reference_y);
-    fr_switches_set(fr_switches_default());
-    expect_nothing_left();
+    suite_inplace_equals_plain(fr_relu6, fr_relu6_inplace, 2, 3);
 }
 
 /* The gradient passes between 0 and 6, whether y or 1 bit of each element is kept; every bit of a

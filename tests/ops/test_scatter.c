@@ -17,25 +17,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "scatter", .inputs = {"x", "src"}, .run = run};
 
-Test(scatter, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(scatter, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(scatter, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(scatter, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(scatter, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(scatter)
 
 typedef fr_status scatter_fn(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y);
 typedef fr_status inplace_fn(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src);

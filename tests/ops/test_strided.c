@@ -34,25 +34,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "strided", .inputs = {"x"}, .run = run};
 
-Test(strided, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(strided, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(strided, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(strided, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(strided, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(strided)
 
 /* Maps that the loops cut: there and back is what it was, in types of 1, 2, 4 and 8 bytes. */
 Test(strided, there_and_back_in_all_sizes) {

@@ -11,25 +11,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "sum", .inputs = {"x"}, .run = run};
 
-Test(sum, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(sum, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(sum, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(sum, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(sum, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(sum)
 
 Test(sum, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

@@ -14,25 +14,7 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 
 static const op_suite suite = {.op = "upsample", .inputs = {"x"}, .run = run};
 
-Test(upsample, forward_golden) {
-    suite_forward_golden(&suite);
-}
-
-Test(upsample, gradcheck) {
-    suite_gradcheck(&suite);
-}
-
-Test(upsample, half_near_f32) {
-    suite_half_near_f32(&suite);
-}
-
-Test(upsample, accumulates) {
-    suite_accumulates(&suite);
-}
-
-Test(upsample, switches_agree) {
-    suite_switches_agree(&suite);
-}
+OP_SUITE_TESTS(upsample)
 
 /* Inputs of weight 0 cannot spoil an output: 0 times inf or NaN is NaN. */
 Test(upsample, a_neighbour_of_weight_0_is_not_read) {

@@ -185,3 +185,35 @@ void suite_switches_agree(const op_suite *s) {
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
 }
+
+void suite_inplace_equals_plain(fr_status (*op)(fr_tensor *, fr_tensor **), fr_status (*in_place)(fr_tensor *),
+                                double mean, double deviation) {
+    fr_tensor *reference = NULL, *reference_y = NULL;
+    for (int way = 0; way < 3; way++) {
+        fr_tensor *x = NULL, *h = NULL, *s = NULL;
+        fr_switches switches = fr_switches_default();
+        switches.inplace = way > 0;
+        fr_switches_set(switches);
+        fr_seed(4);
+        must(fr_tensor_normal(1, (int64_t[]){1003}, mean, deviation, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fr_scale(x, 1.5, &h));
+        must(way < 2 ? op(h, &h) : in_place(h));
+        must(fr_mul(h, h, &s));
+        must(fr_sum(s, &s));
+        must(fr_backward(s, NULL));
+        if (way == 0) {
+            must(fr_tensor_clone(fr_tensor_get_grad(x), &reference));
+            must(fr_tensor_clone(h, &reference_y));
+        }
+        cr_expect_eq(memcmp(host_of(h), host_of(reference_y), fr_tensor_nbytes(h)), 0);
+        cr_expect_eq(memcmp(host_of(fr_tensor_get_grad(x)), host_of(reference), fr_tensor_nbytes(x)), 0);
+        fr_tensor_release(&x);
+        fr_tensor_release(&h);
+        fr_tensor_release(&s);
+    }
+    fr_tensor_release(&reference);
+    fr_tensor_release(&reference_y);
+    fr_switches_set(fr_switches_default());
+    expect_nothing_left();
+}

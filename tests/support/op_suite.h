@@ -27,4 +27,27 @@ void suite_half_near_f32(const op_suite *s);  /* f16 and bf16 against the golden
 void suite_accumulates(const op_suite *s);    /* two backward passes give twice the gradient, bit for bit */
 void suite_switches_agree(const op_suite *s); /* y and gradients: all switches off, and all on, bit for bit */
 
+/* An op over a result, with the in-place switch off and on, and its in-place form: the same y and dx, bit for bit. x is
+ * normal with this mean and deviation. */
+void suite_inplace_equals_plain(fr_status (*op)(fr_tensor *x, fr_tensor **y), fr_status (*in_place)(fr_tensor *x),
+                                double mean, double deviation);
+
+/* The five tests of the op whose `suite` is defined above; OP is Criterion's name for them. */
+#define OP_SUITE_TESTS(OP)            \
+    Test(OP, forward_golden) {        \
+        suite_forward_golden(&suite); \
+    }                                 \
+    Test(OP, gradcheck) {             \
+        suite_gradcheck(&suite);      \
+    }                                 \
+    Test(OP, half_near_f32) {         \
+        suite_half_near_f32(&suite);  \
+    }                                 \
+    Test(OP, accumulates) {           \
+        suite_accumulates(&suite);    \
+    }                                 \
+    Test(OP, switches_agree) {        \
+        suite_switches_agree(&suite); \
+    }
+
 #endif
