@@ -32,7 +32,7 @@ void suite_switches_agree(const op_suite *s); /* y and gradients: all switches o
 void suite_inplace_equals_plain(fr_status (*op)(fr_tensor *x, fr_tensor **y), fr_status (*in_place)(fr_tensor *x),
                                 double mean, double deviation);
 
-/* The five tests of the op whose `suite` is defined above; OP is Criterion's name for them. */
+/* The five tests of the op that the `suite` above describes; OP is the name of the Criterion suite. */
 #define OP_SUITE_TESTS(OP)            \
     Test(OP, forward_golden) {        \
         suite_forward_golden(&suite); \
