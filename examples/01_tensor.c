@@ -1,7 +1,7 @@
 /* 01_tensor.c - tensors, slots, and where their bytes went.
  *
- * Every function that can fail returns a status; FR_TRY jumps to `done` on failure, where everything is released. A
- * result goes into a slot: a variable that is NULL or holds a tensor. What it held is released and replaced. */
+ * Every function that can fail returns a status; FR_TRY jumps to `done` on failure, where all tensors are released. A
+ * result goes into a slot: a variable that is NULL or holds a tensor. The old tensor is released and replaced. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 
@@ -24,14 +24,14 @@ int main(void) {
     FR_TRY(s, fr_tensor_item(y, &sum));
     printf("sum = %g\n", sum);
 
-    /* Every byte is counted by what it is for. Sizes are rounded to 512, as on a GPU. */
+    /* The engine counts every byte by category. Sizes are rounded up to 512, as on a GPU. */
     FR_TRY(s, fr_memory_stats_get(FR_CPU, &m));
     printf("live: %zu bytes requested, %zu at the peak\n", m.requested, m.peak_requested);
 
-    /* A mistake is a sentence with both sides of the disagreement, and nothing is lost. */
+    /* A mistake returns a sentence with both shapes, and leaves all tensors unchanged. */
     if (fr_add(a, y, &y) < 0) printf("as expected: %s\n", fr_last_error());
 
-    /* Meta tensors have everything but data: shapes and bytes of a computation that never runs. */
+    /* Meta tensors have shapes and bytes but no data: they measure a computation without running it. */
     FR_TRY(s, fr_tensor_empty(4, (int64_t[]){256, 224, 224, 64}, FR_F16, FR_META, &y));
     FR_TRY(s, fr_memory_stats_get(FR_META, &m));
     printf("one VGG activation at batch 256 would take %.2f GiB\n", (double)m.allocated / (1 << 30));

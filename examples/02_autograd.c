@@ -1,7 +1,7 @@
-/* 02_autograd.c - gradients, what backward keeps, and what forgetting item() costs.
+/* 02_autograd.c - gradients, memory of the graph, and the cost of a forgotten fr_tensor_item.
  *
- * An op on a tensor that requires grad records a node. fr_backward walks the nodes from the newest to the oldest and
- * frees them. */
+ * An op on a tensor that requires grad records a node. fr_backward runs the nodes from the newest to the oldest and
+ * frees each. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 
@@ -39,7 +39,7 @@ int main(void) {
     printf("after backward only the gradient is left: %zu bytes\n", live_bytes() - before);
     FR_TRY(s, fr_tensor_set_grad(w, NULL));
 
-    /* No grad: no node is recorded, so evaluation needs no more memory than the largest op. */
+    /* Ops record no nodes without grad mode, so evaluation needs the memory of the largest op only. */
     bool was = fr_no_grad_begin();
     s = loss_of(x, w, &loss);
     fr_no_grad_end(was);
@@ -47,7 +47,7 @@ int main(void) {
     printf("without grad: %zu bytes, the loss itself\n", live_bytes() - before);
     fr_tensor_release(&loss);
 
-    /* Adding up loss tensors keeps every step's graph alive ... */
+    /* A sum of loss tensors keeps every step's graph alive ... */
     for (int step = 0; step < 3; step++) {
         FR_TRY(s, loss_of(x, w, &loss));
         if (total == NULL)
@@ -59,7 +59,7 @@ int main(void) {
     fr_tensor_release(&total);
     fr_tensor_release(&loss);
 
-    /* ... adding up numbers does not. */
+    /* ... a sum of numbers does not. */
     for (int step = 0; step < 3; step++) {
         FR_TRY(s, loss_of(x, w, &loss));
         FR_TRY(s, fr_tensor_item(loss, &value));

@@ -1,6 +1,6 @@
 /* 03_train_loop.c - a training loop by hand: modules, a loader, an optimizer, a step.
  *
- * The example trainers do the same through the library frugal-cli; this is what it comes down to. */
+ * The example trainers run this loop too, through the library frugal-cli. */
 #include "digits.h"
 
 #include <frugal/frugal.h>
@@ -19,10 +19,10 @@ static fr_status make_model(fr_module **m) {
     }
     x = fr_net_flatten(n, NULL, x, 1);
     x = fr_net_linear(n, NULL, x, 10, FR_BIAS);
-    return fr_net_end(&n, &x, 1, m); /* the first failure of any call above, with its layer's name */
+    return fr_net_end(&n, &x, 1, m); /* reports the first error of any layer */
 }
 
-/* One step. The scope restores all thread state also after an error; gradients die before the next forward. */
+/* One step. The scope restores the thread state, also after an error; gradients are freed before the next forward. */
 static fr_status train_step(fr_module *m, fr_optimizer *o, fr_tensor *images, fr_tensor *labels, double *value) {
     fr_tensor *y = NULL, *loss = NULL;
     fr_step_scope scope;

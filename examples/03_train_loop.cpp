@@ -1,5 +1,5 @@
-/* 03_train_loop.cpp - the training loop of 03_train_loop.c in C++: the same calls, losses and bytes. Handles release
- * what they own, failures are exceptions. */
+/* 03_train_loop.cpp - the training loop of 03_train_loop.c in C++, with equal losses and bytes. Handles release
+ * their objects, failures are exceptions. */
 #include "digits.h"
 
 #include <cstdio>
@@ -20,11 +20,11 @@ static fr::module make_model() {
     }
     x = fr_net_flatten(n, nullptr, x, 1);
     x = fr_net_linear(n, nullptr, x, 10, FR_BIAS);
-    fr::check(fr_net_end(&n, &x, 1, m.slot())); /* the first failure of any call above, with its layer's name */
+    fr::check(fr_net_end(&n, &x, 1, m.slot())); /* reports the first error of any layer */
     return m;
 }
 
-/* One step. The scope restores all thread state also after an error; gradients die before the next forward. */
+/* One step. The scope restores the thread state, also after an error; gradients are freed before the next forward. */
 static double train_step(fr_module *m, fr_optimizer *o, fr_tensor *images, fr_tensor *labels) {
     double value = 0;
     fr::step scope;

@@ -3,7 +3,7 @@
  *   backward   dx = dy * (q + y * (1 - q)),  q = sigmoid(x)
  *   saves      x
  *
- * The built-in ops use the same calls, so swish gets version checks, checkpointing and memory accounting for free. */
+ * Built-in ops use these calls too, so swish gets version checks, checkpointing and memory accounting for free. */
 #include <frugal/extend.h>
 #include <frugal/frugal.h>
 #include <math.h>
@@ -35,7 +35,7 @@ static fr_status new_like(fr_tensor *x, fr_tensor **out) {
 static fr_status swish_backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *x = NULL, *dx = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, fr_node_saved(node, 0, &x)); /* kept, rebuilt or recomputed: not our business */
+    FR_TRY(s, fr_node_saved(node, 0, &x)); /* the value may have been kept, rebuilt or recomputed */
     FR_TRY(s, new_like(x, &dx));
     swish_values(x, *dy, dx);
     FR_TRY(s, fr_node_grad(node, 0, &dx));
@@ -64,7 +64,7 @@ done:
 
 /* ---- trying it --------------------------------------------------------------------------------------------------- */
 
-/* A function of tensors, as fr_gradcheck and fr_checkpoint want it: y = swish(swish(x)). */
+/* y = swish(swish(x)), with the signature that fr_gradcheck and fr_checkpoint call. */
 static fr_status twice(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     (void)ctx;
     (void)n_in;

@@ -1,13 +1,13 @@
 /* 05_graph_growth.c - the classic leak: losses summed without fr_tensor_item.
  *
- * A loss is the end of a graph. Adding it to a running total makes the total the end of a larger one, which keeps alive
- * what every loss before needs for its backward. fr_tensor_item takes the number and leaves the graph behind. */
+ * A loss is the end of a graph. A running total of loss tensors is the end of all their graphs, and keeps every saved
+ * activation alive. fr_tensor_item returns the number, so the graph can be freed. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 
 enum { STEPS = 5 };
 
-/* Validation as it is often written: a loss without backward. sum NULL: only the number is kept. */
+/* A validation step: a loss without backward. sum NULL: adds up the number, else the tensor. */
 static fr_status one_step(fr_tensor *x, fr_tensor *w, fr_tensor **sum, double *total) {
     fr_tensor *y = NULL, *loss = NULL;
     fr_step_scope scope;
@@ -33,7 +33,7 @@ done:
     return s;
 }
 
-/* The bytes that live after each step; the graph must grow or not, as `grows` says. */
+/* Prints the live bytes after each step. `grows` says whether the graph must grow. */
 static fr_status run(bool grows, bool *as_told) {
     fr_tensor *x = NULL, *w = NULL, *sum = NULL;
     fr_memory_stats m;
@@ -53,7 +53,7 @@ static fr_status run(bool grows, bool *as_told) {
         fr_graph_stats g = fr_graph_stats_get();
         printf("  step %d: %zu bytes, %llu nodes%s\n", i + 1, m.requested, (unsigned long long)g.nodes,
                g.growing_steps == 3 ? "  <- grew three steps in a row" : "");
-        /* each step more keeps its batch, 1 MiB, for the gradient of w */
+        /* each further step keeps a batch, 1 MiB, for the gradient of w */
         if (i > 0 && m.requested - before < 1024 * 1024 * (size_t)grows) *as_told = false;
         if (i > 0 && !grows && m.requested != before) *as_told = false;
         before = m.requested;

@@ -1,7 +1,7 @@
 /* 06_checkpoint.c - 1,000 layers of Linear(10, 10) in two checkpointed halves.
  *
- * Of each half only the input is kept; backward runs the half again, to the same bits. The plain step peaks with all
- * activations alive, the checkpointed one with those of a half. */
+ * The graph keeps only the input of each half; backward runs the half again, with equal bits. The plain step peaks with
+ * all activations alive, the checkpointed step with the activations of one half. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
-/* 07_own_network.c - a network of one's own: what its training needs, training it in less, and a classifier in a file.
+/* 07_own_network.c - your own network: plans its training, trains it in half the memory, and names an image.
  *
- * The network is a list of layers. A session plans it to the byte before anything is allocated, and where a budget is
- * given it chooses what to keep and what to compute again: two calls, in want() and train(). */
+ * The network is a list of layers. A session plans the training to the byte before it allocates memory. With a budget
+ * the session chooses which activations to keep and which to recompute: plan() and train() below. */
 #include "digits.h"
 
 #include <frugal/frugal.h>
@@ -13,15 +13,17 @@
 
 enum { SIDE = 8, CLASSES = 10, EPOCHS = 3 };
 
-/* MobileNetV2's block: wider, a window per channel, narrower; what came in is added where it fits. */
+/* MobileNetV2's block: expand, depthwise convolution, project; the input is added where the shapes agree. */
 static fr_value block(fr_net *n, const char *name, fr_value x, int64_t out, int64_t stride) {
     const int64_t wide = 4 * fr_net_dim(n, x, -1);
     fr_value y = x;
     fr_net_scope_begin(n, "%s", name);
-    y = fr_net_relu6(n, NULL, fr_net_batchnorm2d(n, NULL, fr_net_conv2d(n, NULL, y, wide, 1, NULL, FR_NO_BIAS), NULL));
+    y = fr_net_conv2d(n, NULL, y, wide, 1, NULL, FR_NO_BIAS);
+    y = fr_net_relu6(n, NULL, fr_net_batchnorm2d(n, NULL, y, NULL));
     y = fr_net_conv2d(n, NULL, y, wide, 3, FR_CONV2D_OPTS(.stride = stride, .padding = 1, .groups = wide), FR_NO_BIAS);
     y = fr_net_relu6(n, NULL, fr_net_batchnorm2d(n, NULL, y, NULL));
-    y = fr_net_batchnorm2d(n, NULL, fr_net_conv2d(n, NULL, y, out, 1, NULL, FR_NO_BIAS), NULL);
+    y = fr_net_conv2d(n, NULL, y, out, 1, NULL, FR_NO_BIAS);
+    y = fr_net_batchnorm2d(n, NULL, y, NULL);
     if (stride == 1 && fr_net_dim(n, x, -1) == out) y = fr_net_add(n, NULL, y, x);
     fr_net_scope_end(n);
     return y;
@@ -43,12 +45,15 @@ static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module
 static fr_session_opts options(void) {
     fr_session_opts o = fr_session_opts_default();
     o.model = network;
-    o.train.epochs = EPOCHS, o.train.image_size = SIDE, o.train.lr = 0.1, o.train.seed = 1;
+    o.train.epochs = EPOCHS;
+    o.train.image_size = SIDE;
+    o.train.lr = 0.1;
+    o.train.seed = 1;
     return o;
 }
 
-/* The bytes that training takes: planned, not tried. */
-static fr_status want(fr_dataset *digits, size_t *bytes) {
+/* Plans the bytes of the training without running a step. */
+static fr_status plan(fr_dataset *digits, size_t *bytes) {
     const fr_session_opts o = options();
     fr_session *session = NULL;
     fr_session_info info;
@@ -59,7 +64,7 @@ static fr_status want(fr_dataset *digits, size_t *bytes) {
     return s;
 }
 
-/* Trains within a budget; the weights in the file say what they are of. */
+/* Trains within a budget and saves the weights, with the network's name, size and normalization. */
 static fr_status train(fr_dataset *digits, fr_dataset *test, size_t budget, const char *path) {
     fr_session_opts o = options();
     fr_session *session = NULL;
@@ -79,7 +84,7 @@ done:
     return s;
 }
 
-/* Another program, later: network and file give a classifier. */
+/* Names an image as another program would: from the network and the file. */
 static fr_status predict(fr_dataset *test, const char *path) {
     uint8_t pixels[8 * 8];
     fr_image image = {.pixels = pixels, .height = 8, .width = 8, .channels = 1};
@@ -112,7 +117,7 @@ int main(void) {
     FR_TRY(s, file >= 0 ? FR_OK : fr_fail(FR_EIO, "%s cannot be made", path));
     FR_TRY(s, digits_dataset(FR_SPLIT_TRAIN, &digits));
     FR_TRY(s, digits_dataset(FR_SPLIT_TEST, &test));
-    FR_TRY(s, want(digits, &bytes));
+    FR_TRY(s, plan(digits, &bytes));
     printf("training needs %zu bytes\n", bytes);
     FR_TRY(s, train(digits, test, bytes / 2, path));
     FR_TRY(s, predict(test, path));

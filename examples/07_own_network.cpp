@@ -1,4 +1,4 @@
-/* 07_own_network.cpp - 07_own_network.c in C++: the same network, budget and bytes. */
+/* 07_own_network.cpp - 07_own_network.c in C++, with equal results and bytes. */
 #include "digits.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 constexpr int side = 8, classes = 10, epochs = 3;
 using session = fr::handle<fr_session, fr_session_release>;
 
-/* MobileNetV2's block: wider, a window per channel, narrower; what came in is added where it fits. */
+/* MobileNetV2's block: expand, depthwise convolution, project; the input is added where the shapes agree. */
 static fr_value block(fr_net *n, const char *name, fr_value x, int64_t out, int64_t stride) {
     const int64_t wide = 4 * fr_net_dim(n, x, -1);
     const auto norm = [n](fr_value v) { return fr_net_batchnorm2d(n, nullptr, v, nullptr); };
@@ -29,7 +29,7 @@ static fr_value block(fr_net *n, const char *name, fr_value x, int64_t out, int6
     return y;
 }
 
-/* The library calls this, so it returns a status and throws nothing. */
+/* The library calls the function, so errors are statuses, not exceptions. */
 static fr_status network(void *, fr_device device, int64_t kinds, fr_module **out) {
     const int64_t example[] = {1, side, side, 1};
     fr_net *n = fr_net_begin(device);
@@ -46,7 +46,10 @@ static fr_status network(void *, fr_device device, int64_t kinds, fr_module **ou
 static fr_session_opts options() {
     fr_session_opts o = fr_session_opts_default();
     o.model = network;
-    o.train.epochs = epochs, o.train.image_size = side, o.train.lr = 0.1, o.train.seed = 1;
+    o.train.epochs = epochs;
+    o.train.image_size = side;
+    o.train.lr = 0.1;
+    o.train.seed = 1;
     return o;
 }
 
@@ -56,15 +59,15 @@ static fr_session_info info_of(fr_session *s) {
     return info;
 }
 
-/* The bytes that training takes: planned, not tried. */
-static size_t want(fr_dataset *digits) {
+/* Plans the bytes of the training without running a step. */
+static size_t plan(fr_dataset *digits) {
     const fr_session_opts o = options();
     session s;
     fr::check(fr_session_create(&o, digits, nullptr, s.slot()));
     return info_of(s).planned;
 }
 
-/* Trains within a budget; the weights in the file say what they are of. */
+/* Trains within a budget and saves the weights, with the network's name, size and normalization. */
 static void train(fr_dataset *digits, fr_dataset *test, size_t budget, const char *path) {
     fr_session_opts o = options();
     session s;
@@ -79,7 +82,7 @@ static void train(fr_dataset *digits, fr_dataset *test, size_t budget, const cha
     fr::check(fr_weights_save(fr_session_module(s), path, FR_WEIGHTS_OPTS(.info = &about)));
 }
 
-/* Another program, later: network and file give a classifier. */
+/* Names an image as another program would: from the network and the file. */
 static void predict(fr_dataset *test, const char *path) {
     std::array<uint8_t, 8 * 8> pixels;
     std::array<double, classes> p;
@@ -93,7 +96,10 @@ static void predict(fr_dataset *test, const char *path) {
     fr::check(fr_weights_load(m, path, nullptr));
     fr::check(fr_dataset_read(test, 0, pixels.data(), pixels.size(), nullptr, nullptr, nullptr));
     fr::check(fr_dataset_label(test, 0, &label));
-    image.pixels = pixels.data(), image.height = image.width = 8, image.channels = 1;
+    image.pixels = pixels.data();
+    image.height = 8;
+    image.width = 8;
+    image.channels = 1;
     fr_weights_input(&about, &as);
     fr::check(fr_predict(m, &image, &as, p.data(), classes));
     std::printf("the first test image is a %d with probability %.2f\n", static_cast<int>(label), p[label]);
@@ -108,7 +114,7 @@ int main() {
         fr::dataset digits, test;
         fr::check(digits_dataset(FR_SPLIT_TRAIN, digits.slot()));
         fr::check(digits_dataset(FR_SPLIT_TEST, test.slot()));
-        const size_t bytes = want(digits);
+        const size_t bytes = plan(digits);
         std::printf("training needs %zu bytes\n", bytes);
         train(digits, test, bytes / 2, path);
         predict(test, path);

@@ -1,4 +1,4 @@
-/* finetune.c - trains the head of a network with pretrained weights on a folder of images, or more of it. */
+/* finetune.c - trains the head of a pretrained network, or more layers, on a folder of images. */
 #include "digits.h"
 
 #include <frugal/train.h>

@@ -1,4 +1,4 @@
-/* train_densenet.c - trains a DenseNet (Huang et al., 2016); as it is, a small DenseNet-BC on the digits. */
+/* train_densenet.c - trains a DenseNet (Huang et al., 2016), by default a small DenseNet-BC on the digits. */
 #include "digits.h"
 
 #include <frugal/train.h>

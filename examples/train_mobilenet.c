@@ -1,5 +1,5 @@
-/* train_mobilenet.c - trains a MobileNet (Sandler et al., 2018); as it is, MobileNetV2 with the stem for small images
- * on the digits. */
+/* train_mobilenet.c - trains a MobileNet (Sandler et al., 2018), by default MobileNetV2 on the digits, with the stem
+ * for small images. */
 #include "digits.h"
 
 #include <frugal/train.h>

@@ -1,6 +1,6 @@
-/* train_own.c - trains a network of one's own: a small residual network, as a list of layers (net.h), on the digits.
+/* train_own.c - trains your own network: a small residual network, as a list of layers (net.h), on the digits.
  *
- * The list is all there is to write. Plans, budgets, checkpoints, summaries and files read it, so every flag of the
+ * A program writes only the list. Plans, budgets, checkpoints, summaries and files work on lists, so every flag of the
  * other trainers works here: train_own plan --memory-budget 1400KiB, train_own --checkpoint-segments sqrt. */
 #include "digits.h"
 

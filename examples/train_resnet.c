@@ -1,5 +1,5 @@
-/* train_resnet.c - trains a ResNet (He et al., 2015); as it is, ResNet-18 with the stem for small images on the
- * digits. */
+/* train_resnet.c - trains a ResNet (He et al., 2015), by default ResNet-18 on the digits, with the stem for small
+ * images. */
 #include "digits.h"
 
 #include <frugal/train.h>

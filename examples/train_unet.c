@@ -1,9 +1,7 @@
-/* train_unet.c - trains a U-Net (Ronneberger et al., 2015) to say for each pixel what it belongs to; as it is, on the
- * digits.
+/* train_unet.c - trains a U-Net (Ronneberger et al., 2015) to classify each pixel, by default of the digits.
  *
- * The pixel classes are made from the image and its label: a pixel whose mean over the channels is above one half is
- * ink and has class label + 1; the others are background, class 0. So the network has to find the ink, which is local,
- * and to know which digit it belongs to, which is not. */
+ * The pixel classes come from the image and its label: a pixel with a mean above one half is ink and has class
+ * label + 1; all other pixels are background, class 0. So the network has to find the ink and to know the digit. */
 #include "digits.h"
 
 #include <frugal/train.h>

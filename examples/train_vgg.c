@@ -1,4 +1,4 @@
-/* train_vgg.c - trains a VGG (Simonyan and Zisserman, 2014) on images; as it is, VGG-16 on handwritten digits. */
+/* train_vgg.c - trains a VGG (Simonyan and Zisserman, 2014) on images, by default VGG-16 on handwritten digits. */
 #include "digits.h"
 
 #include <frugal/train.h>

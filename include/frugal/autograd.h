@@ -1,4 +1,4 @@
-/* autograd.h - gradients, and the switches that decide what backward costs in memory.
+/* autograd.h - gradients, and the switches that decide how much memory backward needs.
  *
  * Reverse mode, eager: an op on a tensor that requires grad records a node; fr_backward walks the nodes from the newest
  * to the oldest and frees them. All state here (grad mode, autocast, switches) belongs to the thread. */
@@ -19,28 +19,28 @@ FR_API fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on);
 FR_API bool fr_tensor_requires_grad(const fr_tensor *t);
 FR_API bool fr_tensor_is_leaf(const fr_tensor *t);
 
-/* The leaf's gradient, NULL if there is none. Borrowed: valid until the gradient is cleared or t is released. */
+/* The leaf's gradient, or NULL. Borrowed: valid until the gradient is cleared or t is released. */
 FR_API fr_tensor *fr_tensor_get_grad(const fr_tensor *t);
 /* Puts a gradient in place (retained); NULL frees it. Shape and dtype must be the leaf's. */
 FR_API fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad);
 
-/* fn runs inside fr_backward as soon as the leaf's gradient is complete (PyTorch: post-accumulate-grad hook). It may
- * update the leaf and free the gradient. NULL removes it. One hook per leaf, which stays while the leaf is frozen;
- * FR_EUSAGE if t is no leaf that requires grad or did. */
+/* fn runs inside fr_backward as soon as the leaf's gradient is complete (PyTorch: post-accumulate-grad hook). The
+ * hook may update the leaf and free the gradient. NULL removes the hook. A leaf has one hook, also while frozen;
+ * FR_EUSAGE if t is no leaf, or never required grad. */
 typedef fr_status fr_grad_hook_fn(void *ctx, fr_tensor *leaf);
 FR_API fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx);
 
 /* ---- backward ---------------------------------------------------------------------------------------------- */
 
-/* d(t)/d(leaf) is added to .grad of every leaf that t depends on. `grad` is the gradient of t, same shape and dtype, or
- * NULL: then t must have one element and 1 is used. The graph is freed as it is walked.
+/* d(t)/d(leaf) is added to .grad of every leaf below t. `grad` is the gradient of t, with t's shape and dtype; NULL
+ * means 1, for a t of one element. Backward frees the graph.
  * FR_EUSAGE: t requires no grad, the graph was already used, a saved tensor was overwritten (the sentence names both
  * ops). */
 FR_API fr_status fr_backward(fr_tensor *t, fr_tensor *grad);
 
 /* ---- modes ------------------------------------------------------------------------------------------------- */
 
-/* with torch.no_grad(): returns what was on before; hand it to the end. */
+/* with torch.no_grad(): returns the old state, which fr_no_grad_end takes. */
 FR_API bool fr_no_grad_begin(void);
 FR_API void fr_no_grad_end(bool was);
 FR_API bool fr_grad_enabled(void);
@@ -59,39 +59,39 @@ FR_API fr_autocast_state fr_autocast_get(void);
 /* How much scratch each convolution of a program may take; see fr_scratch_create. */
 typedef struct fr_scratch fr_scratch;
 
-/* Switches that save memory. A switch never changes results, except where docs/memory.md says so and states the bound.
- * The defaults are the best lossless set that costs no time: in-place, encode, early release. */
+/* Switches that save memory. A switch never changes results, with the exceptions and bounds in docs/memory.md. The
+ * defaults are the best lossless set without a cost in time: in-place, encode, early release. */
 typedef struct fr_switches {
-    bool inplace;        /* x = op(x) reuses x's storage when nobody else can see it; backward reuses dy */
+    bool inplace;        /* x = op(x) writes over x's storage if x has no other reader; backward reuses dy */
     bool encode;         /* relu: 1 bit, max pool: 1 byte, masks shared, dropout: no mask */
     bool rebuild;        /* batch norm, relu, add, concat outputs are made again in backward */
-    bool early_release;  /* a saved tensor goes at its last use inside a node's backward */
+    bool early_release;  /* backward frees a saved tensor at the last use */
     bool offload;        /* large saved activations wait in a file (fr_offload_open) until backward needs them */
     bool cache_casts;    /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
     fr_dtype pool_index; /* index type of max pooling when encode is off: FR_I64 (PyTorch), FR_I32 or FR_U8 */
     size_t workspace_limit; /* bytes of library scratch to prefer staying under, per op */
-    fr_scratch *scratch;    /* of convolutions, beside workspace_limit; borrowed. NULL: nothing more */
+    fr_scratch *scratch;    /* more scratch for convolutions than workspace_limit; borrowed. NULL: no more */
 } fr_switches;
 
-/* Scratch that raises no peak. Under switches that hold it, the convolutions of a pass over a program, real or on meta,
- * note what is requested on their device when they ask for scratch. From fr_scratch_settle on each may take what is
- * left of `peak` bytes beside the most that was requested at any of its calls, in whole MiB, or workspace_limit if that
- * is more: forward and the two gradients on their own, and all calls of one shape alike, so that a recomputation runs
- * the same kernel. Settling again takes another peak. Of one thread. Release clears its switches. FR_ENOMEM. */
+/* Scratch for convolutions that raises no peak. During a first pass, real or on meta, each convolution under these
+ * switches notes the bytes requested on the device at each call. After fr_scratch_settle a convolution may take
+ * `peak` minus the largest noted number, in whole MiB, and at least workspace_limit. Forward and both gradients have
+ * separate numbers; all calls of one shape share a number, so a recomputation runs the kernel of the forward. A
+ * second settle sets a new peak. Belongs to a thread. Release clears the thread's switches. FR_ENOMEM. */
 FR_API fr_status fr_scratch_create(fr_scratch **out);
 FR_API void fr_scratch_settle(fr_scratch *scratch, size_t peak);
 FR_API void fr_scratch_release(fr_scratch **scratch);
 
-/* The list of those that are on or off, all with the same bits: for programs that offer, try or name them. */
+/* The on-off switches, which keep all bits: for programs that offer or try every switch. */
 typedef enum fr_switch_cost {
     FR_SWITCH_FREE,    /* of no time: on by default */
-    FR_SWITCH_COMPUTE, /* something is computed again */
+    FR_SWITCH_COMPUTE, /* costs recomputation */
     FR_SWITCH_MOVE,    /* bytes go to a file and back */
 } fr_switch_cost;
 typedef struct fr_switch {
     const char *name; /* "early-release", as the trainers' flag */
-    size_t offset;    /* of its bool in fr_switches */
-    bool saves;       /* the value that needs less memory; the other one is PyTorch's */
+    size_t offset;    /* of the bool in fr_switches */
+    bool saves;       /* the value that needs less memory; PyTorch behaves as the opposite */
     fr_switch_cost cost;
 } fr_switch;
 FR_API const fr_switch *fr_switch_at(int i); /* from 0, by cost; NULL behind the last */
@@ -104,12 +104,12 @@ FR_API fr_switches fr_switches_all_off(void); /* what PyTorch eager keeps */
 FR_API fr_switches fr_switches_get(void);
 FR_API void fr_switches_set(fr_switches s);
 
-/* The file of the offload switch; each thread has its own. path NULL: a temporary file in the first of $TMPDIR,
- * /var/tmp and /tmp that is not in memory itself (tmpfs), or, for CUDA tensors, page-locked host memory. It must not
- * exist; it is unlinked as soon as it is open, so nothing is left behind. Without this call the switch opens a
- * temporary file at its first use. FR_EIO names the file. */
+/* Opens the thread's offload file. path NULL: a temporary file in the first of $TMPDIR, /var/tmp and /tmp on a disk
+ * (no tmpfs), or, for CUDA tensors, page-locked host memory. A file at `path` must not exist yet; the open file is
+ * unlinked at once. Without a call the switch opens a temporary file at the first use. FR_EIO names the file. */
 FR_API fr_status fr_offload_open(const char *path);
-/* A sentence if the file lies in memory, where it saves nothing, or had to avoid $TMPDIR for that; else "". */
+/* A sentence if the file lies in memory, and so saves no memory, or if $TMPDIR was avoided as such a folder; else
+ * "". */
 FR_API const char *fr_offload_warning(void);
 FR_API void fr_offload_close(void); /* does nothing while a graph still has bytes in the file */
 struct fr_memory_stats;
@@ -118,7 +118,7 @@ FR_API fr_status fr_offload_stats_get(struct fr_memory_stats *out);
 
 /* ---- a training step ------------------------------------------------------------------------------------------ */
 
-/* Bounds one step: end restores grad mode, autocast, switches and scopes, also after an error in between, and marks the
+/* Bounds a step: end restores grad mode, autocast, switches and scopes, also after an error in between, and marks the
  * step in the event log. */
 typedef struct fr_step_scope {
     bool grad_enabled;
@@ -131,18 +131,18 @@ typedef struct fr_step_scope {
 FR_API fr_status fr_step_begin(fr_step_scope *scope);
 FR_API fr_status fr_step_end(fr_step_scope *scope);
 
-/* While frozen, a training forward leaves batch norm's running statistics and counters as they are: for a second
- * forward of the same batch. Returns what was set before. */
+/* While frozen, a training forward leaves batch norm's running statistics and counters alone: for a second forward of
+ * a batch. Returns the old setting. */
 FR_API bool fr_statistics_freeze(bool frozen);
 
 /* ---- checkpointing -------------------------------------------------------------------------------------------- */
 
-/* A function of tensors: reads in[0..n_in), fills all slots out[0..n_out) (NULL at entry; one that stays so is
- * FR_EINVAL). It must do the same each time and pass on any negative status at once. */
+/* A function of tensors: reads in[0..n_in), fills all slots out[0..n_out), which are NULL at entry (a slot left NULL
+ * is FR_EINVAL). The function must be repeatable, and must pass on a negative status at once. */
 typedef fr_status fr_checkpoint_fn(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
 
-/* out = fn(in), without keeping what fn saves for backward: the first backward that needs it runs fn again, under the
- * random numbers and autocast state of the forward, up to the last tensor needed (torch.utils.checkpoint,
+/* out = fn(in), without keeping the tensors that fn saves for backward: the first backward in need runs fn again,
+ * with the forward's random numbers and autocast state, up to the last tensor needed (torch.utils.checkpoint,
  * non-reentrant). Batch-norm statistics are written by the forward only. Nests. ctx belongs to the graph, which calls
  * ctx_free (or NULL) after its last use, also on failure. */
 FR_API fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *ctx), fr_tensor *const *in,
@@ -152,22 +152,22 @@ FR_API fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)
 
 typedef struct fr_graph_stats {
     uint64_t nodes;                 /* alive on this thread */
-    uint64_t inplace, out_of_place; /* ops that were permitted to run in place: did, did not */
+    uint64_t inplace, out_of_place; /* ops with permission to run in place: did, did not */
     uint64_t encoded, absorbed, rebuilt, offloaded, recomputed_segments; /* since the start */
-    uint64_t growing_steps; /* steps in a row (fr_step_end) that each left more nodes than the one before. 3: the graph
-                               grows, as when losses are summed without fr_tensor_item */
+    uint64_t growing_steps; /* steps in a row (fr_step_end) with more nodes left than at the step before. 3: the
+                             * graph grows, as when losses are summed without fr_tensor_item */
 } fr_graph_stats;
 FR_API fr_graph_stats fr_graph_stats_get(void);
 
-/* While on, the results of all ops of this thread and the gradients they make are read for inf and NaN, and the first
- * op that made one is remembered (torch.autograd.set_detect_anomaly, but nothing fails). Each value is read once more
- * on the host, which takes time, and no device memory. Turning it on forgets what was found. Returns what was set.
- * FRUGAL_CHECK_NAN=1 makes the op itself fail. */
+/* While on, the library searches the results and gradients of the thread's ops for inf and NaN, and remembers the
+ * first op with such a value (torch.autograd.set_detect_anomaly, without a failure). The search reads each value once
+ * more on the host: time, but no device memory. Switching on forgets earlier findings. Returns the old setting.
+ * FRUGAL_CHECK_NAN=1 makes the op fail. */
 FR_API bool fr_detect_anomaly(bool on);
 
 typedef struct fr_anomaly {
-    const char *op, *module; /* names that live as long as the process; op is NULL if nothing was found */
-    bool backward;           /* it is a gradient that the op's backward made, not the op's result */
+    const char *op, *module; /* static names; op is NULL without a finding */
+    bool backward;           /* in a gradient of the op's backward, not in the op's result */
 } fr_anomaly;
 FR_API fr_anomaly fr_anomaly_get(void);
 

@@ -1,31 +1,29 @@
 /* base.h - status codes, error messages, element types and devices.
  *
- * Everything in frugal reports failure by a status and a sentence: the status is for programs, the sentence,
- * fr_last_error(), is for people. The library never exits, aborts or prints.
+ * Functions report a failure by a status, for programs, and a sentence, fr_last_error(), for people. The library
+ * never exits, aborts or prints.
  *
  * NULL, in every function of libfrugal: where the header gives it a meaning ("or NULL", options, callbacks' ctx, an
- * array of no elements), it has that. Elsewhere a function that returns a status answers FR_EINVAL with a sentence that
- * names itself and the argument; any other does nothing and returns 0, false or NULL. To release NULL, or a pointer to
- * NULL, is always fine.
+ * array of no elements), NULL has this meaning. Elsewhere a function with a status returns FR_EINVAL and a sentence
+ * with the names of function and argument; a function without a status returns 0, false or NULL. Releasing NULL, or a
+ * pointer to NULL, is always fine.
  *
- * Threads. Any number of threads may train and infer at the same time, each with its own modules, tensors, optimizers
- * and loaders. A handle belongs to one thread at a time: counts of references are not locked, so it is handed over at
- * a moment when both threads agree, together with every other handle on the same memory (views, and the graph that
- * made it).
+ * Threads. Any number of threads may train and infer concurrently, each with its own modules, tensors, optimizers and
+ * loaders. A handle belongs to one thread at a time, because reference counts are not locked. A program hands a
+ * handle over at a synchronized moment, together with all handles on the memory (views, the graph).
  *
  * Of the thread are: the last error; grad mode, autocast, switches, anomaly detection and the open training step; the
- * random generator; the number of threads that ops use (fr_threads_set); the pool that memory comes from and the dry
- * run that is under way. A new thread starts with the defaults. Of the process are: each device's default pool, the
- * caches of library primitives, the table of module paths, cuDNN's settings below and the environment variables; all
- * of it is locked.
+ * random generator; the number of threads for ops (fr_threads_set); the memory pool and a running dry run. A new
+ * thread starts with the defaults. Of the process are: each device's default pool, the caches of library primitives,
+ * the table of module paths, cuDNN's settings below and the environment variables, all behind locks.
  *
- * Callbacks. A callback that fails returns its status, and the call that it was made from undoes what it began and
- * returns that status. A callback must return: an exception or longjmp through a call of the library leaves the
- * thread's modes as the call had set them, and leaks.
+ * Callbacks. A callback reports failure by a status; the library call then undoes its work and returns the status. A
+ * callback must return: an exception or longjmp through a library call leaks, and leaves the thread's modes as set by
+ * the call.
  *
- * fork. A child of a process that has taken memory from the library gets FR_EUSAGE where it needs memory, and frees
- * nothing, because locks and threads of its parent are not there; it may call exec. A child of a process that has not
- * used the library uses it like any other. */
+ * fork. A child of a process with memory of the library gets FR_EUSAGE for every allocation and frees nothing,
+ * because the parent's locks and threads do not exist in the child; the child may call exec. If the parent has not
+ * used the library, the child can. */
 #ifndef FRUGAL_BASE_H
 #define FRUGAL_BASE_H
 
@@ -34,16 +32,16 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Options. A call with options takes a pointer to a struct, or NULL for the defaults, which are PyTorch's.
- * FR_CONV2D_OPTS(.stride = 2) points to one with the defaults but for what is named; C++ wants the names in order of
- * declaration. It is valid to the end of the block in C, to the end of the call in C++. fr_conv2d_opts_default() is a
- * struct of defaults, to be changed field by field. Options in options: .conv = *FR_CONV2D_OPTS(.stride = 2).
+/* Options. A call with options takes a pointer to a struct, or NULL for PyTorch's defaults. FR_CONV2D_OPTS(.stride =
+ * 2) points to a struct of defaults with the named members changed; C++ wants the names in order of declaration. The
+ * pointer is valid to the end of the block in C, to the end of the call in C++. fr_conv2d_opts_default() is a struct
+ * of defaults, to be changed field by field. Options in options: .conv = *FR_CONV2D_OPTS(.stride = 2).
  *
- * In C++ the defaults belong to the members. In C the macro FR_CONV2D_DEFAULTS holds those that are not 0, and what the
- * caller names overrides them; the compiler's warning about that is off from here on. */
+ * In C++ the defaults belong to the members. In C the macro FR_CONV2D_DEFAULTS holds the defaults other than 0, and
+ * the caller's members override the macro's; the compiler's warning about overridden members is off from here on. */
 #ifdef __cplusplus
 template <class T> inline const T *fr_opts_of(const T &opts) {
-    return &opts; /* a temporary of the caller: it lives until the end of the full expression */
+    return &opts; /* a temporary of the caller, alive until the end of the full expression */
 }
 #define FR_DEFAULT(...)              = __VA_ARGS__
 #define FR_OPTS(type, defaults, ...) fr_opts_of(type{__VA_ARGS__})
@@ -75,12 +73,12 @@ extern "C" {
 #define FR_VERSION_MINOR 1
 #define FR_VERSION_PATCH 0
 
-/* The version of the library that runs, "0.1.0"; FR_VERSION_... are those of the headers a program was compiled with.
- * Before 1.0 they must agree in major and minor. Static storage. */
+/* The version of the library that runs, "0.1.0"; FR_VERSION_... are the headers' at compile time. Before 1.0 both
+ * must agree in major and minor. Static storage. */
 FR_API const char *fr_version(void);
 
-/* The one list of status codes: name, value, what a program may conclude. Errors are negative, FR_OK is 0, and
- * FR_END is the one positive code: the end of an epoch or of a stream, which is no error. */
+/* The status codes: name, value, meaning. Errors are negative, FR_OK is 0, and FR_END is positive: the end of an
+ * epoch or of a stream, no error. */
 #define FR_STATUS_MAP(X)                                                                                    \
     X(FR_OK, 0, "success")                                                                                  \
     X(FR_END, 1, "end of the epoch or stream")                                                              \
@@ -106,26 +104,26 @@ typedef enum fr_status {
 /* The name of a code ("FR_ESHAPE"); "unknown status" for a value outside the list. Static storage. */
 FR_API const char *fr_status_name(fr_status s);
 
-/* The sentence that belongs to the last failure on this thread, "" if there was none. Borrowed: valid until the
- * next failing call on the same thread. */
+/* The sentence of the last failure on the calling thread, "" without a failure. Borrowed: valid until the thread's
+ * next failing call. */
 FR_API const char *fr_last_error(void);
 
 /* Stores the formatted sentence for fr_last_error and returns s; callbacks, layers and ops of a program call it. A
- * sentence names the value found and the value expected. Control characters are escaped, a sentence that is too long is
- * shortened in the middle. */
+ * sentence names the value found and the value expected. Control characters are escaped, a long sentence is shortened
+ * in the middle. */
 FR_API fr_status fr_fail(fr_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts a prefix before the current sentence: "layer4.0.conv1: " + what the op said. Returns s. */
 FR_API fr_status fr_fail_prefix(fr_status s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes text, which came from a file or a command line, into out[bytes] so that a terminal shows it and obeys none of
- * it: control characters (below 0x20, 0x7f, U+0080 to U+009F) and bytes that are no UTF-8 become \x1b. With `lines`
- * newlines stay. What is too long loses its middle to "...". bytes >= 16. Returns out. */
+/* Writes text from a file or a command line into out[bytes], safe for a terminal: control characters (below 0x20,
+ * 0x7f, U+0080 to U+009F) and bytes that are no UTF-8 become \x1b. With `lines` newlines stay. A long text loses the
+ * middle to "...". bytes >= 16. Returns out. */
 FR_API const char *fr_text_printable(const char *text, bool lines, char *out, size_t bytes);
 /* Writes the whole text into an XML file: & < > become entities. */
 FR_API void fr_text_xml(FILE *out, const char *text);
 
-/* Levenshtein's distance, for the nearest of some names; words longer than FR_TEXT_LONGEST count as that far away. */
+/* Levenshtein's distance, for the nearest of some names; longer words have the distance FR_TEXT_LONGEST. */
 enum { FR_TEXT_LONGEST = 64 };
 FR_API int fr_text_distance(const char *a, const char *b);
 
@@ -171,20 +169,20 @@ FR_API const char *fr_device_name(fr_device d);                     /* "cpu", "c
 FR_API bool fr_device_available(fr_device d);                       /* false: fr_device_reason says why */
 FR_API const char *fr_device_reason(fr_device d);                   /* one line; "" when available. Static storage */
 FR_API fr_status fr_device_parse(const char *name, fr_device *out); /* FR_EINVAL names the known devices */
-FR_API bool fr_device_built(fr_device d);                           /* does this build hold the device's backend? */
-/* Do the kernels of this device, or of the one that meta stands for in a plan, run while the host goes on? */
+FR_API bool fr_device_built(fr_device d);                           /* true if the build has the device's backend */
+/* true if the host continues while kernels of the device run (for meta: kernels of the plan's target) */
 FR_API bool fr_device_is_asynchronous(fr_device d);
-/* Description of the facts that results and scratch sizes depend on, "2 threads, oneDNN 2.6.3, avx512_core", into buf,
- * "" if nothing; returns buf. */
+/* Describes the facts behind results and scratch sizes, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if
+ * nothing; returns buf. */
 FR_API const char *fr_device_describe(fr_device d, char *buf, size_t bytes);
-/* The number of the device's arithmetic, which a version that changes the bits of a result raises; 0: no such device in
- * this build. */
+/* The number of the device's arithmetic. A version with different result bits has a higher number. 0: the build lacks
+ * the device. */
 FR_API int fr_device_numerics(fr_device d);
-/* Copies from the host to a device go through page-locked memory, so that they do not wait; of the process. On at the
- * start; no matter on the CPU. */
+/* Sends copies from the host to a device through page-locked memory, so the host does not wait. For the process; on
+ * at the start; without effect on the CPU. */
 FR_API void fr_pin_memory_set(bool on);
 
-/* Category of a byte of device memory. Every allocation carries one; at any instant the categories add up to the
+/* Category of a byte of device memory. Every allocation has a category; at any instant the categories add up to the
  * total. */
 typedef enum fr_category {
     FR_MEM_PARAMETER,  /* parameters and buffers of modules */
@@ -200,9 +198,9 @@ enum { FR_CATEGORY_COUNT = 8 };
 
 /* Memory as the operating system or the driver counts it; 0: not known. */
 typedef struct fr_memory_use {
-    size_t process;       /* held by this process, what the engine does not see included */
-    size_t device, total; /* in use on the device by everybody; all of it. 0 on the CPU */
-    const char *source;   /* who counted; static storage */
+    size_t process;       /* held by the process, including memory outside the engine */
+    size_t device, total; /* in use on the device by all processes; all memory of the device. 0 on the CPU */
+    const char *source;   /* source of the numbers; static storage */
 } fr_memory_use;
 
 FR_API const char *fr_category_name(fr_category c); /* "parameter", "gradient", ... */
@@ -219,8 +217,8 @@ enum { FR_PHASE_COUNT = 5 };
 
 FR_API const char *fr_phase_name(fr_phase p); /* "forward", ... */
 
-/* Phase p owns the allocations and kernels of this thread between begin and end. A training loop sets the phase around
- * the optimizer step; the library sets forward and backward. begin returns the previous phase, which end takes. */
+/* Phase p owns the thread's allocations and kernels between begin and end. A training loop sets the phase around the
+ * optimizer step; the library sets forward and backward. begin returns the previous phase; end takes this value. */
 FR_API fr_phase fr_phase_begin(fr_phase p);
 FR_API void fr_phase_end(fr_phase was);
 FR_API fr_phase fr_phase_get(void);
@@ -233,7 +231,7 @@ typedef struct fr_shape {
     int64_t dim[FR_MAX_RANK];
 } fr_shape;
 
-/* Tag of an allocation: category, phase, and the scope that was current. */
+/* Tag of an allocation: category, phase, and the current scope. */
 typedef struct fr_tag {
     fr_category category;
     fr_dtype dtype;
@@ -243,42 +241,41 @@ typedef struct fr_tag {
     fr_phase phase;
 } fr_tag;
 
-/* Threads that the CPU backend uses for the calls of this thread. Until it is set: FRUGAL_THREADS, else
- * OMP_NUM_THREADS, else the processors that the process may use, by its affinity and the quota of its container.
- * Results are reproducible bit for bit at a fixed thread count. Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if
- * the process may not start so many (ulimit -u, pids.max): that is tried here, because OpenMP's run time ends the
- * process where it finds out. */
+/* Threads of the CPU backend for calls of the calling thread. Default: FRUGAL_THREADS, else OMP_NUM_THREADS, else the
+ * processors of the process, by affinity and container quota. Results are reproducible bit for bit at a fixed thread
+ * count. Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if the process may not start n threads (ulimit -u,
+ * pids.max). The call tries to, because OpenMP's run time would end the process on failure. */
 FR_API int fr_threads_get(void);
 FR_API fr_status fr_threads_set(int n);
-/* Starts them now, and not at the first op: threads that the program starts later can then not take their place. */
+/* Starts the threads now, not at the first op, so later threads of the program cannot use up the limit. */
 FR_API void fr_threads_start(void);
 
-/* Engines that cuDNN may choose for convolutions, for the whole process; other devices have no such choice and are
- * deterministic. The first two apply to convolutions of shapes that were not seen before.
- *   deterministic  (torch.backends.cudnn.deterministic) engines that give the same bits each time, and no others. On at
- *                  the start, unlike in PyTorch: same seed, same run.
- *   benchmark      (torch.backends.cudnn.benchmark) every engine whose scratch is within the workspace limit is timed
- *                  once per shape and thread, and the fastest kept. Timing takes memory of its own from the driver for
- *                  a moment, before the planned run reserves any. Off at the start. */
+/* cuDNN's engines for convolutions, for the whole process; the CPU is deterministic anyway. Changes
+ * apply to shapes not seen before.
+ *   deterministic  (torch.backends.cudnn.deterministic) only engines with equal bits in every run. On at the start,
+ *                  unlike PyTorch: a seed determines a run.
+ *   benchmark      (torch.backends.cudnn.benchmark) times every engine within the workspace limit once per shape and
+ *                  thread, and keeps the fastest. Timing takes memory from the driver for a moment, before the
+ *                  planned run reserves memory. Off at the start. */
 FR_API bool fr_cudnn_deterministic_get(void);
 FR_API void fr_cudnn_deterministic_set(bool on);
 FR_API bool fr_cudnn_benchmark_get(void);
 FR_API void fr_cudnn_benchmark_set(bool on);
 
 /* Whether f32 convolutions multiply each input with each weight, for the whole process. Off at the start: on the CPU,
- * where it is faster, a 3 x 3 convolution of stride 1 is made by Winograd's F(4 x 4, 3 x 3), whose error is some ten
- * times that of plain sums (docs/ops/conv2d.md has the bound); on CUDA factors are rounded to TF32, whose fraction has
- * 10 bits, as in PyTorch. On: neither. Linear layers are exact but under FRUGAL_TF32. A plan and the run it is for have
- * the same setting. */
+ * where it is faster, a 3 x 3 convolution of stride 1 uses Winograd's F(4 x 4, 3 x 3), with some ten times the error
+ * of plain sums (bound: docs/ops/conv2d.md); on CUDA factors are rounded to TF32 (10 bits of fraction), as in
+ * PyTorch. On: neither. Linear layers are exact except under FRUGAL_TF32. A plan and the run must have equal
+ * settings. */
 FR_API bool fr_exact_convolutions_get(void);
 FR_API void fr_exact_convolutions_set(bool on);
 
-/* Seeds the thread's default generator, as torch.manual_seed. Same seed, same numbers on any thread count. */
+/* Seeds the thread's default generator, as torch.manual_seed. The numbers do not depend on the thread count. */
 FR_API void fr_seed(uint64_t seed);
 
-/* The state of that generator (torch.get_rng_state, set_rng_state). A draw (one dropout, one weight initialization)
- * takes a stream number; the numbers inside it are indexed by element, so they depend on neither thread count nor
- * device. */
+/* The state of the thread's generator (torch.get_rng_state, set_rng_state). A draw (a dropout, a weight
+ * initialization) takes a stream number; numbers of a stream are indexed by element, so a result depends on neither
+ * thread count nor device. */
 typedef struct fr_rng {
     uint64_t seed;
     uint64_t next_stream;

@@ -1,8 +1,8 @@
 /* extend.h - writing an op. The built-in ops use exactly these calls.
  *
- * An op is a forward function that computes its result and then calls fr_op_record with a static fr_op. What it saves
- * is given back to its backward by index; whether the tensor was kept, encoded, rebuilt or recomputed in between is not
- * the op's business. examples/04_custom_op.c writes swish this way. */
+ * An op is a forward function that computes a result and then calls fr_op_record with a static fr_op. The op's
+ * backward gets saved tensors by index, whether kept, encoded, rebuilt or recomputed in between. Example:
+ * examples/04_custom_op.c. */
 #ifndef FRUGAL_EXTEND_H
 #define FRUGAL_EXTEND_H
 
@@ -16,85 +16,85 @@ typedef struct fr_node fr_node;
 
 /* How autocast treats the op (PyTorch's lists). */
 typedef enum fr_autocast_class {
-    FR_AUTOCAST_NONE,    /* runs in its input's type */
+    FR_AUTOCAST_NONE,    /* runs in the input's type */
     FR_AUTOCAST_LOW,     /* f32 inputs are cast to the autocast type */
     FR_AUTOCAST_F32,     /* f16 and bf16 inputs are cast to f32 */
-    FR_AUTOCAST_PROMOTE, /* inputs are cast to the widest among them */
+    FR_AUTOCAST_PROMOTE, /* casts all inputs to the widest type */
 } fr_autocast_class;
 
 typedef struct fr_op {
     const char *name;
     fr_autocast_class autocast;
 
-    /* Computes the gradients of the inputs that fr_node_wants and hands each over with fr_node_grad. *dy is the
-     * gradient of the output: the op may take it (set *dy to NULL) or, if fr_tensor_reusable(*dy), write into it. */
+    /* Computes the gradients of the inputs that fr_node_wants, and passes each to fr_node_grad. *dy is the gradient
+     * of the output: the op may take it (set *dy to NULL) or, if fr_tensor_reusable(*dy), write into it. */
     fr_status (*backward)(fr_node *node, fr_tensor **dy);
 
-    /* Makes the output again, bit for bit, from saved tensors and the values of the inputs whose bit is set in
-     * rebuild_inputs (in[i] is NULL for the others). NULL: the output cannot be rebuilt cheaply. */
+    /* Recomputes the output, bit for bit, from saved tensors and the inputs with a bit in rebuild_inputs (in[i] is
+     * NULL for the rest). NULL: the output cannot be rebuilt cheaply. */
     fr_status (*rebuild)(fr_node *node, fr_tensor *const *in, fr_tensor **y);
-    uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all of them */
-    /* Makes the output again, adds *addend (addend NULL: none), of the output's shape and dtype, and runs the op `next`
-     * (NULL: none), in the same pass and bit for bit what rebuild and these two give; needs no input (ops whose
-     * rebuild_inputs is 0). Takes *addend and writes over it where nobody else holds it. FR_EUNSUPPORTED: not for
-     * these. y NULL: only the answer is wanted, and *addend is NULL. NULL: for none. */
+    uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all inputs */
+    /* Recomputes the output, adds *addend (addend NULL: none), of the output's shape and dtype, and runs the op
+     * `next` (NULL: none), in a single pass with the bits of three; for ops with rebuild_inputs 0. Takes *addend, and
+     * may write over an addend without further references. FR_EUNSUPPORTED: not for this combination. y NULL asks
+     * only whether, with *addend NULL. NULL: no combination. */
     fr_status (*rebuild_next)(fr_node *node, fr_tensor **addend, const struct fr_op *next, fr_tensor **y);
-    bool rebuild_sums;      /* the output is in[0] + in[1], where these have its shape */
-    bool rebuild_alone;     /* reads much more than it makes: only for ops that saved the output, in no other chain */
-    bool rebuild_from_leaf; /* rebuilt even with the switch off when all its inputs are leaves (casts of weights) */
+    bool rebuild_sums;      /* the output is in[0] + in[1], if both have the output's shape */
+    bool rebuild_alone;     /* reads much more than the output: only for ops that saved the output, in no longer
+                             * chain */
+    bool rebuild_from_leaf; /* rebuilt even with the switch off if all inputs are leaves (casts of weights) */
 
-    /* Takes the mask of a relu beside it over, so that the relu neither keeps nor applies one. FR_OK only if the
-     * promise holds from now on. NULL: cannot.
+    /* Takes over the mask of a neighbouring relu, which then neither keeps nor applies a mask. FR_OK is a lasting
+     * promise. NULL: cannot.
      *   y not NULL  the relu is before this op, and y is this op's output: dx will be 0 wherever the input is <= 0
      *   y NULL      the relu is behind this op and its only reader: *dy will come unmasked, and backward sets it to 0
      *               wherever the output is <= 0 */
     fr_status (*absorb_mask)(fr_node *node, fr_tensor *y);
 
-    void (*params_free)(void *params); /* for what params point to, or NULL */
+    void (*params_free)(void *params); /* frees members of params, or NULL */
 } fr_op;
 
 /* How much of a saved tensor backward needs. */
 enum {
-    FR_SAVE_VALUE = 0, /* all of it */
-    FR_SAVE_SIGN = 1,  /* only where it is <= 0: read it with fr_node_mask; may be kept as 1 bit per element */
+    FR_SAVE_VALUE = 0, /* the whole tensor */
+    FR_SAVE_SIGN = 1,  /* only where the value is <= 0, for fr_node_mask; may be kept as 1 bit per element */
     FR_SAVE_SMALL = 2, /* a few values: kept even inside a checkpoint */
-    FR_SAVE_MASK = 5,  /* SIGN of the op's own output, and dx is exactly 0 where it is <= 0: the one consumer may take
-                        * the mask over (absorb_mask) */
-    FR_SAVE_RELU6 = 9, /* SIGN, but only what lies between 0 and 6 passes, and no NaN; slope 0 */
+    FR_SAVE_MASK = 5,  /* SIGN of the op's own output, with dx exactly 0 where the output is <= 0: a single consumer
+                        * may take over the mask (absorb_mask) */
+    FR_SAVE_RELU6 = 9, /* SIGN, but only values between 0 and 6 pass, and no NaN; slope 0 */
 };
 
 typedef struct fr_save {
-    fr_tensor *tensor; /* NULL: nothing is saved under this index */
+    fr_tensor *tensor; /* NULL: no tensor under the index */
     unsigned flags;
 } fr_save;
 
-/* Enters `out` (new, or in[0] itself for an in-place op) into the graph. Nothing happens when grad mode is off or no
- * input requires grad. params are copied. `out` must not be visible to anyone else yet. A negative status (FR_ENOMEM,
- * or the internal stop of a checkpoint) must be passed on. */
+/* Enters `out` (new, or in[0] for an in-place op) into the graph, if grad mode is on and an input requires grad.
+ * Copies params. The caller must hold the only reference to `out`. A negative status (FR_ENOMEM, or the internal stop
+ * of a checkpoint) must be passed on. */
 FR_API fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes, fr_tensor *const *in, int n_in,
                               const fr_save *saves, int n_saves, fr_tensor *out);
 
 /* Inside backward and rebuild: */
 FR_API const void *fr_node_params(const fr_node *node);
-FR_API bool fr_node_wants(const fr_node *node, int input); /* is the gradient of this input asked for? */
-/* A new reference to a saved tensor (NULL if nothing was saved), decoded, rebuilt or recomputed if need be. FR_EUSAGE
- * if it was overwritten since, FR_ENOMEM. */
+FR_API bool fr_node_wants(const fr_node *node, int input); /* true if backward needs the gradient of the input */
+/* A new reference to a saved tensor (NULL for none), decoded, rebuilt or recomputed if necessary. FR_EUSAGE if the
+ * tensor was overwritten since, FR_ENOMEM. */
 FR_API fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out);
-/* The last use of a saved tensor is over: with early release on, it is freed now. */
+/* Ends the use of a saved tensor: with early release on, the tensor is freed now. */
 FR_API void fr_node_release_saved(fr_node *node, int index);
-/* *dx = *dy where the saved tensor is not <= 0 (RELU6: between 0 and 6), else slope * *dy. Takes *dy and reuses it if
- * possible. */
+/* *dx = *dy where the saved tensor is not <= 0 (RELU6: between 0 and 6), else slope * *dy. Takes *dy, and reuses the
+ * memory if possible. */
 FR_API fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx);
-/* Hands the gradient of an input over; *dx becomes NULL, also on failure. An input that is not wanted is accepted and
- * dropped. */
+/* Hands over the gradient of an input; *dx becomes NULL, also on failure. A gradient without use is dropped. */
 FR_API fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx);
 FR_API int fr_node_inputs(const fr_node *node);
 
-/* May the op write its result over t? True when the caller holds the only reference and the in-place switch is on. */
+/* True if the op may write the result over t: the caller holds the only reference, and the in-place switch is on. */
 FR_API bool fr_tensor_reusable(const fr_tensor *t);
 
-/* Central differences against backward, element by element and signed. fn computes out[0] from in[0..n); inputs that
- * require grad are checked. The scalar is sum(out * r) with fixed pseudo-random r, summed in f64. f64 inputs.
+/* Central differences against backward, element by element and signed. fn computes out[0] from in[0..n); inputs with
+ * requires_grad are checked. The scalar is sum(out * r) with fixed pseudo-random r, summed in f64. f64 inputs.
  *   |numeric - analytic| <= atol + rtol * |numeric|
  * FR_EINVAL with input, index and both values at the first disagreement. */
 typedef struct fr_gradcheck_opts {
@@ -108,8 +108,8 @@ FR_API fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const 
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
 
-/* One training by several processes, the ranks of a run: what a session asks of the add-on that has them. Each call is
- * documented in <frugal/ranks.h> under the name beside it. */
+/* Calls of the add-on ranks (training by several processes) that a session makes. <frugal/ranks.h> documents each
+ * call under the name on the right. */
 struct fr_module;
 struct fr_optimizer;
 struct fr_comm;
@@ -130,7 +130,7 @@ typedef struct fr_rank_calls {
     const char *(*engine)(const struct fr_comm *c);
     const char *(*host)(const struct fr_comm *c, int rank);
     int (*threads)(int threads);
-    /* Gradients, optimizer state and running statistics in parts; fr_share_create with these options. */
+    /* Distributes gradients, optimizer state and running statistics; fr_share_create with these options. */
     fr_status (*share)(struct fr_module *m, struct fr_optimizer *o, struct fr_comm *c, int64_t micro_batches,
                        uint64_t streams, bool sync_batch_norm, struct fr_share **out);
     void (*unshare)(struct fr_share **p); /* fr_share_release */

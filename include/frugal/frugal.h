@@ -1,4 +1,4 @@
-/* frugal.h - everything but the trainer (train.h), which is a library of its own. */
+/* frugal.h - all headers of the library, without the trainer's (train.h), a separate library. */
 #ifndef FRUGAL_H
 #define FRUGAL_H
 

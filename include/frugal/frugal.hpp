@@ -5,7 +5,7 @@
  *     fr::tensor x, y;
  *     fr::check(fr_relu(x, y.slot()));
  *
- * Callbacks that the library calls must not let an exception out: they return a status (base.h). */
+ * Callbacks must not let an exception out; callbacks return a status (base.h). */
 #ifndef FRUGAL_HPP
 #define FRUGAL_HPP
 
@@ -16,7 +16,7 @@
 
 namespace fr {
 
-/* The status of a failed call; what() is its sentence. */
+/* The status of a failed call; what() returns the sentence. */
 class error : public std::runtime_error {
 public:
     explicit error(fr_status s) : std::runtime_error(fr_last_error()), status_(s) {
@@ -29,13 +29,13 @@ private:
     fr_status status_;
 };
 
-/* Throws fr::error for a failure; else returns s, which is FR_OK or FR_END. */
+/* Throws fr::error for a failure; else returns s, FR_OK or FR_END. */
 inline fr_status check(fr_status s) {
     if (s < 0) throw error(s);
     return s;
 }
 
-/* Owns one reference, or nothing. It moves; for a second reference: fr::tensor b(fr_tensor_retain(a)). */
+/* Owns a reference, or NULL. Handles move; for a second reference: fr::tensor b(fr_tensor_retain(a)). */
 template <class T, void (*Release)(T **)> class handle {
 public:
     handle() noexcept = default;
@@ -61,7 +61,7 @@ public:
     T **slot() noexcept {
         return &pointer;
     }
-    /* The caller owns it now. */
+    /* Gives the reference to the caller. */
     T *take() noexcept {
         return std::exchange(pointer, nullptr);
     }

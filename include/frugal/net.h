@@ -1,7 +1,7 @@
-/* net.h - networks as lists of layers: defining one, finding its layers, running it in checkpointed segments.
+/* net.h - networks as lists of layers: definition, search for layers, checkpointed runs.
  *
- * A network is a list of layers over values: layer i reads some values and makes some. Whoever defines one writes the
- * list, a line per layer; memory plans, checkpoints, fused passes, summaries and files read it.
+ * A network is a list of layers over values: layer i reads some values and makes some. A program writes the list, a
+ * line per layer; memory plans, checkpoints, fused passes, summaries and files read the list.
  *
  *     fr_net *n = fr_net_begin(FR_CPU);
  *     fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 32, 32, 3});
@@ -11,13 +11,13 @@
  *     ...
  *     FR_TRY(s, fr_net_end(&n, &x, 1, &m));
  *
- * After a failure the calls do nothing, and fr_net_end returns it: its sentence names the layer. The number of input
- * channels or features is that of the value. Every layer runs once for its shapes, on meta: nothing of that is counted,
- * logged, drawn from a generator or moved.
+ * After a failure further calls do nothing, and fr_net_end returns the failure with the layer's name. The input value
+ * gives the number of input channels or features. Every layer runs once on meta for the shapes, without effect on
+ * statistics, logs and random numbers.
  *
- * The result is a module (nn.h) whose parameters have PyTorch's dotted paths. Neighbours that one call can do run as
- * one (batch norm and what adds to it and rectifies it) with the bits and graph of the separate layers, where the
- * in-place switch permits it and nobody else reads what is left out. */
+ * The result is a module (nn.h) with PyTorch's dotted paths for parameters. Neighbouring layers run as a single call
+ * where possible (batch norm, sum and relu), with the bits and graph of the separate layers, if the in-place switch is
+ * on and no further layer reads the inner values. */
 #ifndef FRUGAL_NET_H
 #define FRUGAL_NET_H
 
@@ -29,42 +29,41 @@ extern "C" {
 
 /* ---- defining a network ------------------------------------------------------------------------------------------ */
 
-typedef struct fr_net fr_net; /* a definition on its way; belongs to one thread */
+typedef struct fr_net fr_net; /* an unfinished definition; belongs to a thread */
 typedef struct fr_value {
     int id; /* -1 after a failure */
 } fr_value;
 
-/* Parameters will lie on `device`. NULL without host memory; every call takes that. */
+/* Parameters will lie on `device`. NULL without host memory; all calls accept a NULL definition. */
 FR_API fr_net *fr_net_begin(fr_device device);
-/* The network returns these values. Frees *n also on failure, and sets it to NULL. The first failure of any call since
- * begin; FR_EINVAL without an input or a result, or with an open scope. */
+/* Ends the definition; the network returns the given values. Frees *n, also on failure, and sets *n to NULL. The first
+ * failure of any call since begin; FR_EINVAL without an input or a result, or with an open scope. */
 FR_API fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module **m);
-/* An input of the network. The shape is an example: later ones may differ where the layers permit it. */
+/* An input of the network. The shape is an example: later inputs may differ if the layers permit. */
 FR_API fr_value fr_net_input(fr_net *n, fr_dtype dtype, int rank, const int64_t *shape);
 
-/* Layers between begin and end have the formatted name in front of theirs: "layer1.0". Scopes nest. */
+/* Puts the formatted name before the names of layers between begin and end: "layer1.0". Scopes nest. */
 FR_API void fr_net_scope_begin(fr_net *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
 FR_API void fr_net_scope_end(fr_net *n);
 
-/* How the convolutions added after this call begin; the others and the linear layers begin as in PyTorch. */
+/* Sets the initialization of later convolutions; linear layers always start as in PyTorch. */
 typedef enum fr_net_init_rule {
     FR_NET_INIT_DEFAULT, /* torch.nn.Conv2d */
     FR_NET_INIT_FAN_OUT, /* fr_init_kaiming_normal by fan out, bias 0: torchvision's VGG and ResNet */
-    FR_NET_INIT_FAN_IN,  /* the same by fan in: torchvision's DenseNet */
+    FR_NET_INIT_FAN_IN,  /* by fan in: torchvision's DenseNet */
 } fr_net_init_rule;
 FR_API void fr_net_init(fr_net *n, fr_net_init_rule rule);
 
 /* Queries on a network that is still being defined. */
-FR_API fr_status fr_net_status(const fr_net *n);          /* of the first failure so far */
-FR_API void fr_net_try(fr_net *n, fr_status s);           /* counts s as a failure of this definition, if it is one */
-FR_API fr_module *fr_net_layer_of(fr_net *n, fr_value x); /* the layer that makes x, borrowed; NULL: none */
+FR_API fr_status fr_net_status(const fr_net *n);               /* of the first failure so far */
+FR_API void fr_net_try(fr_net *n, fr_status s);                /* records the failure s, if s is one */
+FR_API fr_module *fr_net_layer_of(fr_net *n, fr_value x);      /* the layer of x, borrowed; NULL: none */
 FR_API int64_t fr_net_dim(const fr_net *n, fr_value x, int i); /* of the example; negative i from the end; 0: none */
 
 /* ---- layers --------------------------------------------------------------------------------------------------------
  *
- * name: a dotted path below the current scope; NULL: the next number there, as in a Sequential of PyTorch. Two layers
- * of one name are FR_EINVAL. Shapes, options, parameters and defaults are those of the layers in nn.h and of the ops in
- * ops.h. */
+ * name: a dotted path below the current scope; NULL: the next number there, as in a Sequential of PyTorch. A repeated
+ * name is FR_EINVAL. ops.h and nn.h have shapes, options, parameters and defaults. */
 
 #define FR_BIAS    true
 #define FR_NO_BIAS false
@@ -78,7 +77,7 @@ FR_API fr_value fr_net_embedding(fr_net *n, const char *name, fr_value index, in
 /* opts: eps and momentum count; NULL: 1e-5 and 0.1. */
 FR_API fr_value fr_net_batchnorm2d(fr_net *n, const char *name, fr_value x, const fr_batchnorm2d_opts *opts);
 FR_API fr_value fr_net_inplace_abn(fr_net *n, const char *name, fr_value x, double slope);
-/* PyTorch's GroupNorm(groups, C) and LayerNorm(C); eps 1e-5 is theirs. */
+/* PyTorch's GroupNorm(groups, C) and LayerNorm(C); eps 1e-5. */
 FR_API fr_value fr_net_group_norm(fr_net *n, const char *name, fr_value x, int64_t groups, double eps);
 FR_API fr_value fr_net_layer_norm(fr_net *n, const char *name, fr_value x, double eps);
 FR_API fr_value fr_net_layer_scale(fr_net *n, const char *name, fr_value x, double init);
@@ -109,94 +108,94 @@ FR_API fr_value fr_net_zero_pad2d(fr_net *n, const char *name, fr_value x, const
 FR_API fr_value fr_net_pixel_shuffle(fr_net *n, const char *name, fr_value x, int64_t r);
 FR_API fr_value fr_net_pixel_unshuffle(fr_net *n, const char *name, fr_value x, int64_t r);
 FR_API fr_value fr_net_identity(fr_net *n, const char *name, fr_value x);
-/* a + b, a - b, a b, a / b, over a if nobody else has it; b may be smaller (ops.h). */
+/* a + b, a - b, a b, a / b, over a if a has no further reader; b may be smaller (ops.h). */
 FR_API fr_value fr_net_add(fr_net *n, const char *name, fr_value a, fr_value b);
 FR_API fr_value fr_net_sub(fr_net *n, const char *name, fr_value a, fr_value b);
 FR_API fr_value fr_net_mul(fr_net *n, const char *name, fr_value a, fr_value b);
 FR_API fr_value fr_net_div(fr_net *n, const char *name, fr_value a, fr_value b);
 FR_API fr_value fr_net_concat(fr_net *n, const char *name, const fr_value *x, int count); /* over the channels */
 
-/* A finished module as a layer; takes *m also on failure. A network's layers become layers of this one, below `name`;
- * any other module is one layer. Fills out[0..n_out), with -1 on failure. */
+/* A finished module as a layer; takes *m also on failure. A network's layers become layers of the definition, below
+ * `name`; a module of any further kind is a single layer. Fills out[0..n_out), with -1 on failure. */
 FR_API void fr_net_module(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out,
                           int n_out);
-/* A layer of one's own: a new module of the class, with a copy of the state. */
+/* Adds a layer of the program's own: a new module of the class, with a copy of the state. */
 FR_API void fr_net_op(fr_net *n, const char *name, const fr_module_class *class_, const void *state, size_t state_bytes,
                       const fr_value *in, int n_in, fr_value *out, int n_out);
-/* The layer of this name below the current scope runs again, on other values: the same parameters, one entry in the
+/* Runs the named layer below the current scope again, on new values, with shared parameters and a single entry in the
  * state dict. */
 FR_API void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_value *out, int n_out);
 
 /* ---- the layers of a network ----------------------------------------------------------------------------- */
 
-/* Channels of images that lie one after the other in a row: `spatial` pixels of `channels` each. */
+/* Channels of images, laid out in a row: `spatial` pixels of `channels` each. */
 typedef struct fr_channel_piece {
     int64_t spatial, channels;
 } fr_channel_piece;
 
-/* Borrowed from the module. Values have numbers; those of the inputs come first. */
+/* Borrowed from the module. Values have numbers; the inputs come first. */
 typedef struct fr_layer {
     const char *name;
     fr_module *module;
     const int *in, *out;
     int n_in, n_out;
-    const fr_channel_piece *piece; /* what the last dimension of its first input is made of, where a flatten made it */
+    const fr_channel_piece *piece; /* layout of the first input's last dimension, if made by a flatten */
     int pieces;
 } fr_layer;
 
-/* How many layers there are; a module that is no network is one. */
+/* Number of layers; 1 for a module without a list. */
 FR_API int fr_module_layers(fr_module *m);
 /* FR_EINVAL: i is no layer. */
 FR_API fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out);
-/* The first layer of this name or below it ("layer1.0"); -1: none. */
+/* The first layer with the name, or below the name ("layer1.0"); -1: none. */
 FR_API int fr_module_layer_find(fr_module *m, const char *name);
 /* The name of the last layer with parameters ("fc"), borrowed; NULL: none has any, or m is no network. */
 FR_API const char *fr_module_head(fr_module *m);
 /* The module at a dotted path, borrowed; NULL: none. */
 FR_API fr_module *fr_module_find(fr_module *m, const char *path);
-/* The layer at the path, and every one that shares it, becomes *layer, which is taken also on failure. FR_EINVAL: no
- * such layer. FR_EUSAGE: a graph is alive on this thread, which may hold the old one. */
+/* Replaces the layer at the path, also where shared, by *layer; takes *layer also on failure. FR_EINVAL: no layer at
+ * the path. FR_EUSAGE: a live graph on the thread may hold the old layer. */
 FR_API fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer);
 /* Adds the output of the named layer (or of the last layer below that name) as the network's last result;
- * fr_module_forward_n returns all results. FR_EINVAL: no such layer, or m is no network. */
+ * fr_module_forward_n returns all results. FR_EINVAL: no layer of the name, or m is no network. */
 FR_API fr_status fr_module_tap(fr_module *m, const char *name);
 
-/* Leading layers that make no graph and treat each image by itself (FR_LAYER_PER_IMAGE): what lies before the first one
- * that trains, that normalizes by its batch, or that draws random numbers. 0: m is no network. */
+/* Number of leading layers without graph and with independent images (FR_LAYER_PER_IMAGE): the layers before the first
+ * that trains, normalizes over the batch, or draws random numbers. 0: m is no network. */
 FR_API int fr_module_frozen_prefix(fr_module *m);
-/* Makes these layers run on parts of `images` images, one part after the other, in training and evaluation, with the
- * same bits. Only one part's activations are alive at a time. 0: the whole batch at once. FR_EINVAL: m is no network,
- * images < 0. */
+/* Runs the leading layers on parts of `images` images in turn, in training and evaluation, with equal bits. Only
+ * activations of a single part are alive at a time. 0: the whole batch at once. FR_EINVAL: m is no network, images <
+ * 0. */
 FR_API fr_status fr_module_prefix_parts(fr_module *m, int64_t images);
 
 /* ---- units and checkpoints ------------------------------------------------------------------------------- */
 
-/* A network may be cut between any two layers: what is alive there is handed on. Its units are what lies between the
- * borders: cuts where one value is alive, none of them before a layer that may run in place; where there are fewer than
- * two, the cuts with the fewest values. Writes the first layer of at most n units (0: `first` may be NULL); returns how
- * many there are. Any module that is no network is one unit. */
+/* A network may be cut between any two layers; live values cross the cut. Units are the layers between borders. A
+ * border is a cut with a single live value, but not before a layer that may run in place; with fewer than two such
+ * cuts, the cuts with the fewest values. Writes the first layer of at most n units (0: `first` may be NULL); returns
+ * the number of units. A module without a list is a single unit. */
 FR_API int fr_module_units(fr_module *m, int *first, int n);
 
-/* Treatment of the tensors that one unit saves for backward. */
+/* Treatment of a unit's saved tensors. */
 typedef enum fr_unit_option {
     FR_UNIT_AS_SET,  /* as the thread's switches say */
     FR_UNIT_KEEP,    /* whole tensors: encode, rebuild and offload off */
     FR_UNIT_ENCODE,  /* bits and one-byte codes */
-    FR_UNIT_INSIDE,  /* encode, and elementwise outputs made inside the unit are made again; its input is kept */
+    FR_UNIT_INSIDE,  /* encode, and elementwise outputs inside the unit are recomputed; the unit's input is kept */
     FR_UNIT_REBUILD, /* encode, and all elementwise outputs are made again, the unit's input too */
-    FR_UNIT_OFFLOAD, /* encode, and what is still large goes to the offload file */
+    FR_UNIT_OFFLOAD, /* encode, and large tensors go to the offload file */
     FR_UNIT_REBUILD_OFFLOAD,
     FR_UNIT_OPTIONS
 } fr_unit_option;
 
-/* Units first .. end - 1, of which only the values they read are kept: they run again in backward. */
+/* Units first .. end - 1 keep only their input values and run again in backward. */
 typedef struct fr_unit_range {
     int first, end;
 } fr_unit_range;
 
-/* Ranges of units that are recomputed together, and the option of each unit in the last run. Ranges nest: an inner
- * range is recomputed again within the recomputation of the outer range. Outer before inner, then by first unit; no two
- * are equal, none overlap in part. */
+/* Ranges of units for joint recomputation, and the option of each unit in the last run. Ranges nest: an inner range is
+ * recomputed again within the recomputation of the outer range. Outer before inner, then by first unit; no two are
+ * equal, none overlap in part. */
 enum { FR_MAX_UNITS = 4096 };
 
 typedef struct fr_unit_plan {
@@ -207,29 +206,29 @@ typedef struct fr_unit_plan {
     const int *first;           /* [units], the first layer of each, ascending from 0; NULL: those of fr_module_units */
 } fr_unit_plan;
 
-/* y = m(x) by the plan. The results are those of fr_module_forward, bit for bit. FR_EINVAL: the plan is for another
- * number of units, its units are no cuts, or its ranges do not nest. */
+/* y = m(x) by the plan. Results equal fr_module_forward's, bit for bit. FR_EINVAL: a wrong number of units, units that
+ * are no cuts, or ranges that do not nest. */
 FR_API fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y);
 
 /* Ways to choose ranges. */
 typedef enum fr_segmentation {
-    FR_SEGMENTS_COUNT, /* `segments` of them */
+    FR_SEGMENTS_COUNT, /* `segments` ranges */
     FR_SEGMENTS_SQRT,  /* sqrt(units), rounded: about 2 sqrt(n) units alive, one more forward */
     FR_SEGMENTS_LOG,   /* halves of halves: about log2(n) inputs alive, log2(n) / 2 more forwards on average */
-    FR_SEGMENTS_EACH,  /* every unit: its input is kept, one more forward */
+    FR_SEGMENTS_EACH,  /* every unit keeps the input only, one more forward */
 } fr_segmentation;
 
-/* The ranges of a plan that cuts `units` units this way; the last part is in no range, it runs plainly (as in
- * checkpoint_sequential). `segments` matters to COUNT only. weight[i] (NULL: all the same) is what unit i costs, in
- * bytes for example: parts are cut so that the heaviest is as light as possible, halves at half the weight. COUNT
- * without weights cuts as PyTorch does: units / segments each, the last takes the rest. `range` has room for `units`.
- * FR_EINVAL: segments < 1 or more than units, units < 1. */
+/* The ranges of a plan with this segmentation of `units` units; the last part runs plainly, in no range (as in
+ * checkpoint_sequential). `segments` is for COUNT only. weight[i] (NULL: all equal) is the cost of unit i, for example
+ * in bytes: the heaviest part is as light as possible, halves divide at half the weight. COUNT without weights cuts as
+ * PyTorch does: units / segments each, the last part takes the rest. `range` has room for `units`. FR_EINVAL: segments
+ * < 1 or more than units, units < 1. */
 FR_API fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight,
                                   fr_unit_range *range, int *ranges);
-/* Weights for it: the bytes that each unit saves for backward when m runs once on x, under the thread's switches; on
- * meta nothing is computed. weight has room for fr_module_units of m. */
+/* Weights for fr_segments: each unit's saved bytes when m runs once on x, under the thread's switches; without
+ * computation on meta. weight: fr_module_units of m numbers. */
 FR_API fr_status fr_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight);
-/* y = m(x) cut this way. */
+/* y = m(x) with this segmentation. */
 FR_API fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight,
                                         fr_tensor *x, fr_tensor **y);
 /* torch.utils.checkpoint.checkpoint_sequential. */

@@ -1,8 +1,9 @@
 /* ops.h - differentiable operations.
  *
- * Every op reads its tensors and puts a new tensor into the slot *y (NULL or a tensor): on success what *y held is
- * released and replaced, on failure it is untouched. So fr_relu(x, &x) is x = relu(x), and the old x dies at once
- * unless backward needs it; with the in-place switch on the op then writes over x's storage if nobody else can see it.
+ * Every op reads its tensors and puts a new tensor into the slot *y (NULL or a tensor): on success the old *y is
+ * released and replaced, on failure *y is untouched. So fr_relu(x, &x) is x = relu(x), and the old x dies at once
+ * unless backward needs the old x; with the in-place switch on the op then writes over x's storage, if x has no further
+ * reader.
  *
  * Shapes are in memory order: images [N, H, W, C], convolution weights [K, R, S, C/groups], linear weights [out, in].
  * Types: x, y and gradients are f32, f16, bf16 or (CPU) f64; arithmetic and sums are in f32 or wider.
@@ -55,7 +56,7 @@ FR_OPTS_DEFAULT(fr_conv_transpose2d_opts, FR_CONV_TRANSPOSE2D_OPTS())
 /* The convolution from y to x run backwards: each x spreads its window over y (torch conv_transpose2d).
  *   x [N, P, Q, K]    w [K, R, S, C/groups] (torch's [in, out/groups, R, S])    b [C] or NULL    y [N, H, W, C]
  *   H = (P - 1) * stride - 2 * padding + dilation * (R - 1) + 1 + output_padding, likewise W
- * dtype: x, w and b equal. grad: x, w, b. Saves x and w (references). The scratch of its passes is conv2d's. */
+ * dtype: x, w and b equal. grad: x, w, b. Saves x and w (references). The scratch equals conv2d's. */
 FR_API fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,
                                      fr_tensor **y);
 
@@ -65,7 +66,7 @@ FR_API fr_status fr_matmul(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 /* ---- normalization ------------------------------------------------------------------------------------------- */
 
 typedef struct fr_batchnorm2d_opts {
-    bool train FR_DEFAULT(true); /* use and update batch statistics; false: use the running ones */
+    bool train FR_DEFAULT(true); /* use and update batch statistics; false: use running values */
     double eps FR_DEFAULT(1e-5), momentum FR_DEFAULT(0.1);
 } fr_batchnorm2d_opts;
 #define FR_BATCHNORM2D_DEFAULTS  .train = true, .eps = 1e-5, .momentum = 0.1
@@ -84,17 +85,17 @@ FR_API fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta,
 /* y = (x - mean) / sqrt(var + eps) * gamma + beta, mean and biased variance over groups of C / groups channels of each
  * image (Wu and He 2018; torch group_norm), or over the last dimension (Ba et al. 2016; torch layer_norm).
  *   x [N, H, W, C], for layer norm [..., C]    gamma, beta [C]    y as x
- * Every image by itself: small batches and parts of a batch give what large ones do. dtype: gamma and beta are f32 for
- * f32/f16/bf16 x, f64 for f64. grad: x, gamma, beta. Saves x, and mean and inverse std of each group or row. FR_ESHAPE:
- * groups does not divide C. */
+ * Images are independent: the size of the batch does not matter. dtype: gamma and beta are f32 for f32/f16/bf16 x, f64
+ * for f64. grad: x, gamma, beta. Saves x, and mean and inverse std of each group or row. FR_ESHAPE: groups does not
+ * divide C. */
 FR_API fr_status fr_group_norm(fr_tensor *x, int64_t groups, fr_tensor *gamma, fr_tensor *beta, double eps,
                                fr_tensor **y);
 FR_API fr_status fr_layer_norm(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, double eps, fr_tensor **y);
 
-/* y = leaky_relu(batch norm of x with weight |gamma| + eps, slope), written over x when nobody else needs it; backward
+/* y = leaky_relu(batch norm of x with weight |gamma| + eps, slope), written over x if x has no further reader; backward
  * rebuilds x from y (InPlace-ABN, Rota Bulo et al. 2018). Saves y only. Gradients equal those of the two separate ops
  * up to rounding (bound in docs/ops/inplace_abn.md). slope > 0; FR_ABN_IDENTITY: no activation; FR_ABN_ELU: elu, y = x
- * where x > 0, else exp(x) - 1, which keeps y in evaluations too. Shapes, types and statistics as fr_batchnorm2d. */
+ * where x > 0, else exp(x) - 1, with y kept in evaluations too. Shapes, types and statistics as fr_batchnorm2d. */
 #define FR_ABN_IDENTITY 1.0
 #define FR_ABN_ELU      (-1.0)
 FR_API fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,
@@ -109,9 +110,9 @@ FR_API fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y);
 /* y = min(max(x, 0), 6). dx = dy where 0 < y < 6. Saves which elements pass: shared with y while y lives, later 1
  * bit. */
 FR_API fr_status fr_relu6(fr_tensor *x, fr_tensor **y);
-/* Smooth activations and their hard forms (torch.nn.functional's of the same names; gelu_tanh: gelu with
- * approximate="tanh"); any shape, float types, y has type and shape of x. sigmoid and tanh save y, the others x, so
- * that they write over x only without a graph. Gradients are PyTorch's, also at the hard forms' kinks -3 and 3. */
+/* Smooth activations and their hard forms (names as in torch.nn.functional; gelu_tanh: gelu with approximate="tanh");
+ * any shape, float types, y has type and shape of x. sigmoid and tanh save y, the rest x, and so write over x only
+ * without a graph. Gradients are PyTorch's, also at the hard forms' kinks -3 and 3. */
 FR_API fr_status fr_sigmoid(fr_tensor *x, fr_tensor **y);     /* y = 1 / (1 + exp(-x)) */
 FR_API fr_status fr_tanh(fr_tensor *x, fr_tensor **y);        /* y = tanh x */
 FR_API fr_status fr_silu(fr_tensor *x, fr_tensor **y);        /* y = x sigmoid(x); swish */
@@ -127,8 +128,8 @@ FR_API fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y);
  * log_softmax with dim=-1); rank >= 1, float types, f32 under autocast. Save y. */
 FR_API fr_status fr_softmax(fr_tensor *x, fr_tensor **y);
 FR_API fr_status fr_log_softmax(fr_tensor *x, fr_tensor **y);
-/* Rectifiers, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; whoever saved the old
- * content fails in backward. */
+/* Rectifiers, demanded in place, with PyTorch's rules: FR_EUSAGE on a leaf that requires grad; backward of a node with
+ * the old content saved fails. */
 FR_API fr_status fr_relu_inplace(fr_tensor *x);
 FR_API fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope);
 FR_API fr_status fr_relu6_inplace(fr_tensor *x);
@@ -167,8 +168,8 @@ FR_API fr_status fr_mul(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 FR_API fr_status fr_div(fr_tensor *a, fr_tensor *b, fr_tensor **y);
 FR_API fr_status fr_add_inplace(fr_tensor *a, fr_tensor *b); /* a += b */
 FR_API fr_status fr_sub_inplace(fr_tensor *a, fr_tensor *b);
-FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b); /* a *= b: saves what it overwrites, so backward fails */
-FR_API fr_status fr_div_inplace(fr_tensor *a, fr_tensor *b); /* when b requires grad, as in PyTorch; likewise this */
+FR_API fr_status fr_mul_inplace(fr_tensor *a, fr_tensor *b); /* a *= b: saves the overwritten a, so backward fails */
+FR_API fr_status fr_div_inplace(fr_tensor *a, fr_tensor *b); /* if b requires grad, as in PyTorch; likewise div */
 /* y = alpha * x, y = x + alpha; save nothing. */
 FR_API fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y);
 FR_API fr_status fr_scale_inplace(fr_tensor *x, double alpha);
@@ -201,8 +202,8 @@ FR_API fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y);
 
 /* ---- randomness -------------------------------------------------------------------------------------------------- */
 
-/* y = kept ? x / (1 - p) : 0 in training, x otherwise. Which elements are kept is a function of the thread's generator
- * state, and is computed again in backward: nothing is saved (one byte per element with encode off, as PyTorch). */
+/* y = kept ? x / (1 - p) : 0 in training, x otherwise. The thread's generator state decides the kept elements; backward
+ * computes the mask again, so no mask is saved (1 byte per element with encode off, as PyTorch). */
 FR_API fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y);
 FR_API fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y); /* whole channels */
 /* Whole images: torchvision.ops.stochastic_depth(mode="row"), for the branch of a residual block. */
@@ -211,7 +212,7 @@ FR_API fr_status fr_stochastic_depth(fr_tensor *x, double p, bool train, fr_tens
 /* ---- lookup and resampling --------------------------------------------------------------------------------------- */
 
 /* y[i] = w[index[i]].   index i64, any shape; w [V, D]; y [index shape..., D]. FR_EINVAL names the first index out of
- * range; on CUDA it comes from a later fr_step_begin, so that nobody waits. */
+ * range; on CUDA a later fr_step_begin reports the index, so the host does not wait. */
 FR_API fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y);
 
 /* Elements along one dimension, as torch.gather, torch.scatter and torch.scatter_add; dim counts as the tensor's shape
@@ -219,11 +220,11 @@ FR_API fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y);
  *   fr_gather        y[i] = x[i with index[i] along dim];   y has index's shape
  *   fr_scatter       y = x, but y[i with index[i] along dim] = src[i]; of equal places the last along dim
  *   fr_scatter_add   y = x, and y[i with index[i] along dim] += src[i], in order along dim
- * index is at most as large as x in the other dimensions; src has its shape and x's type (autocast takes the wider).
- * x = fr_scatter(x, ...) goes over x where nobody else needs it; the _inplace forms in any case. Gradients: of x, dy (0
+ * index is at most as large as x in the other dimensions; src has its shape and x's type (autocast takes the wider). x
+ * = fr_scatter(x, ...) writes over x if x has no further reader; the _inplace forms always. Gradients: of x, dy (0
  * where scatter wrote over it; for gather dy added up where it came from); of src, dy gathered, as PyTorch: also for
- * those of equal places that did not win. Errors as fr_embedding's, FR_ESHAPE, FR_EDTYPE; FR_EINVAL for a dimension
- * that is not there. */
+ * overwritten elements of equal places. Errors as fr_embedding's, FR_ESHAPE, FR_EDTYPE; FR_EINVAL for a dimension out
+ * of range. */
 FR_API fr_status fr_gather(fr_tensor *x, int dim, fr_tensor *index, fr_tensor **y);
 FR_API fr_status fr_scatter(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y);
 FR_API fr_status fr_scatter_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src);
@@ -250,9 +251,9 @@ FR_OPTS_DEFAULT(fr_cross_entropy_opts, FR_CROSS_ENTROPY_OPTS())
  * q = weight * ((1 - label_smoothing) * t + label_smoothing / classes).
  *   x [N, classes] or [N, H, W, classes]    loss: scalar, f32 (f64 for f64)
  *   target: i64 of x's shape without the last dimension, t its one-hot and D the sum of the targets' weights; or
- *   shares of the classes, in the loss's type and x's shape, t themselves and D the number of rows
- * Rows with target == ignore_index count for nothing. One fused pass each way. Saves x and one value per row. FR_EINVAL
- * names the first row whose target is no class; on CUDA it comes from a later fr_step_begin. grad: x. */
+ *   shares of the classes, in the loss's type and x's shape, t themselves and D the number of rows Rows with target ==
+ * ignore_index are ignored. A single fused pass in each direction. Saves x and one value per row. FR_EINVAL names the
+ * first row with an invalid class; on CUDA a later fr_step_begin reports the row. grad: x. */
 FR_API fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss);
 
 typedef struct fr_bce_opts {
@@ -280,8 +281,8 @@ typedef struct fr_dice_opts {
 FR_OPTS_DEFAULT(fr_dice_opts, FR_DICE_OPTS())
 
 /* loss = mean over classes of 1 - (sum(p t) + smooth) / ((sum p + sum t) / 2 + smooth), p = softmax(x), sums over all
- * rows that are not ignored; 0 of classes that no row has (segmentation_models.pytorch's DiceLoss, "multiclass";
- * Milletari et al. 2016). x and i64 target as in fr_cross_entropy. Saves x and one value per row. grad: x. */
+ * rows not ignored; 0 for classes without rows (segmentation_models.pytorch's DiceLoss, "multiclass"; Milletari et al.
+ * 2016). x and i64 target as in fr_cross_entropy. Saves x and one value per row. grad: x. */
 FR_API fr_status fr_dice(fr_tensor *x, fr_tensor *target, const fr_dice_opts *opts, fr_tensor **loss);
 /* loss = mean(f(x - t)), scalar in x's type: f(d) = d^2; |d|; d^2 / (2 beta) where |d| < beta, else |d| - beta / 2
  * (torch mse_loss, l1_loss, smooth_l1_loss). Equal shapes; f32 under autocast. grad: x, t. Save both. */

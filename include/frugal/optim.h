@@ -50,33 +50,33 @@ typedef struct fr_rmsprop_opts {
 FR_OPTS_DEFAULT(fr_rmsprop_opts, FR_RMSPROP_OPTS())
 
 /* Creates an optimizer of all parameters of a module (retained). One pass per parameter, no temporaries; state
- * (momentum; two moments) is made at the first step. opts NULL: defaults. *out is NULL or an optimizer: on success what
- * it held is released and replaced, on failure it is untouched. FR_EINVAL names an option out of range. */
+ * (momentum; two moments) is made at the first step. opts NULL: defaults. *out is NULL or an optimizer: on success the
+ * old optimizer is released and replaced, on failure *out is untouched. FR_EINVAL names an option out of range. */
 FR_API fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 FR_API fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer **out);
-/* Adam with moments of 8 bits, the formula and the dynamic map of bitsandbytes' Adam8bit (Dettmers et al. 2021,
- * arXiv 2110.02861): a parameter of n elements has 2 n bytes of codes and 8 bytes of scales per block of 256, and the
+/* Adam with moments of 8 bits, the formula and the dynamic map of bitsandbytes' Adam8bit (Dettmers et al. 2021, arXiv
+ * 2110.02861): a parameter of n elements has 2 n bytes of codes and 8 bytes of scales per block of 256, and the
  * optimizer 2 KiB of maps. Parameters below 4,096 elements, and of f64, keep Adam's moments. Weight decay is decoupled
- * as in AdamW. A block shares its scale: what an inf gradient spoils is the block, not one element. */
+ * as in AdamW. A block shares the scale, so an inf gradient spoils the whole block. */
 FR_API fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out);
 /* torch.optim.RMSprop (Hinton's lecture 6e; centered: Graves 2013, arXiv 1308.0850), with g' = g + weight_decay p:
  *     v = alpha v + (1 - alpha) g'^2     a = a + (1 - alpha) (g' - a)     u = g' / (sqrt(v - a^2) + eps)
  *     b = momentum b + u                 p = p - lr b
- * where a is 0 unless centered, and b is u without momentum. v, a and b are f32 for half parameters. A v - a^2 that
- * rounding makes negative is 0; in PyTorch the parameter becomes NaN. */
+ * where a is 0 unless centered, and b is u without momentum. v, a and b are f32 for half parameters. A v - a^2 below 0
+ * by rounding counts as 0; in PyTorch the parameter becomes NaN. */
 FR_API fr_status fr_rmsprop(fr_module *m, const fr_rmsprop_opts *opts, fr_optimizer **out);
 FR_API void fr_optimizer_release(fr_optimizer **o);
 
 /* Mixed precision with half parameters (Micikevicius et al. 2018, arXiv 1710.03740; APEX's O2, `master_weights=True`):
- * each f16 or bf16 parameter of n elements has a master of 4 n bytes in the optimizer's state, made from it at the
- * first step. An update reads the half gradient, moves the master and SGD's momentum in f32, and rounds the result into
- * the parameter: what an update of a half parameter would round away adds up. Other parameters are as without. Weights
- * are loaded before the first step; later the masters hold. FR_EUSAGE: there is state already. */
+ * each f16 or bf16 parameter of n elements has a master of 4 n bytes in the optimizer's state, copied at the first
+ * step. An update reads the half gradient, moves the master and SGD's momentum in f32, and rounds the result into the
+ * parameter, so small updates add up. f32 parameters do not change. Load weights before the first step; later the
+ * masters count. FR_EUSAGE: the optimizer has state. */
 FR_API fr_status fr_optimizer_master_weights(fr_optimizer *o, bool on);
 
-/* A parameter group (torch.optim's param_groups): the parameters that `select` names learn with lr * lr_factor, and
- * with this weight decay. A field that is negative stays as it was, so that groups may overlap. */
+/* A parameter group (torch.optim's param_groups): the parameters of `select` learn with lr * lr_factor and
+ * weight_decay. A negative field changes nothing, so groups may overlap. */
 typedef struct fr_param_group_opts {
     double lr_factor FR_DEFAULT(-1), weight_decay FR_DEFAULT(-1);
 } fr_param_group_opts;
@@ -92,40 +92,40 @@ FR_API fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const f
  * each step that moves a parameter p, ema += (1 - decay) (p - ema), and ema = p after the first one. It is "<path>.ema"
  * in the optimizer's state, 4 bytes per element (f64: 8), and 256 KiB
  * at most for all; of a half parameter it is its master's. Buffers, such as running
- * statistics, are not averaged. 0 < decay < 1, or 0: none. FR_EUSAGE: there is state already. */
+ * statistics, are not averaged. 0 < decay < 1, or 0: none. FR_EUSAGE: the optimizer has state. */
 FR_API fr_status fr_optimizer_ema(fr_optimizer *o, double decay);
-/* Each parameter that has an average and it change places; called again, back. Between steps; a step in between is
- * FR_EUSAGE, and so is a half parameter without a master, which could not be exchanged without a loss. */
+/* Exchanges parameters and averages; a second call exchanges back. Between steps; a step in between is FR_EUSAGE, and
+ * so is a half parameter without a master, because the exchange would round. */
 FR_API fr_status fr_optimizer_ema_swap(fr_optimizer *o);
 
-/* Updates every parameter that has a gradient; frees the state of those that want none (fr_module_freeze), so that one
- * which trains again begins anew: momentum and moments 0, its count of steps too. Adam's bias correction counts the
- * steps of each parameter by itself, as PyTorch does. */
+/* Updates every parameter that has a gradient; frees the state of frozen parameters (fr_module_freeze), so an unfrozen
+ * parameter starts with momentum, moments and step count 0. Adam's bias correction counts steps per parameter, as
+ * PyTorch does. */
 FR_API fr_status fr_optimizer_step(fr_optimizer *o);
 FR_API void fr_optimizer_zero_grad(fr_optimizer *o); /* gradients are released (set_to_none) */
 FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
 FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr); /* inf or NaN: the next step is FR_EINVAL */
-FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps that changed parameters */
+FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps with an update */
 
 FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "rmsprop", "adam", "adamw", "adam8" */
 
 /* Visits the state that exists: per parameter "<path>.momentum_buffer", or "<path>.exp_avg" and "<path>.exp_avg_sq", or
- * "<path>.square_avg", "<path>.momentum_buffer" and "<path>.grad_avg"; in 8 bits they are codes (u8), and
- * "<path>.exp_avg_absmax" and so on the scales (f32 [blocks]). "<path>.master" (f32) is a half parameter's master.
- * "<path>.step" (f32 []) is Adam's count of a parameter whose steps are not fr_optimizer_steps. */
+ * "<path>.square_avg", "<path>.momentum_buffer" and "<path>.grad_avg"; 8-bit moments are codes (u8), and
+ * "<path>.exp_avg_absmax" and so on the scales (f32 [blocks]). "<path>.master" (f32) is the master of a half parameter.
+ * "<path>.step" (f32 []) is Adam's count for a parameter with fewer steps than fr_optimizer_steps. */
 typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
 FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
-/* The values of one of these tensors but "<path>.step", to host memory. Of a shared optimizer (ranks.h) the visited
- * tensors are on FR_META, and rank 0 collects the values from all ranks, which answer in fr_share_serve meanwhile. */
+/* Copies the values of a visited tensor, except "<path>.step", to host memory. For a shared optimizer (ranks.h) the
+ * visited tensors are on FR_META, and rank 0 collects the values from all ranks; the ranks answer in fr_share_serve. */
 FR_API fr_status fr_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data);
-/* Replaces the whole state by that of an optimizer which made `steps` steps: fn fills each tensor t, or returns FR_END
- * for one that did not exist; a "<path>.step" that did not is `steps`. FR_EINVAL: one is not in 0..steps. On failure
- * nothing has changed. SGD without momentum has no state and asks for none, nor does a frozen parameter. */
+/* Replaces the whole state by the state after `steps` steps: fn fills each tensor t, or returns FR_END for a missing
+ * tensor; a "<path>.step" that did not is `steps`. FR_EINVAL: one is not in 0..steps. A failure changes nothing. SGD
+ * without momentum and frozen parameters have no state. */
 FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx);
 
-/* Each parameter is updated in backward, as soon as its gradient is complete, and the gradient dies. A step begins with
- * the first update between fr_step_begin and fr_step_end; outside of them fr_backward answers FR_EUSAGE. Not possible
- * with accumulation or clipping by global norm: the callers refuse. With a loss scale it takes two passes, see
+/* Updates each parameter in backward, as soon as the gradient is complete, and frees the gradient. A step begins with
+ * the first update between fr_step_begin and fr_step_end; without fr_step_begin, fr_backward returns FR_EUSAGE.
+ * Impossible with accumulation or clipping by global norm: the callers refuse. A loss scale takes two passes, see
  * fr_grad_scaler_check_begin. */
 FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
 
@@ -179,27 +179,26 @@ FR_API fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_ten
 /* Gradients of o's parameters times 1 / scale, looking for inf and NaN. FR_EUSAGE: twice, or after step. FR_EDTYPE: f16
  * gradients ("Attempting to unscale FP16 gradients"). */
 FR_API fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o);
-/* Unscales if that was not done, then steps, unless an inf or NaN was found: then parameters and state stay. Check and
- * update are two passes over gradients; unscaling joins the update. FR_EUSAGE: twice before update. */
+/* Unscales if not done before, then steps. After an inf or NaN parameters and state stay unchanged. Check and update
+ * are two passes over gradients; unscaling joins the update. FR_EUSAGE: twice before update. */
 FR_API fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o);
-/* Finds the gradient with an inf or NaN that was made first: *path names the parameter, *op the op whose backward made
- * the gradient; both are borrowed from o, and NULL if all are finite. Call while the gradients exist: after unscale and
- * before clipping, where it returns at once if unscale found nothing, or after an update that skipped. */
+/* Finds the earliest gradient with an inf or NaN: *path names the parameter, *op the op whose backward made the
+ * gradient; both are borrowed from o, and NULL if all are finite. Call while the gradients exist: between unscale and
+ * clipping (returns at once if unscale found no inf or NaN), or after a skipped update. */
 FR_API fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op);
-/* A fused optimizer under a loss scale: whether a step is skipped is known when all gradients are, so a batch runs
- * twice. Between check_begin and check_end each gradient is only looked at as soon as it is complete, and dies; *found:
- * was there an inf or NaN? If not, a second forward and backward of the same batch, under the same random numbers and
- * with fr_statistics_freeze, updates each parameter as fr_grad_scaler_step would. In both cases fr_grad_scaler_update
- * follows. On CUDA *found is always false: the second pass runs, and the device leaves the parameters as they are.
- * FR_EUSAGE: o is not fused, or the calls are out of order. */
+/* A fused optimizer under a loss scale: only all gradients together decide whether to skip the step, so a batch runs
+ * twice. Between check_begin and check_end each complete gradient is checked and freed; *found: a gradient had inf or
+ * NaN. If not, a second forward and backward of the batch, with equal random numbers and fr_statistics_freeze, updates
+ * each parameter as fr_grad_scaler_step would. In both cases fr_grad_scaler_update follows. On CUDA *found is always
+ * false: the second pass runs, and the device leaves the parameters as they are. FR_EUSAGE: o is not fused, or the
+ * calls are out of order. */
 FR_API fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o);
 FR_API fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found);
 /* Updates the scale after the optimizer's step. *skipped (or NULL) says whether the step was skipped; with NULL a CUDA
  * device is not waited for. FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
-/* Calls for a loop that waits for no step: true if the device decides whether a step is skipped. Then outcome, after
- * update, begins to read back what it decided (unstable/readback.h), and learn waits for that: the scale, and the steps
- * skipped so far. */
+/* Calls for a loop without waits. True if the device decides whether to skip a step. Then outcome, after update, begins
+ * to read back the decision (unstable/readback.h), and learn waits for the scale and the number of skipped steps. */
 struct fr_readback;
 FR_API bool fr_grad_scaler_device_decides(const fr_grad_scaler *g);
 FR_API fr_status fr_grad_scaler_outcome(const fr_grad_scaler *g, struct fr_readback *r);

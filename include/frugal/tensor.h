@@ -2,10 +2,10 @@
  *
  * Row-major, contiguous; shape order is memory order, so images are [N, H, W, C] and convolution weights [K, R, S, C].
  * A tensor is a reference-counted handle on reference-counted storage; views share storage. Handles belong to the
- * thread that trains: nothing here is locked.
+ * training thread, without locks.
  *
  * Ownership, here and in all of frugal: a function with `fr_tensor **out` puts a new reference into *out. *out must be
- * NULL or a tensor; on success what it held is released and replaced, on failure it is untouched. fr_x_get_...
+ * NULL or a tensor; on success the old tensor is released and replaced, on failure *out is untouched. fr_x_get_...
  * borrows. */
 #ifndef FRUGAL_TENSOR_H
 #define FRUGAL_TENSOR_H
@@ -34,13 +34,13 @@ FR_API fr_status fr_tensor_uniform(int rank, const int64_t *shape, double low, d
                                    fr_device device, fr_tensor **out);
 FR_API fr_status fr_tensor_normal(int rank, const int64_t *shape, double mean, double std, fr_dtype dtype,
                                   fr_device device, fr_tensor **out);
-/* Another handle's content in new storage, outside any graph. */
+/* Copies the content into new storage, outside any graph. */
 FR_API fr_status fr_tensor_clone(const fr_tensor *t, fr_tensor **out);
 /* View of t's storage outside any graph (torch.Tensor.detach). */
 FR_API fr_status fr_tensor_detach(fr_tensor *t, fr_tensor **out);
 /* Rows start .. start + length - 1 of dimension 0, sharing storage, outside any graph. */
 FR_API fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tensor **out);
-/* Copy of t on another device. */
+/* Copy of t on the given device. */
 FR_API fr_status fr_tensor_to_device(const fr_tensor *t, fr_device device, fr_tensor **out);
 
 /* ---- lifetime ---------------------------------------------------------------------------------------------- */
@@ -57,15 +57,14 @@ FR_API int64_t fr_tensor_numel(const fr_tensor *t);
 FR_API size_t fr_tensor_nbytes(const fr_tensor *t);
 FR_API fr_dtype fr_tensor_dtype(const fr_tensor *t);
 FR_API fr_device fr_tensor_device(const fr_tensor *t);
-/* Device address of element 0: host memory on the CPU, NULL on meta and for empty tensors. Borrowed. Writing through it
- * is not seen by the version counter. */
+/* Device address of element 0: host memory on the CPU, NULL on meta and for empty tensors. Borrowed. The version
+ * counter misses writes through the pointer. */
 FR_API void *fr_tensor_data(fr_tensor *t);
-FR_API uint64_t fr_tensor_version(const fr_tensor *t); /* number of in-place writes to its storage */
-/* Reports count its storage under c from now on: a batch made by the program is FR_MEM_INPUT. */
+FR_API uint64_t fr_tensor_version(const fr_tensor *t); /* number of in-place writes to the storage */
+/* Reports count the storage under c from now on: a batch made by the program is FR_MEM_INPUT. */
 FR_API void fr_tensor_category_set(fr_tensor *t, fr_category c);
 
-/* The value of a one-element tensor. FR_EUNSUPPORTED on meta, which holds none; FR_ESHAPE if numel != 1. Waits for the
- * device. */
+/* The value of a tensor with 1 element. FR_EUNSUPPORTED on meta; FR_ESHAPE if numel != 1. Waits for the device. */
 FR_API fr_status fr_tensor_item(const fr_tensor *t, double *out);
 /* Copies all elements, in the tensor's dtype, to host memory of fr_tensor_nbytes bytes. */
 FR_API fr_status fr_tensor_to_host(const fr_tensor *t, void *data);

@@ -1,7 +1,7 @@
-/* train.h - the training program that the example trainers share: flags, the loop, progress and reports.
+/* train.h - the training program of the example trainers: flags, the loop, progress and reports.
  *
- * A library of its own (frugal-cli): unlike frugal it writes to the terminal and handles SIGINT and SIGTERM.
- * A program describes itself in an fr_train_program and its main returns fr_train_main(&program, argc, argv). */
+ * Part of the library frugal-cli, which, unlike frugal, writes to the terminal and handles SIGINT and SIGTERM. A
+ * program describes itself in an fr_train_program and its main returns fr_train_main(&program, argc, argv). */
 #ifndef FRUGAL_TRAIN_H
 #define FRUGAL_TRAIN_H
 
@@ -205,8 +205,8 @@ typedef struct fr_flag_choice {
     int value;
 } fr_flag_choice;
 
-/* A flag of the command line. By it the command is read, --help and the report's "flags" are written, and a resumed run
- * names what changed. An INT or REAL of -1, a TEXT of NULL and a SIZE of SIZE_MAX are unset. */
+/* A flag of the command line: parsing, --help, the report's "flags" and the comparison at --resume use the rows. An
+ * INT or REAL of -1, a TEXT of NULL and a SIZE of SIZE_MAX are unset. */
 typedef struct fr_flag {
     const char *name; /* without dashes */
     fr_flag_kind kind;

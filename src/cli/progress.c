@@ -179,21 +179,6 @@ static void print_epoch(const fri_session *r) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------- */
 
-static void print_categories(const fri_session *r) {
-    const fr_memory_stats *m = &r->training;
-    char text[FR_BYTES_TEXT];
-    fprintf(r->config->out, "%" PRId64 " steps; at the peak, in op %s of %s (%s):\n", r->step,
-            m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
-            m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
-    for (int c = 0; c < FR_CATEGORY_COUNT; c++)
-        if (m->at_peak_allocated[c] > 0)
-            fr_fprintf(r->config->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
-                       fr_bytes_text(m->at_peak_allocated[c], text),
-                       100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
-    fprintf(r->config->out, "  %-12s %12s\n", "allocated", fr_bytes_text(m->peak_allocated, text));
-    fprintf(r->config->out, "  %-12s %12s\n", "reserved", fr_bytes_text(m->peak_reserved, text));
-}
-
 /* Memory that evaluation needs beside training, and memory outside the engine. */
 static void print_beside(const fri_session *r) {
     char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FR_MEMORY_USE_TEXT];
@@ -228,6 +213,23 @@ void fri_progress_arena(const fri_session *r) {
     fputc('\n', r->config->out);
 }
 
+static void print_categories(const fri_session *r) {
+    const fr_memory_stats *m = &r->training;
+    char text[FR_BYTES_TEXT];
+    fprintf(r->config->out, "%" PRId64 " steps; at the peak, in op %s of %s (%s):\n", r->step,
+            m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
+            m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
+    for (int c = 0; c < FR_CATEGORY_COUNT; c++)
+        if (m->at_peak_allocated[c] > 0)
+            fr_fprintf(r->config->out, "  %-12s %12s  %5.1f %%\n", fr_category_name((fr_category)c),
+                       fr_bytes_text(m->at_peak_allocated[c], text),
+                       100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
+    fprintf(r->config->out, "  %-12s %12s\n", "allocated", fr_bytes_text(m->peak_allocated, text));
+    fprintf(r->config->out, "  %-12s %12s\n", "reserved", fr_bytes_text(m->peak_reserved, text));
+    print_beside(r);
+    fri_progress_arena(r);
+}
+
 static void print_classes(const fri_session *r) {
     char accuracy[32], iou[32], own[24];
     fprintf(r->config->out, "%-24s %10s %10s %10s\n", "class", "targets", "accuracy", "IoU");
@@ -241,33 +243,38 @@ static void print_classes(const fri_session *r) {
     fr_fprintf(r->config->out, "mean IoU %s\n", number(iou, sizeof iou, "%.4f", fri_mean_iou(r)));
 }
 
+static void print_details(const fri_session *r) {
+    const fr_train_opts *o = &r->config->opts;
+    if (o->report != NULL) print_categories(r);
+    if (fri_loss_scaled(o))
+        fr_fprintf(r->config->out,
+                   "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
+                   fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
+    if (o->export_weights != NULL && r->signal == 0)
+        fprintf(r->config->out, "weights written to %s\n", o->export_weights);
+}
+
+/* Prints the result last: test accuracy or loss, time, peak. The details of the memory come with --report. */
 static void print_end(const fri_session *r) {
-    char accuracy[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
-    if (isfinite(r->test_accuracy))
-        fr_snprintf(accuracy, sizeof accuracy, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
-                    r->test_correct, r->test_targets);
-    if (r->signal != 0)
-        fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
-                strsignal(r->signal), r->step, fri_steps_total(r->config));
-    if (!r->config->accuracy && isfinite(r->test_loss)) fr_snprintf(accuracy, sizeof accuracy, "%.4g", r->test_loss);
-    fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", r->config->accuracy ? "accuracy" : "loss", accuracy,
-            fri_duration_text(r->seconds, time), fr_bytes_text(r->training.peak_allocated, peak));
+    const char *unit = r->config->accuracy ? " %" : "", *measure = r->config->accuracy ? "accuracy" : "loss";
+    char result[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
+    if (!r->config->opts.quiet) print_details(r);
     if (r->confusion != NULL && isfinite(r->test_accuracy)) print_classes(r);
     if (r->given_up)
         fr_fprintf(r->config->out, "ended after step %" PRId64 " of %" PRId64 ": %g evaluations were no better\n",
                    r->step, fri_steps_total(r->config), r->since_best);
     if ((r->given_up || r->config->opts.keep_best) && isfinite(r->best))
-        fr_fprintf(r->config->out, "best test %s %.4g%s\n", r->config->accuracy ? "accuracy" : "loss",
-                   r->config->accuracy ? 100 * r->best : r->best, r->config->accuracy ? " %" : "");
-    if (!r->config->opts.quiet) {
-        if (fri_loss_scaled(&r->config->opts))
-            fr_fprintf(r->config->out,
-                       "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
-                       fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
-        print_categories(r);
-        print_beside(r);
-        fri_progress_arena(r);
-    }
+        fr_fprintf(r->config->out, "best test %s %.4g%s\n", measure, (*unit ? 100 : 1) * r->best, unit);
+    if (r->signal != 0)
+        fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
+                strsignal(r->signal), r->step, fri_steps_total(r->config));
+    if (!r->config->accuracy && isfinite(r->test_loss))
+        fr_snprintf(result, sizeof result, "%.4g", r->test_loss);
+    else if (isfinite(r->test_accuracy))
+        fr_snprintf(result, sizeof result, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
+                    r->test_correct, r->test_targets);
+    fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", measure, result, fri_duration_text(r->seconds, time),
+            fr_bytes_text(r->training.peak_allocated, peak));
     fflush(r->config->out);
 }
 
