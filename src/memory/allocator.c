@@ -6,12 +6,12 @@
  *  - a block is split if the rest is >= 512 bytes (small pool) or > 1 MiB (large pool); an unsplit tail belongs to the
  *    block;
  *  - a freed block merges with its free neighbours and is cached;
- *  - the settings of settings.c, where there are any, change sizes, splits and what is given back;
+ *  - the settings of settings.c may change sizes, splits and returned segments;
  *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request
- *    rounded up to 2 MiB; if that fails, all wholly free segments are given back and it is tried once more.
+ *    rounded up to 2 MiB; on failure the allocator returns all wholly free segments and tries again.
  *
- * Every function that is declared in allocator.h takes the allocator's lock; the static ones expect it to be held. In a
- * child of fork nothing is handed out and nothing is freed: another thread of the parent may have held the lock. */
+ * Functions of allocator.h take the allocator's lock; static functions expect the lock to be held. In a child of fork
+ * nothing is handed out and nothing is freed: another thread of the parent may have held the lock. */
 #include "memory/segment.h"
 
 #include "backend/fork.h"
@@ -66,7 +66,7 @@ static void destroy(fri_allocator *a) {
     free(a);
 }
 
-/* True if nobody has a use for it any more, and nobody can get one. */
+/* True if the allocator has no user, and can get none. */
 static bool abandoned(const fri_allocator *a) {
     return a->given_up && a->live == NULL && a->begun == 0;
 }
@@ -159,7 +159,7 @@ void fri_block_relabel(fri_block *b, fr_category to) {
 
 /* ---- blocks ------------------------------------------------------------------------------------------------ */
 
-/* Cuts b after `size` bytes when the rest is worth a block of its own. False: out of host memory, b is whole. */
+/* Cuts b after `size` bytes if the rest is large enough for a block. False: out of host memory, b is whole. */
 static bool split(fri_allocator *a, fri_block *b, size_t size) {
     size_t rest = b->size - size;
     if (b->segment->small ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
@@ -175,7 +175,7 @@ static bool split(fri_allocator *a, fri_block *b, size_t size) {
     return true;
 }
 
-/* Joins b with the free neighbour after it, which is in the list. */
+/* Joins b with the free next neighbour in the list. */
 static void absorb_next(fri_allocator *a, fri_block *b) {
     fri_block *n = b->next;
     fri_freelist_remove(fri_freelist_of(a, b->segment->small), n);
@@ -194,7 +194,7 @@ static void cache(fri_allocator *a, fri_block *b) {
         absorb_next(a, b);
     }
     if (b->prev != NULL && !b->prev->live) {
-        /* The neighbour before leaves the list and swallows b; b itself is in no list. */
+        /* The previous neighbour leaves the list and absorbs b; b is in no list. */
         fri_block *p = b->prev;
         joined += p->size;
         pieces++;
@@ -250,7 +250,7 @@ static fr_status alloc_empty(fri_allocator *a, fri_block **out) {
     return FR_OK;
 }
 
-/* A block at its planned place; size is the request, there is no tail. */
+/* A block at the planned place, of the requested size, without tail. */
 static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded, fri_block **out) {
     fri_block *b = calloc(1, sizeof *b);
     if (b == NULL) {
@@ -278,7 +278,7 @@ static fri_block *take_from_device(fri_allocator *a, size_t size) {
     return fri_segment_take(a, size);
 }
 
-/* A block in no list of live ones yet, from the arena if this allocation is planned there. */
+/* A block outside the list of live blocks, from the arena if the allocation is planned. */
 static fr_status find_block(fri_allocator *a, size_t bytes, const fr_tag *tag, fri_block **out) {
     size_t place = 0, rounded = fri_round_bytes(bytes), size = 0;
     uint64_t note = 0;
@@ -409,7 +409,7 @@ fr_status fri_allocator_arena_remove(fri_allocator *a) {
     return s;
 }
 
-/* An fri_arena_extend_fn. What the departed section left in the cache is not needed a second time. */
+/* An fri_arena_extend_fn. Empties the cache, because the departed section's blocks get places in the arena. */
 static bool extend_arena(void *allocator, size_t bytes) {
     fri_allocator *a = allocator;
     void *data = NULL;
@@ -438,7 +438,8 @@ bool fri_allocator_arena_departed(const fri_allocator *a) {
     return departed;
 }
 
-/* ---- looking at it ----------------------------------------------------------------------------------------- */
+/* ---- reading the allocator
+ * ----------------------------------------------------------------------------------------- */
 
 void fri_allocator_stats(const fri_allocator *a, fr_memory_stats *out) {
     fri_allocator_lock(a);

@@ -1,4 +1,4 @@
-/* arena.c - following a placement, and learning another one where it does not hold. */
+/* arena.c - follows a placement, and learns a new placement after a departure. */
 #include "memory/arena.h"
 
 #include "base/status.h"
@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A program whose steps never repeat learns in vain: beyond these it stays on the caching allocator. */
+/* Limits of learning: a program whose steps never repeat stays on the caching allocator. */
 enum { VARIANTS_AT_MOST = 8 };
 static const size_t NOTES_AT_MOST = 1 << 20;
 
-/* One way a section may go, in order of allocation. */
+/* A variant of a section, in order of allocation. */
 typedef struct variant {
     int section;
     fri_place *plan;
     size_t n;
-    bool learned; /* plan is its own */
+    bool learned; /* owns plan */
 } variant;
 
 struct fri_arena {
@@ -23,7 +23,7 @@ struct fri_arena {
     fri_place *plan;
     variant *variants; /* the first n_sections are the plan's */
     int n_variants, n_sections;
-    int *current; /* per section: the variant it begins with */
+    int *current; /* per section: the first variant to try */
     int section;  /* n_sections: none */
     size_t next;  /* position in the variant */
     bool departed;
@@ -31,7 +31,7 @@ struct fri_arena {
     size_t n_live;
 
     /* Note [Learning] */
-    fri_lifetime *notes; /* of this section; begin and end count allocations and frees */
+    fri_lifetime *notes; /* of the section; begin and end count allocations and frees */
     size_t n_notes, clock, alive;
     uint32_t generation; /* of the section's notes */
     bool lost;           /* a note is missing */
@@ -168,7 +168,7 @@ static size_t live_at(const fri_arena *a, size_t offset) {
     return low;
 }
 
-/* The next allocation of v is this one, and its place is free. */
+/* True if the allocation equals the next of v, and the place is free. */
 static bool holds(const fri_arena *a, const variant *v, size_t bytes, size_t *at) {
     if (a->next >= v->n || v->plan[a->next].bytes != bytes) return false;
     const fri_place *p = &v->plan[a->next];
@@ -176,7 +176,7 @@ static bool holds(const fri_arena *a, const variant *v, size_t bytes, size_t *at
     return *at == a->n_live || a->live[*at].offset >= p->offset + bytes;
 }
 
-/* v began as this section did. */
+/* True if v began with the section's allocations. */
 static bool began_so(const fri_arena *a, const variant *v) {
     if (v->section != a->section || v->n <= a->next) return false;
     for (size_t i = 0; i < a->next; i++)

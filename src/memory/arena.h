@@ -9,8 +9,8 @@
  *            | conv out ....|  | dconv out .....|
  *            | mask ...........................|   | workspace |
  *
- * The run follows section by section, allocation by allocation. One that departs (another size, or a place that is
- * still taken) is served by the caching allocator, and so is the rest of that section: slower, never wrong.
+ * The run follows section by section, allocation by allocation. An allocation that departs (a different size, or an
+ * occupied place) goes to the caching allocator, with the rest of the section: slower, never wrong.
  *
  * Note [Learning]
  * What a section asked for is noted. If it departed, and left nothing alive, it is placed when the next section begins:
@@ -22,16 +22,16 @@
 
 #include "memory/event.h"
 
-/* One planned allocation, in order of allocation. end: index of the event that frees it; SIZE_MAX: lives on. */
+/* A planned allocation, in order of allocation. end: index of the freeing event; SIZE_MAX: lives on. */
 typedef struct fri_lifetime {
     size_t begin, end; /* event indices */
     size_t bytes;      /* multiple of 512, > 0 */
     size_t offset;     /* result */
 } fri_lifetime;
 
-/* placement.c: gives every lifetime an offset such that blocks alive at the same time do not overlap. cuts: event
- * indices, ascending, at which sections begin. *extent: bytes from 0 to the end of the last; *peak: the largest sum
- * alive at one time, which no placement can go below. The same on every machine. */
+/* placement.c: gives every lifetime an offset without overlap of live blocks. cuts: ascending event indices where
+ * sections begin. *extent: bytes from 0 to the end of the last; *peak: the largest live sum, a lower bound of every
+ * placement. Equal on every machine. */
 fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t n_cuts, size_t *extent, size_t *peak);
 
 /* A piece of the arena. Offsets from the extent on lie in the extension. */
@@ -39,13 +39,14 @@ typedef struct fri_place {
     size_t offset, bytes;
 } fri_place;
 
-/* Places blocks beside fixed blocks, which are sorted by offset. The search ends when it is below the bound. */
+/* Places blocks beside fixed blocks, which are sorted by offset. The search ends below the bound. */
 fr_status fri_arena_place_beside(fri_lifetime *l, size_t n, const fri_place *fixed, size_t n_fixed, size_t bound,
                                  size_t *extent);
 
 typedef struct fri_arena fri_arena;
 
-/* Sections of the run: section i is lifetimes first[i] .. end[i] - 1; two sections may share them. Takes copies. */
+/* Sections of the run: section i is lifetimes first[i] .. end[i] - 1; two sections may share lifetimes. Takes
+ * copies. */
 fr_status fri_arena_create(const fri_lifetime *l, size_t n, const size_t *first, const size_t *end, int n_sections,
                            size_t extent, fri_arena **out);
 void fri_arena_destroy(fri_arena **a);
@@ -53,13 +54,13 @@ void fri_arena_destroy(fri_arena **a);
 size_t fri_arena_extent(const fri_arena *a);
 bool fri_arena_departed(const fri_arena *a); /* since the section began */
 
-/* The allocations that follow are those of this section. Before, the one that ended is learned if it departed: `extend`
- * gets the bytes its extension needs (0: none) and says whether it is there; it may move, nothing lives in it. */
+/* Starts a section for the next allocations. First learns the ended section if departed: `extend` gets the extension's
+ * bytes (0: none) and returns success; the extension is empty and may move. */
 typedef bool fri_arena_extend_fn(void *ctx, size_t bytes);
 void fri_arena_section(fri_arena *a, int section, fri_arena_extend_fn *extend, void *ctx);
 
-/* The place of the next allocation; false: not planned, ask the caching allocator. *note: for fri_arena_gone, of every
- * block asked for, wherever it is. */
+/* The place of the next allocation; false: not planned, ask the caching allocator. *note: for fri_arena_gone, for every
+ * block, also outside the arena. */
 bool fri_arena_take(fri_arena *a, size_t bytes, size_t *offset, uint64_t *note);
 void fri_arena_give(fri_arena *a, size_t offset);
 void fri_arena_gone(fri_arena *a, uint64_t note);

@@ -16,7 +16,7 @@ struct fri_event_log {
         fr_event_fn *fn;
         void *ctx;
     } subscribers[SUBSCRIBERS];
-    atomic_int count; /* written under the lock; read without it to skip what nobody wants */
+    atomic_int count; /* written under the lock; read without lock to skip events without subscribers */
     uint64_t next_index;
 };
 

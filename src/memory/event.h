@@ -1,4 +1,4 @@
-/* event.h - who writes to the event log (frugal/unstable/event.h), and which log it is. */
+/* event.h - writing to the event log (frugal/unstable/event.h), and the choice of the log. */
 #ifndef FRI_MEMORY_EVENT_H
 #define FRI_MEMORY_EVENT_H
 
@@ -9,11 +9,11 @@
 typedef struct fri_event_log fri_event_log;
 fr_status fri_event_log_create(fri_event_log **out);
 void fri_event_log_destroy(fri_event_log **log); /* accepts NULL */
-/* The log becomes this thread's current one; NULL: the thread's own. Returns what was, NULL for the thread's own. */
+/* Sets the thread's current log; NULL: the thread's own. Returns the old log, NULL for the thread's own. */
 fri_event_log *fri_event_log_use(fri_event_log *log);
 
-/* log: NULL stands for the thread's current one. */
-bool fri_event_wanted(const fri_event_log *log);      /* false: nobody listens, building the event can be skipped */
+/* log: NULL is the thread's current log. */
+bool fri_event_wanted(const fri_event_log *log);      /* false: no subscribers, so the caller can skip the event */
 void fri_event_emit(fri_event_log *log, fr_event *e); /* fills in index */
 
 /* Both in the thread's current log. */

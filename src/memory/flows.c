@@ -1,7 +1,7 @@
 /* flows.c - see flows.h, and fr_memory_flows in frugal/memory.h.
  *
- * The updates are those of c10/cuda/CUDACachingAllocator.cpp, one by one: totals depend on them, not only on what is
- * there. A block here is free as soon as it is freed, so PyTorch's "active" is its "allocated". */
+ * The updates are those of c10/cuda/CUDACachingAllocator.cpp, in sequence, because totals depend on the updates. Blocks
+ * are free at once, so PyTorch's "active" is its "allocated". */
 #include "memory/flows.h"
 
 #include "base/status.h"
@@ -35,10 +35,10 @@ static void change(fri_allocator *a, fr_memory_flow_kind kind, bool small, size_
     (up ? fri_flow_up : fri_flow_down)(a, kind, small, amount);
 }
 
-/* The arena's blocks belong to no pool: they count by their size. */
+/* The arena's blocks belong to no pool and count by size. */
 void fri_flow_block(fri_allocator *a, const fri_block *b, bool lives) {
     bool small = b->segment != NULL ? b->segment->small : b->size <= FRI_SMALL_BYTES;
-    if (b->size == 0) return; /* PyTorch's allocator never hears of it */
+    if (b->size == 0) return; /* unknown to PyTorch's allocator */
     change(a, FR_FLOW_ALLOCATED, small, b->size, lives);
     change(a, FR_FLOW_REQUESTED, small, b->requested, lives);
     change(a, FR_FLOW_ALLOCATIONS, small, 1, lives);

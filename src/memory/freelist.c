@@ -23,7 +23,7 @@ bool fri_freelist_reserve(fri_freelist *l, size_t count) {
     return true;
 }
 
-/* The first place whose block is not before b. */
+/* The first index with a block not before b. */
 static size_t lower_bound(const fri_freelist *l, const fri_block *b) {
     size_t low = 0, high = l->count;
     while (low < high) {

@@ -1,8 +1,7 @@
 /* freelist.h - cached blocks of one pool, ordered by (size, segment number, offset).
  *
- * Never by address: two runs of the same program make the same choices, and a dry run without memory makes them too. A
- * sorted array with binary search: a training step caches a few hundred blocks, and moving pointers is cheaper than a
- * tree. */
+ * Never by address: all runs of a program, and dry runs without memory, make equal choices. A sorted array with binary
+ * search: a training step caches a few hundred blocks, and moving pointers is cheaper than a tree. */
 #ifndef FRI_MEMORY_FREELIST_H
 #define FRI_MEMORY_FREELIST_H
 
@@ -14,7 +13,7 @@ typedef struct fri_freelist {
     uint64_t searches; /* counted while garbage is collected by age */
 } fri_freelist;
 
-/* Makes room for one more block, so that the insert that follows cannot fail. */
+/* Reserves memory for a further block, so the next insert cannot fail. */
 bool fri_freelist_reserve(fri_freelist *l, size_t count);
 void fri_freelist_insert(fri_freelist *l, fri_block *b);
 void fri_freelist_remove(fri_freelist *l, fri_block *b);

@@ -1,11 +1,11 @@
-/* placement.c - offsets for blocks whose lifetimes are known: dynamic storage allocation, offline.
+/* placement.c - offsets for blocks with known lifetimes: dynamic storage allocation, offline.
  *
- * The problem is NP-hard, but training has a shape that helps. Blocks that live across sections (parameters, optimizer
- * state, buffers of the loader) are placed first, at the bottom. What remains lives inside one section, so each section
- * is a small problem of its own above them. A section is placed greedily (the smallest gap that holds the block, in
- * some order); if that ends above the lower bound, the blocks that stick out are moved to the front of the order and it
- * is tried again ("squeaky wheel": Joslin and Clements 1999). Work is bounded by counted comparisons, not by a clock,
- * so the result is the same on every machine. */
+ * The problem is NP-hard, but training has a helpful shape. Blocks that live across sections (parameters, optimizer
+ * state, buffers of the loader) are placed first, at the bottom. All further blocks live inside a section, so each
+ * section is a small separate problem above. A section is placed greedily (the smallest sufficient gap, in some order);
+ * if the result exceeds the lower bound, the blocks above the bound move to the front of the order for the next try
+ * ("squeaky wheel": Joslin and Clements 1999). Work is bounded by counted comparisons, not by a clock, so the result is
+ * equal on every machine. */
 #include "memory/arena.h"
 
 #include "base/status.h"
@@ -17,7 +17,7 @@
 static const size_t WORK_AT_MOST = 8 * 1000 * 1000;
 enum { ROUNDS_AT_MOST = 40 };
 
-/* Distance from the lower bound at which the search stops: a thousandth. */
+/* Distance from the lower bound where the search stops: a thousandth. */
 static size_t enough(size_t bound) {
     return bound + bound / 1024;
 }
@@ -45,17 +45,17 @@ static int oldest_first(const void *a, const void *b) {
     return by_begin(*(fri_lifetime *const *)a, *(fri_lifetime *const *)b);
 }
 
-/* ---- one order --------------------------------------------------------------------------------------------- */
+/* ---- an order --------------------------------------------------------------------------------------------- */
 
 typedef struct spot {
     size_t begin, end, offset, top;
 } spot;
 
-/* Placed blocks, sorted by offset, so that one pass finds the gaps. */
+/* Placed blocks, sorted by offset, so a single pass finds the gaps. */
 typedef struct space {
     spot *placed;
     size_t n;
-    size_t bottom; /* nothing is placed below */
+    size_t bottom; /* lower end of free offsets */
     size_t work;   /* comparisons so far */
 } space;
 
@@ -68,7 +68,7 @@ static void insert(space *s, const fri_lifetime *b) {
     s->placed[at] = (spot){b->begin, b->end, b->offset, b->offset + b->bytes};
 }
 
-/* The smallest gap that holds b among the blocks alive at the same time, else the place above them all. */
+/* The smallest gap that holds b among concurrently live blocks, else the place above all. */
 static size_t gap_for(space *s, const fri_lifetime *b) {
     size_t top = s->bottom, best = SIZE_MAX, best_gap = SIZE_MAX;
     s->work += s->n;
@@ -97,7 +97,7 @@ static size_t place_in_order(space *s, fri_lifetime **order, size_t n) {
 
 /* ---- searching an order ------------------------------------------------------------------------------------ */
 
-/* Blocks that are placed together, beside blocks that have their places already. */
+/* Blocks to place, beside placed blocks. */
 typedef struct group {
     fri_lifetime **blocks;
     size_t n;
@@ -127,7 +127,7 @@ static void keep(search *t, const group *g, size_t *least, size_t extent) {
     for (size_t i = 0; i < g->n; i++) t->best[i] = g->blocks[i]->offset;
 }
 
-/* Blocks that end above the target go to the front of the order, the others follow as they were. */
+/* Blocks that end above the target go to the front of the order, the rest follow in the old order. */
 static bool blame(search *t, const group *g, size_t target) {
     size_t front = 0, at = 0;
     bool changed = false;
@@ -173,7 +173,7 @@ static int earlier(const void *a, const void *b) {
     return (int)x->begins - (int)y->begins; /* frees first */
 }
 
-/* The largest sum of bytes alive at one time, and when it is first reached. */
+/* The largest sum of live bytes, and the first time of the maximum. */
 static size_t largest_live_set(const fri_lifetime *l, size_t n, edge *edges, size_t *when) {
     size_t live = 0, peak = 0;
     *when = 0;
@@ -222,7 +222,7 @@ static int by_offset(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Longest first: what never dies lies densely at the bottom, and a section sees it as one floor. */
+/* Longest first: permanent blocks lie densely at the bottom. */
 static size_t place_lasting(problem *p) {
     group *g = &p->g;
     for (size_t i = 0; i < p->n; i++)
@@ -301,7 +301,7 @@ fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t 
     p.n_cuts = n_cuts;
     *peak = largest_live_set(l, n, p.edges, &when);
     *extent = place_lasting(&p);
-    /* The section of the peak decides how far the others may go. */
+    /* The section of the peak sets the bound of all sections. */
     size_t decisive = section_of(&p, when);
     *extent = larger(*extent, place_section(&p, decisive, *peak));
     for (size_t k = 0; k <= n_cuts; k++)

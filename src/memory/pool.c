@@ -1,4 +1,4 @@
-/* pool.c - which allocator a thread uses: a device's default one, or that of a pool of its own. */
+/* pool.c - the allocator of a thread: a device's default, or a pool's. */
 #include "memory/segment.h"
 
 #include "backend/fork.h"
@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-/* Guards the list of all allocators and the making of the default ones. It is taken before an allocator's own lock. */
+/* Guards the list of all allocators and the creation of defaults. Taken before an allocator's lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fri_allocator *all;
 static fri_allocator *_Atomic defaults[FR_DEVICE_COUNT];
@@ -46,7 +46,7 @@ static fr_status create(fr_device d, fri_allocator **out) {
     return s < 0 ? s : fri_allocator_follow_environment(out);
 }
 
-/* Two threads may both make one; the second is thrown away. */
+/* Two threads may both create a default; the second is destroyed. */
 static fr_status make_default(fr_device d, fri_allocator **out) {
     fri_allocator *none = NULL;
     FRI_TRY(create(d, out));
@@ -57,8 +57,8 @@ static fr_status make_default(fr_device d, fri_allocator **out) {
     return FR_OK;
 }
 
-/* A library that is unloaded gives the host's cached segments back. A child after fork leaves them: another thread may
- * have held the allocator's lock. */
+/* Unloading the library returns the host's cached segments. A child after fork keeps the segments, because a thread of
+ * the parent may have held the allocator's lock. */
 __attribute__((destructor)) static void empty_host_cache(void) {
     fri_allocator *a = defaults[FR_CPU];
     if (a != NULL && !fri_forked()) fri_allocator_empty_cache(a);

@@ -40,7 +40,7 @@ const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]) {
     return buf;
 }
 
-/* Live blocks that share op, module, type and shape are one line. */
+/* Live blocks with equal op, module, type and shape share a line. */
 struct block_kind {
     fr_tag tag;
     size_t bytes, count;
@@ -150,7 +150,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
     return fri_fail_report(FR_ENOMEM, text);
 }
 
-/* ---- public: one device's allocator ------------------------------------------------------------------------- */
+/* ---- public: an allocator of a device ------------------------------------------------------------------------- */
 
 fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out) {
     FRI_NOT_NULL(out);

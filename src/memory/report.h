@@ -6,12 +6,11 @@
 
 #include <frugal/memory.h>
 
-/* Writes the out-of-memory report (what was asked for and by whom, totals by category, largest live blocks by tag,
- * fragmentation) as the thread's error sentence; returns FR_ENOMEM. */
+/* Writes the out-of-memory report (request and origin, totals by category, largest live blocks by tag, fragmentation)
+ * as the thread's error sentence; returns FR_ENOMEM. */
 fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, const fr_tag *tag);
 
-/* The shape as PyTorch's users read it: rank 4 is (N, C, H, W) or (K, C, R, S), though memory holds the channels
- * last. */
+/* The shape in PyTorch's order: rank 4 is (N, C, H, W) or (K, C, R, S), though memory holds the channels last. */
 const char *fri_report_shape(const fr_shape *s, char buf[FRI_SHAPE_TEXT]);
 
 #endif

@@ -1,7 +1,6 @@
 /* segment.c - segments: memory on its way from the device and back.
  *
- * A segment is cut into blocks by allocator.c. A segment is taken on a miss and goes back when it is wholly
- * free. */
+ * A segment is cut into blocks by allocator.c. A miss takes a segment; a wholly free segment can go back. */
 #include "memory/segment.h"
 
 #include "base/env.h"

@@ -1,4 +1,4 @@
-/* segment.h - the inside of an allocator, for its own files: what it holds, and the segments under its blocks. */
+/* segment.h - the inside of an allocator, for the allocator's files: lists, and the segments under blocks. */
 #ifndef FRI_MEMORY_SEGMENT_H
 #define FRI_MEMORY_SEGMENT_H
 
@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-/* A piece of memory as the device gave it. */
+/* A piece of device memory. */
 typedef struct fri_segment {
     void *data;
     size_t size;
@@ -22,63 +22,63 @@ typedef struct fri_segment {
     struct fri_segment *prev, *next;
 } fri_segment;
 
-/* The lock guards every field below it. It is recursive: what an allocator calls while it holds the lock (a
- * subscriber of its events, the out-of-memory report) may ask the allocator for its numbers. */
+/* The lock guards every field below. The lock is recursive, because subscribers and the out-of-memory report run under
+ * the lock and may ask for statistics. */
 struct fr_pool {
     fr_device device;
     fri_segment_source source;
     pthread_mutex_t lock;
-    fri_event_log *log; /* NULL: events go to the log of the thread that causes them */
+    fri_event_log *log; /* NULL: events go to the calling thread's log */
     fri_settings settings;
     fri_freelist small, large;
     fri_segment *segments, *last_segment;
     fri_block *live, *last_live;
-    size_t blocks; /* all, live and cached: the free lists are kept roomy enough for them */
+    size_t blocks; /* all, live and cached: the free lists have memory for all */
     uint64_t next_segment, next_serial, fail_at;
     bool silent;
-    bool given_up; /* destroyed by its owner while blocks lived; the last one to be freed destroys it */
-    int begun;     /* threads that allocate from it at the moment (fr_pool_begin) */
+    bool given_up; /* destroyed by the owner while blocks lived; the last free destroys the allocator */
+    int begun;     /* threads that use the allocator now (fr_pool_begin) */
     fri_arena *arena;
-    const void *arena_thread; /* the only one that is served from the arena: fri_thread_self */
+    const void *arena_thread; /* thread of the arena: fri_thread_self */
     void *arena_data;
-    size_t arena_blocks; /* live in it */
+    size_t arena_blocks; /* live blocks of the arena */
     void *extension;     /* of the arena: Note [Learning] in arena.h */
     size_t extension_bytes;
     fri_uses uses;      /* elsewhere than on the compute stream */
-    fr_tracker tracker; /* what fr_memory_track saw last */
+    fr_tracker tracker; /* state of the last fr_memory_track */
     fr_memory_stats stats;
     fr_memory_flows flows;
     fri_allocator *next; /* in the list of all allocators: pool.c */
 };
 
-/* A number that differs between living threads. */
+/* A number that differs between live threads. */
 const void *fri_thread_self(void);
 
 void fri_allocator_lock(const fri_allocator *a);
 void fri_allocator_unlock(const fri_allocator *a);
 
-/* pool.c: the list of all allocators, whose sums fr_memory_process_get answers. */
+/* pool.c: the list of all allocators, for fr_memory_process_get. */
 void fri_pool_register(fri_allocator *a);
 void fri_pool_unregister(fri_allocator *a);
 
-/* All that follows expects the lock to be held. */
+/* Functions below expect the lock to be held. */
 
 const fri_streams *fri_allocator_streams(const fri_allocator *a);
-/* An event of so many bytes that belong to no block. */
+/* An event of bytes without a block. */
 void fri_allocator_emit(const fri_allocator *a, fr_event_kind kind, size_t bytes);
 fri_freelist *fri_freelist_of(fri_allocator *a, bool small);
 
 /* A block in no list, for a piece of the segment. NULL: out of host memory. */
 fri_block *fri_segment_block(fri_allocator *a, fri_segment *segment, size_t offset, size_t size);
-/* A free block of at least `rounded` bytes, in no list, from memory that is new from the device. NULL: over the limit,
- * or the device or the host has no room. */
+/* A free block of at least `rounded` bytes, in no list, from new device memory. NULL: over the limit, or device or host
+ * memory is exhausted. */
 fri_block *fri_segment_take(fri_allocator *a, size_t rounded);
-/* The segment is one free block that is in no list; it goes back to the device. */
+/* Returns the segment, a single free block in no list, to the device. */
 void fri_segment_give(fri_allocator *a, fri_segment *g);
 /* Whatever is wholly free goes back to the device. */
 void fri_segments_trim(fri_allocator *a);
 
-/* Memory that belongs to no free list (the arena's). False: over the limit, or the device has no room. */
+/* Memory for the arena, in no free list. False: over the limit, or device memory is exhausted. */
 bool fri_plain_segment_take(fri_allocator *a, size_t bytes, void **data);
 void fri_plain_segment_give(fri_allocator *a, size_t bytes, void *data);
 

@@ -1,11 +1,11 @@
 /* settings.c - see settings.h. PyTorch's rules to the byte (c10/core/AllocatorConfig.cpp and
  * c10/cuda/CUDACachingAllocator.cpp; the set part of a limit is what set_per_process_memory_fraction allows there):
- *  - max_split_size_mb M: a block of at least M is never split. A request below M is not served from one, a request of
- *    at least M only from one that is less than 20 MiB larger. Before the whole cache is given back, such blocks are.
+ *  - max_split_size_mb M: a block of at least M is never split. A request below M never gets such a block, a request of
+ *    at least M only a block less than 20 MiB larger. Such blocks go back before the whole cache.
  *  - roundup_power2_divisions D: a request above 512 D is rounded up to the next of D equal steps between two powers of
  *    two; a list gives each power of two its own D.
  *  - garbage_collection_threshold T: a miss with more than T of the limit reserved gives back wholly free segments of
- *    the large pool, those first whose age, in searches of the pool, is at least the average. */
+ *    the large pool, oldest first, if the age, in searches of the pool, is at least the average. */
 #include "memory/settings.h"
 
 #include "base/env.h"
@@ -62,7 +62,7 @@ static int log2_of(size_t v) {
     return 63 - __builtin_clzll((unsigned long long)v);
 }
 
-/* The reader stands on the first token of the value, and is left on its last. */
+/* Reads from the first to the last token of the value. */
 static fr_status read_max_split(struct reader *r, fri_settings *s) {
     size_t mib = 0;
     if (!whole_number(r->token, &mib) || mib < FRI_LARGE_SEGMENT >> MIB_BITS)
@@ -192,7 +192,7 @@ static void give(fri_allocator *a, fri_block *b) {
     fri_segment_give(a, b->segment);
 }
 
-/* A pass gives back all that is of at least average age; passes go on until enough is reclaimed. */
+/* A pass returns all segments of at least average age; passes go on until enough is reclaimed. */
 void fri_settings_collect(fri_allocator *a) {
     fri_freelist *l = &a->large;
     if (!collects(a)) return;
@@ -222,7 +222,7 @@ void fri_settings_collect(fri_allocator *a) {
     }
 }
 
-/* A block that fits is of at least max_split: a smaller one would have served the request. */
+/* A fitting block has at least max_split bytes: a smaller block would have served the request. */
 bool fri_settings_make_room(fri_allocator *a, size_t size) {
     size_t max_split = a->settings.max_split, released = 0;
     if (max_split == SIZE_MAX || size <= FRI_SMALL_BYTES) return false;

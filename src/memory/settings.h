@@ -1,4 +1,4 @@
-/* settings.h - what FRUGAL_ALLOC and fr_memory_settings_set say: PyTorch's settings against fragmentation. */
+/* settings.h - FRUGAL_ALLOC and fr_memory_settings_set: PyTorch's settings against fragmentation. */
 #ifndef FRI_MEMORY_SETTINGS_H
 #define FRI_MEMORY_SETTINGS_H
 
@@ -17,17 +17,16 @@ extern const fri_settings fri_settings_default;
 /* `where` opens the sentence of the error. FR_EINVAL: *out is unchanged. */
 fr_status fri_settings_parse(const char *where, const char *text, fri_settings *out);
 
-/* The size that a request of so many bytes, > 0, is served with: a multiple of 512. */
+/* The size of the block for a request > 0: a multiple of 512. */
 size_t fri_settings_round(const fri_settings *s, size_t bytes);
 
-/* All that follows expects the allocator's lock to be held. */
+/* Functions below expect the allocator's lock to be held. */
 
-/* A cached block for a request of this size, out of its list; NULL: none that the settings allow. */
+/* Takes a cached block for a request from the list; NULL: the settings allow none. */
 fri_block *fri_settings_cached(fri_allocator *a, size_t size);
-/* Gives back segments that were idle for long, if more than the set part of the limit is reserved. Called before a
- * request. */
+/* Gives back idle segments if more than the set part of the limit is reserved. Called before a request. */
 void fri_settings_collect(fri_allocator *a);
-/* The device has no room: blocks that are never split go back, as few as make up for the request. False: too few. */
+/* Returns unsplittable blocks to an exhausted device, only as many as the request needs. False: too few. */
 bool fri_settings_make_room(fri_allocator *a, size_t size);
 
 #endif

@@ -98,7 +98,7 @@ static double x_of(const fr_timeline *t, size_t i) {
     return LEFT + (double)(WIDTH - LEFT - RIGHT) * (double)i / (double)(t->count > 1 ? t->count - 1 : 1);
 }
 
-/* The samples that are drawn: all of them, or of each column the highest. */
+/* The samples to draw: all, or the highest of each column. */
 static size_t drawn(const fr_timeline *t, size_t column) {
     if (t->count <= COLUMNS) return column;
     size_t first = column * t->count / COLUMNS, end = (column + 1) * t->count / COLUMNS, best = first;
@@ -126,7 +126,7 @@ static void draw_areas(FILE *f, const fr_timeline *t, double scale, double botto
     }
 }
 
-/* A step's own phase is forward: it is back there for a moment between backward and the optimizer, and after it. */
+/* A step's default phase is forward, also between backward and optimizer and after the optimizer. */
 static const char *phase_name(const fr_timeline *t, size_t i, fr_phase was) {
     fr_phase now = t->points[i].phase;
     if (now != FR_PHASE_FORWARD || was == FR_PHASE_NONE) return fr_phase_name(now);
@@ -135,7 +135,7 @@ static const char *phase_name(const fr_timeline *t, size_t i, fr_phase was) {
     return i < t->count ? fr_phase_name(now) : "update";
 }
 
-/* A dashed line where a phase begins; its name, if there is room. */
+/* A dashed line at the start of a phase, with the name if space permits. */
 static void draw_phases(FILE *f, const fr_timeline *t, double top, double bottom) {
     fr_phase was = FR_PHASE_NONE;
     double room_from = 0;
@@ -163,7 +163,7 @@ typedef struct axis {
     int ticks;
 } axis;
 
-/* Ticks of 1, 2 or 5 times a power of ten of the unit that suits; three to seven of them reach `most`. */
+/* Ticks of 1, 2 or 5 times a power of ten of a suitable unit; three to seven of them reach `most`. */
 static axis axis_to(size_t most) {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     axis a = {.step = 1, .unit = 1};
@@ -176,7 +176,7 @@ static axis axis_to(size_t most) {
     return a;
 }
 
-/* Marks the peak, also a peak of one allocation: a line up to the peak, and its height. */
+/* Marks the peak, also a peak of one allocation: a line up to the peak, with the height. */
 static void draw_peak(FILE *f, const fr_timeline *t, double y, double bottom) {
     char bytes[FR_BYTES_TEXT];
     double x = x_of(t, t->peak_at);

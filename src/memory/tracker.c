@@ -63,7 +63,7 @@ static size_t moved(const fr_tracker_kind *k) {
     return (size_t)(change < 0 ? -change : change) * k->each;
 }
 
-/* Ties in a fixed order: what came before what went. */
+/* Breaks ties in a fixed order: new tensors before freed. */
 static int larger_first(const void *a, const void *b) {
     const fr_tracker_kind *k = a, *l = b;
     size_t x = moved(k), y = moved(l);

@@ -1,4 +1,4 @@
-/* uses.c - see uses.h. The list is short: copies of the offload stream that have not arrived. */
+/* uses.c - see uses.h. The list is short: unfinished copies of the offload stream. */
 #include "memory/uses.h"
 
 #include "base/status.h"
@@ -31,7 +31,7 @@ fr_status fri_uses_follow(fri_uses *u, const fri_streams *streams, const void *d
             continue;
         }
         FRI_TRY(streams->follow(FRI_STREAM_COMPUTE, u->items[i].fence));
-        drop(u, i); /* from here on the compute stream's own order holds for all of it */
+        drop(u, i); /* from here on the compute stream's order covers all bytes */
     }
     return FR_OK;
 }

@@ -20,11 +20,11 @@ typedef struct fri_uses {
     size_t count;
 } fri_uses;
 
-/* FR_ENOMEM: it could not be noted. */
+/* FR_ENOMEM: no host memory for the record. */
 fr_status fri_uses_add(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes, fri_fence fence);
-/* Makes the compute stream follow all other streams that use these bytes. Called when the bytes are handed out. */
+/* Makes the compute stream wait for all recorded fences of the bytes. Called before a reuse. */
 fr_status fri_uses_follow(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes);
-/* Waits until no stream uses these bytes. Called before the bytes go back to the device. */
+/* Waits until no stream uses the bytes. Called before a return to the device. */
 void fri_uses_wait(fri_uses *u, const fri_streams *streams, const void *data, size_t bytes);
 
 #endif
