@@ -33,7 +33,7 @@ void fr_entries_free(fr_entries *e) {
     *e = (fr_entries){0};
 }
 
-/* ---- what lies behind a Flatten ---------------------------------------------------------------------------- */
+/* ---- layers after a Flatten ---------------------------------------------------------------------------- */
 
 static fr_entry *entry_of(const fr_entries *e, const fr_tensor *t) {
     for (size_t i = 0; i < e->n; i++)
@@ -41,7 +41,7 @@ static fr_entry *entry_of(const fr_entries *e, const fr_tensor *t) {
     return NULL;
 }
 
-/* The columns of the weight are rows of spatial x channels; `given` by the caller, or as the network has it. */
+/* The columns of the weight are rows of spatial x channels; `given` by the caller, or from the network. */
 static fr_status set_columns(fr_entry *e, const fr_weights_opts *given, int64_t spatial) {
     const int64_t columns = e->tensor->shape.dim[1];
     if (given->flatten_height > 0 && given->flatten_width > 0 &&
@@ -66,8 +66,7 @@ static bool has(const fr_module *m, unsigned trait) {
     return (fr_module_class_of(m)->traits & trait) != 0;
 }
 
-/* A module that is no network does not know the size of images: the caller gives the columns of a Linear after a
- * Flatten. */
+/* A module without a list has no image size: the caller gives the columns of a Linear after a Flatten. */
 static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fr_entries *e, bool *flattened) {
     fr_entry *weight = entry_of(e, fr_module_tensor(m, "weight"));
     for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(visit_box(fr_module_child(m, i), opts, e, flattened));

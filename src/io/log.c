@@ -1,7 +1,6 @@
 /* log.c - the step log: JSON lines and CSV.
  *
- * A run that resumes at the step of a state cuts off the lines that were logged after the state was saved, and the
- * incomplete line that a killed process left. */
+ * A resumed run cuts off lines logged after the saved state, and the incomplete line of a killed process. */
 #include "base/atomic_file.h"
 #include "base/number.h"
 #include "base/status.h"
@@ -44,7 +43,7 @@ static const char *json_number(double value, char text[FRI_NUMBER_BYTES]) {
 
 /* ---- files ------------------------------------------------------------------------------------------------- */
 
-/* The step of a line, or -1 for a line without one (the names at the top of a CSV file, a scalar without step). */
+/* The step of a line, or -1 for a line without step (the names at the top of a CSV file, a scalar without step). */
 static int64_t step_of(const char *line) {
     static const char key[] = "{\"step\":";
     if (strncmp(line, key, sizeof key - 1) == 0) line += sizeof key - 1;
@@ -52,8 +51,8 @@ static int64_t step_of(const char *line) {
     return strtoll(line, NULL, 10);
 }
 
-/* Start of the first line of a step above `resume`, or of an incomplete line. A line that is longer than any of ours
- * counts as incomplete, so a file that is none of ours is not read through for its end. */
+/* Start of the first line of a step above `resume`, or of an incomplete line. A line longer than any log line counts as
+ * incomplete, so a foreign file is not read to the end. */
 static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int64_t *cut) {
     static const int64_t longest = 1 << 16;
     char *text = malloc((size_t)longest);
@@ -144,7 +143,7 @@ static fr_status write_csv(text_file *f, const fr_log_step *p) {
     return fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 }
 
-/* Every file gets a line, also after another file failed; the first failure is reported. */
+/* Every file gets a line, also after a failed file; the first failure is reported. */
 static fr_status first_failure(fr_status before, fr_status now) {
     return before < 0 ? before : now;
 }

@@ -1,7 +1,7 @@
 /* safetensors.c - the reader: see safetensors.h. The writer is safetensors_write.c.
  *
- * The header is input from strangers. Three passes, each trusting only what the one before has checked:
- * check_text (bytes: UTF-8, no control characters, bounded nesting, one object), cJSON (syntax), parse_* (meaning). */
+ * The header is input from strangers. Three passes, each trusting only the checks of earlier passes: check_text (bytes:
+ * UTF-8, no control characters, bounded nesting, one object), cJSON (syntax), parse_* (meaning). */
 #include "io/safetensors.h"
 
 #include "base/atomic_file.h"
@@ -23,9 +23,9 @@
 enum {
     MAX_NESTING = 3, /* the file's object, a tensor's object, its shape */
     FOUND_TEXT = 64,
-    CHUNK_BYTES = 1 << 16, /* read at once where nothing is kept */
+    CHUNK_BYTES = 1 << 16, /* size of pieces for reads without a copy */
 };
-#define MAX_EXACT 9007199254740992.0 /* 2^53: cJSON keeps numbers as doubles, exact up to here */
+#define MAX_EXACT 9007199254740992.0 /* 2^53: numbers of cJSON are doubles, exact up to 2^53 */
 
 struct fri_safetensors_private {
     fri_safetensors_entry *entries;
@@ -34,8 +34,8 @@ struct fri_safetensors_private {
     cJSON *json; /* owns names, keys and values */
     void *map;
     size_t map_bytes;
-    unsigned char *copy; /* the data, where they are copied */
-    int fd;              /* -1: the data are there, or come from elsewhere */
+    unsigned char *copy; /* copy of the data, or NULL */
+    int fd;              /* -1: the data are available */
     size_t data_at, data_bytes;
     bool checked;
     uint32_t header_crc; /* of the bytes before the data */
@@ -52,8 +52,8 @@ bool fri_safetensors_utf8(const char *text, size_t n) {
     return true;
 }
 
-/* Refuses text that cJSON accepts: bad UTF-8, control characters, an escaped NUL (it would cut a name short), nesting
- * that costs stack, and text after the object. */
+/* Refuses text accepted by cJSON: bad UTF-8, control characters, an escaped NUL (would cut a name short), deep nesting,
+ * and text after the object. */
 static fr_status check_text(const char *text, size_t n) {
     if (!fri_safetensors_utf8(text, n)) return fr_fail(FR_EFORMAT, "the header is not valid UTF-8");
     if (n == 0 || text[0] != '{') return fr_fail(FR_EFORMAT, "the header does not begin with '{'");
@@ -213,7 +213,7 @@ static int by_name(const void *a, const void *b) {
 static int by_place(const void *a, const void *b) {
     const fri_safetensors_entry *x = a, *y = b;
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1; /* empty tensors first: they share an offset */
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1; /* empty tensors first: all share an offset */
     return strcmp(x->name, y->name);
 }
 
@@ -265,7 +265,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
     return check_places(f, data_bytes);
 }
 
-/* Entries get their data, which begin at `data` and stay there until close. */
+/* Sets the entries' data, in place from `data` until close. */
 static void attach(fri_safetensors *f, const void *data) {
     for (size_t i = 0; i < f->n_entries; i++) f->private->entries[i].data = (const char *)data + f->entries[i].at;
 }
@@ -342,7 +342,7 @@ static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
     return FR_OK;
 }
 
-/* The last FRI_SAFETENSORS_CHECKSUM_BYTES of the file are the CRC-32 of everything before them. */
+/* The last FRI_SAFETENSORS_CHECKSUM_BYTES of the file are the CRC-32 of all bytes before. */
 static fr_status compare_sum(uint32_t computed, const unsigned char last[FRI_SAFETENSORS_CHECKSUM_BYTES]) {
     uint32_t stored = 0;
     for (int i = FRI_SAFETENSORS_CHECKSUM_BYTES - 1; i >= 0; i--) stored = stored << 8 | last[i];
@@ -364,7 +364,7 @@ static fr_status check_sum(const unsigned char *content, size_t bytes) {
     return compare_sum((uint32_t)crc32_z(0, content, n), content + n);
 }
 
-/* check_sum of a file, whose size nobody has compared with anything yet: in small pieces. */
+/* check_sum of a file of unchecked size: in small pieces. */
 static fr_status check_file_sum(int fd, uint64_t bytes) {
     unsigned char chunk[CHUNK_BYTES], last[FRI_SAFETENSORS_CHECKSUM_BYTES];
     uint32_t crc = 0;
@@ -387,7 +387,7 @@ fr_status fri_safetensors_read(fri_safetensors *f) {
     p->copy = malloc(p->data_bytes + 1);
     if (p->copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for its %zu bytes", p->data_bytes);
     FR_TRY(s, fr_file_read(p->fd, p->copy, p->data_bytes, p->data_at));
-    if (p->checked) { /* once more: what is used now was read now; open has made sure that the sum has its place */
+    if (p->checked) { /* checks the bytes of this read; open has checked the size */
         size_t n = p->data_bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
         FR_TRY(s, compare_sum((uint32_t)crc32_z(p->header_crc, p->copy, n), p->copy + n));
     }
@@ -402,8 +402,8 @@ done:
     return s;
 }
 
-/* The header first: what it says must agree with the file's size before a file, however large, is read through for its
- * sum. Where a file should have one, a header that is wrong in any way is damage. */
+/* Checks the header against the file's size before reading a possibly large file for the checksum. In a file with
+ * checksum, a wrong header is damage. */
 static fr_status open_copied(int fd, uint64_t bytes, fri_safetensors *f) {
     fr_status s = read_header(f, NULL, fd, bytes);
     if (!f->private->checked) return s;

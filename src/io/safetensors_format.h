@@ -1,4 +1,4 @@
-/* safetensors_format.h - what the reader and the writer of safetensors files share. */
+/* safetensors_format.h - shared parts of reader and writer of safetensors files. */
 #ifndef FRI_IO_SAFETENSORS_FORMAT_H
 #define FRI_IO_SAFETENSORS_FORMAT_H
 

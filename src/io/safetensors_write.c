@@ -1,4 +1,4 @@
-/* safetensors_write.c - the writer: see safetensors.h. How the file takes its place is base/atomic_file.h. */
+/* safetensors_write.c - the writer: see safetensors.h. base/atomic_file.h puts the file in place. */
 #include "io/safetensors.h"
 
 #include "base/atomic_file.h"
@@ -14,7 +14,7 @@
 
 enum { HEADER_ALIGN = 8 }; /* data begin at a multiple of the largest element */
 
-/* An entry at its place in the file. */
+/* An entry and the place in the file. */
 typedef struct placed {
     const fri_safetensors_entry *entry;
     size_t index, bytes;
@@ -31,7 +31,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* `failure` if a string appears twice in texts, which is sorted on the way. */
+/* `failure` if a string appears twice in texts. Sorts texts. */
 static fr_status check_unique(fr_status failure, const char *what, const char **texts, size_t n) {
     qsort(texts, n, sizeof *texts, by_text);
     for (size_t i = 1; i < n; i++)
@@ -80,7 +80,7 @@ static bool describe(cJSON *root, const placed *p, size_t begin) {
     const fri_safetensors_entry *e = p->entry;
     snprintf(offsets, sizeof offsets, "[%zu,%zu]", begin, begin + p->bytes);
     cJSON *item = cJSON_AddObjectToObject(root, e->name);
-    /* Raw text: cJSON would print large numbers in exponent form, which other readers refuse. */
+    /* Raw text: cJSON would print large numbers in exponent form, refused by other readers. */
     return item != NULL && cJSON_AddStringToObject(item, "dtype", fri_safetensors_dtype[e->dtype]) != NULL &&
            cJSON_AddRawToObject(item, "shape", fri_shape_text(&e->shape, shape)) != NULL &&
            cJSON_AddRawToObject(item, "data_offsets", offsets) != NULL;
@@ -114,7 +114,7 @@ done:
     return s;
 }
 
-/* The file that is written, and the CRC-32 of what was. */
+/* The output file, and the CRC-32 of the written bytes. */
 typedef struct sink {
     fr_atomic_file file;
     uint32_t crc;
@@ -147,7 +147,7 @@ static fr_status put_data(sink *to, const placed *p, fri_safetensors_source_fn *
     return put(to, data, p->bytes);
 }
 
-/* Writes all entries, or all but the last if that one is the checksum, and then the checksum. */
+/* Writes all entries; if the last is the checksum, computes and writes the checksum. */
 static fr_status put_all(sink *to, const char *json, const placed *order, size_t n, bool checked,
                          fri_safetensors_source_fn *source, void *context) {
     FRI_TRY(put_header(to, json));
@@ -198,7 +198,7 @@ fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *e
     return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
 }
 
-/* The checksum comes last in the file: it has the smallest element size, and the last index among those. */
+/* The checksum is last in the file, with the smallest element size and the last index. */
 fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                         const fri_safetensors_text *metadata, size_t n_metadata,
                                         fri_safetensors_source_fn *source, void *context) {

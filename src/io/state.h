@@ -1,4 +1,4 @@
-/* state.h - what saving and loading a training state share. */
+/* state.h - shared parts of saving and loading training states. */
 #ifndef FRI_IO_STATE_H
 #define FRI_IO_STATE_H
 

@@ -17,7 +17,7 @@
 
 enum { DIGITS = 18 }; /* of a serial, a step or a process number: fits into 63 bits */
 
-/* Takes digits off *at; false if there are none or too many. */
+/* Reads digits from *at; false without digits or with too many. */
 static bool take_number(const char **at, int64_t *out) {
     int64_t value = 0;
     int n = 0;
@@ -36,7 +36,7 @@ static bool take_text(const char **at, const char *text) {
     return true;
 }
 
-/* A state's name, or with *process > 0 that of the temporary file that process makes for it. */
+/* A state's name, or with *process > 0 the name of the process's temporary file. */
 static bool parse_name(const char *name, int64_t *serial, int64_t *process) {
     int64_t number = 0;
     *process = 0;
@@ -99,7 +99,7 @@ static void sync_parent(const char *dir) {
     if (fri_folder_path(dir, "..", parent) < 0) return;
     int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
-    (void)fsync(fd); /* best effort: at worst a crash takes the new, empty folder with it */
+    (void)fsync(fd); /* best effort: a crash can only lose the new, empty folder */
     close(fd);
 }
 
@@ -171,7 +171,7 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
 uint64_t fr_state_run_of(const fr_state *state) {
     if (state == NULL) return 0;
     uint64_t hash = hash_text(FRI_HASH, state->model_name != NULL ? state->model_name : "");
-    for (size_t i = 0; i < state->n_settings; i++) /* the others may change where it is gone on with */
+    for (size_t i = 0; i < state->n_settings; i++) /* further settings may change at a resume */
         if (state->settings[i].must_match)
             hash = hash_text(hash_text(hash, state->settings[i].name), state->settings[i].value);
     return hash | 1;

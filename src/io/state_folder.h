@@ -1,7 +1,7 @@
-/* state_folder.h - the folder of a run's training states: names, order, and what may be removed.
+/* state_folder.h - the folder of a run's training states: names, order and removal.
  *
- * "state-00000012-step-4000.safetensors": serial numbers grow with every save, so the newest is the last one written,
- * also after a run went back to an earlier step. */
+ * "state-00000012-step-4000.safetensors": serial numbers grow with every save, so the newest state is the last written,
+ * also after a return to an earlier step. */
 #ifndef FRI_IO_STATE_FOLDER_H
 #define FRI_IO_STATE_FOLDER_H
 
@@ -12,7 +12,7 @@
 typedef struct fri_state_file {
     char *name;
     int64_t serial;
-    bool temporary; /* of a save that did not end: never a state */
+    bool temporary; /* of an unfinished save: never a state */
 } fri_state_file;
 
 typedef struct fri_state_files {
@@ -27,8 +27,8 @@ void fri_folder_free(fri_state_files *files);
 /* <dir>/<name> in path (FR_STATE_PATH_BYTES). */
 fr_status fri_folder_path(const char *dir, const char *name, char *path);
 
-/* Removes all states but the `keep` newest (0: none), and the temporary files of processes that are gone. run > 0:
- * states of another training, or of none that can be read, are neither counted nor removed. */
+/* Removes all states but the `keep` newest (0: none), and temporary files of ended processes. run > 0: ignores states
+ * of other trainings and unreadable states. */
 fr_status fri_folder_clean(const char *dir, int64_t keep, uint64_t run);
 
 #endif

@@ -1,7 +1,7 @@
 /* state_load.c - finds and reads a training state.
  *
- * Everything is read, checked and allocated before the first part of the run changes; what is left then cannot fail but
- * for a device that stops working. */
+ * All reads, checks and allocations happen before the first change of the run; afterwards only a broken device can
+ * fail. */
 #include "io/scratch.h"
 #include "io/state_folder.h"
 #include "io/state.h"
@@ -24,7 +24,7 @@ typedef struct restoring {
     fri_state_record record;
     fr_entries entries;
     const fri_safetensors_entry **from; /* per entry */
-    void *converted;                    /* one tensor in the run's type */
+    void *converted;                    /* a tensor in the run's type */
     size_t converted_capacity;
 } restoring;
 
@@ -71,7 +71,7 @@ done:
     return s;
 }
 
-/* The tensor called prefix + name, which must have t's shape and a type that can be converted; *out NULL: none. */
+/* The tensor called prefix + name, with t's shape and a convertible type; *out NULL: none. */
 static fr_status find(const restoring *v, const char *prefix, const char *name, const fr_tensor *t,
                       const fri_safetensors_entry **out) {
     char full[700], a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
@@ -109,7 +109,7 @@ static fr_status compare_model(restoring *v) {
     return fri_scratch(&v->converted, &v->converted_capacity, largest);
 }
 
-/* A sum of parameters without state is no mistake: those that never had a gradient. One that had is missed here. */
+/* Parameters without state are legal: parameters without a gradient so far. */
 static fr_status compare_optimizer(const restoring *v) {
     const int64_t saved = v->record.optimizer_tensors;
     const size_t prefix = strlen(FRI_STATE_OPTIMIZER);
@@ -141,7 +141,7 @@ static fr_status fill_optimizer(void *ctx, const char *name, fr_tensor *t) {
     return e != NULL ? fill(v, e, t) : FR_END;
 }
 
-/* Position and optimizer can fail, each without a trace of its own. */
+/* Position and optimizer can fail, without a change. */
 static fr_status change_parts(restoring *v) {
     const fri_state_record *r = &v->record;
     fr_state *state = v->state;
@@ -212,7 +212,7 @@ fr_status fr_state_load(const char *path, fr_state *state) {
 
 /* ---- finding ----------------------------------------------------------------------------------------------- */
 
-/* Opens a state and reads its record, which the caller frees. */
+/* Opens a state and reads the record; the caller frees the record. */
 static fr_status open_record(const char *path, fri_safetensors_how how, fri_state_record *record) {
     fri_safetensors *file = NULL;
     FRI_TRY(fri_safetensors_open_as(path, how, &file));
@@ -249,7 +249,7 @@ fr_status fri_state_summary_read(const char *path, fri_state_summary *out) {
     return FR_OK;
 }
 
-/* The newest intact state of those in the folder. *gone: one that was listed is no longer there. */
+/* The newest intact state in the folder. *gone: a listed state has vanished. */
 static fr_status find_once(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx, bool *gone) {
     char place[FR_STATE_PATH_BYTES], newest[600] = "";
     fri_state_files files = {0};
@@ -269,7 +269,7 @@ static fr_status find_once(const char *dir, char *path, fr_state_skipped_fn *fn,
             memcpy(path, place, strlen(place) + 1);
             goto done;
         }
-        if (s == FR_ENOMEM) goto done; /* says nothing about the file */
+        if (s == FR_ENOMEM) goto done; /* unrelated to the file */
         if (s == FR_EIO && access(place, F_OK) != 0 && errno == ENOENT) {
             *gone = true;
             continue;
@@ -285,8 +285,7 @@ done:
     return s;
 }
 
-/* A run that saves into the folder meanwhile removes states only after a newer one is there: that one is seen by
- * looking again. */
+/* A concurrent run removes states only after writing a newer state, so a second look finds the newer state. */
 fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx) {
     FRI_NOT_NULL(dir, path);
     bool gone = false;

@@ -111,7 +111,7 @@ static const cJSON *member(const cJSON *o, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
-/* Digits in a string, with nothing before or after. */
+/* A string of digits only. */
 static fr_status get_u64(const cJSON *o, const char *name, uint64_t limit, uint64_t *out) {
     const cJSON *item = member(o, name);
     char *end = NULL;
@@ -153,7 +153,7 @@ static fr_status get_real(const cJSON *o, const char *name, double *out) {
     return *out >= 0 && isfinite(*out) ? FR_OK : broken(name, "a number of at least 0");
 }
 
-/* *out stays NULL where there is none. */
+/* *out stays NULL if absent. */
 static fr_status get_text(const cJSON *o, const char *name, const char **out) {
     const cJSON *item = member(o, name);
     if (item == NULL) return FR_OK;

@@ -1,8 +1,7 @@
-/* state_record.h - the JSON part of a training state: everything that is no tensor.
+/* state_record.h - the JSON part of a training state: all data except tensors.
  *
- * 64-bit integers are written as strings, since a JSON number is a double; NaN and infinities too, since JSON has none.
- * What is parsed has the types it must have and lies in the bounds of what can be saved, so that nothing that is
- * computed from it overflows; whether it fits a run is decided by the caller. */
+ * 64-bit integers, NaN and infinities are strings, because JSON numbers are finite doubles. The parser checks types and
+ * bounds, so later computations cannot overflow; the caller compares the record with the run. */
 #ifndef FRI_IO_STATE_RECORD_H
 #define FRI_IO_STATE_RECORD_H
 
@@ -18,7 +17,7 @@
 struct cJSON;
 
 typedef struct fri_state_record {
-    struct cJSON *json; /* owns the strings; NULL in a record that was not parsed */
+    struct cJSON *json; /* owns the strings; NULL in a record without parsing */
 
     int64_t step, epoch;
     uint64_t run;                /* 0: none */
@@ -26,7 +25,7 @@ typedef struct fri_state_record {
     fr_rng random;
     fr_schedule schedule;
 
-    const char *optimizer;                      /* NULL: no optimizer was saved, and optimizer_steps means nothing */
+    const char *optimizer;                      /* NULL: no saved optimizer; optimizer_steps is undefined */
     int64_t optimizer_steps, optimizer_tensors; /* tensors -1: an older state does not say */
     bool has_scaler, has_loader;
     double scale;
@@ -44,7 +43,7 @@ void fri_state_record_free(fri_state_record *r);
 const char *fri_state_record_setting(const fri_state_record *r, const char *name);
 bool fri_state_record_number(const fri_state_record *r, const char *name, double *out);
 
-/* The JSON of a record and of state's settings and numbers, in *text, which is freed by fri_state_record_text_free. */
+/* The JSON of a record and of state's settings and numbers, in *text; free with fri_state_record_text_free. */
 fr_status fri_state_record_print(const fri_state_record *r, const fr_state *state, char **text);
 void fri_state_record_text_free(char *text);
 

@@ -1,4 +1,4 @@
-/* state_save.c - writes a training state: one safetensors file with a checksum, the record in its metadata. */
+/* state_save.c - writes a training state: a safetensors file with a checksum and the record as metadata. */
 #include "io/scratch.h"
 #include "io/state_folder.h"
 #include "io/state.h"
@@ -15,9 +15,9 @@
 #include <string.h>
 #include <zlib.h>
 
-/* ---- what is compared -------------------------------------------------------------------------------------- */
+/* ---- compared part -------------------------------------------------------------------------------------- */
 
-/* Checksums of image 0 and of its target. */
+/* Checksums of image 0 and the target. */
 static fr_status first_image(const fr_dataset *d, bool f32, uint32_t *crc, uint32_t *target_crc) {
     int64_t height = 0, width = 0, channels = 0;
     FRI_OWNED(fri_free) uint8_t *bytes = NULL;
@@ -47,7 +47,7 @@ fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_B
                      info.target == FR_TARGET_VECTOR   ? "numbers"
                      : info.target == FR_TARGET_PIXELS ? "pixel classes"
                                                        : "classes");
-    if (info.live) return FR_OK; /* they are others at any time */
+    if (info.live) return FR_OK; /* a live dataset's images change */
     FRI_TRY(first_image(d, info.f32, &image, &targets));
     if (labels) targets = 0;
     for (int64_t i = 0; labels && i < info.count; i++) {
@@ -66,8 +66,8 @@ typedef struct list {
     fr_tensor **tensor;
     size_t n;
     fr_optimizer *optimizer;
-    const char *prefix; /* of the names that come now */
-    void *bytes;        /* one tensor on the host */
+    const char *prefix; /* of the next names */
+    void *bytes;        /* a tensor on the host */
     size_t bytes_capacity;
 } list;
 
@@ -170,7 +170,7 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
     return fri_state_record_print(&r, state, text);
 }
 
-/* One above every serial in the folder, temporary files included. */
+/* The highest serial in the folder, temporary files included, plus 1. */
 static fr_status next_path(const char *dir, int64_t step, char *path) {
     fri_state_files files = {0};
     char name[80];

@@ -1,6 +1,6 @@
 /* weights.c - a module's tensors to a safetensors file and back.
  *
- * Loading has two phases: everything is read, checked and allocated, and only then does the module change. */
+ * Loading first reads, checks and allocates, and then changes the module. */
 #include "io/scratch.h"
 #include "io/safetensors.h"
 #include "io/weights_info.h"
@@ -33,7 +33,7 @@ static fr_status check_options(const fr_weights_opts *o) {
 
 typedef struct saving {
     fr_entries entries;
-    void *bytes, *turned; /* one tensor as it is, and in the file's layout */
+    void *bytes, *turned; /* a tensor in memory's layout, and in the file's */
     size_t bytes_capacity, turned_capacity;
 } saving;
 
@@ -59,7 +59,7 @@ fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts 
     fr_status s = check_options(&o);
     if (s < 0) return s;
     bool torch = o.layout != FR_WEIGHTS_FRUGAL;
-    /* "format": other readers of safetensors ask for it before they take tensors into PyTorch. */
+    /* "format": other readers of safetensors require the entry for PyTorch tensors. */
     fri_safetensors_text metadata[3] = {{"format", "pt"},
                                         {LAYOUT_KEY, layout_names[torch ? FR_WEIGHTS_TORCH : FR_WEIGHTS_FRUGAL]}};
     char *info = NULL;
@@ -92,7 +92,7 @@ done:
     return s < 0 ? fr_fail_prefix(s, "saving weights: ") : s;
 }
 
-/* ---- loading: what does not fit ---------------------------------------------------------------------------- */
+/* ---- loading: list of mismatches ---------------------------------------------------------------------------- */
 
 enum { COMPLAINT_BYTES = 2048, NAMED = 8 };
 
@@ -134,10 +134,10 @@ static bool may_be_missing(const char *name) {
 typedef struct loading {
     fr_entries entries;
     fri_safetensors *file;
-    const fri_safetensors_entry **from; /* per entry; NULL: stays as it is */
+    const fri_safetensors_entry **from; /* per entry; NULL: unchanged */
     bool torch;
-    const char *skip;         /* NULL: nothing */
-    void *turned, *converted; /* one tensor in the module's layout, and in its type: the largest */
+    const char *skip;         /* NULL: none */
+    void *turned, *converted; /* the largest tensor in the module's layout and type */
 } loading;
 
 static fr_shape shape_in_file(const loading *l, const fr_entry *e) {

@@ -1,4 +1,4 @@
-/* weights_info.c - what a file of weights says of its network: see io.h.
+/* weights_info.c - the network's description in a file of weights: see io.h.
  *
  *   {"model": "resnet18_small", "head": "", "classes": 2, "class_names": ["cat", "dog"], "channels": 3, "height": 32,
  *    "width": 32, "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]} */
@@ -45,7 +45,7 @@ static fr_status check_info(const fr_weights_info *o) {
     return FR_OK;
 }
 
-/* Names that are no UTF-8 (file names may be anything) are written with '?' for the bytes that are none. */
+/* Names that are no UTF-8 (file names may be anything) are written with '?' for invalid bytes. */
 static cJSON *name_item(const char *name) {
     if (fri_safetensors_utf8(name, strlen(name))) return cJSON_CreateString(name);
     char *copy = strdup(name);
@@ -56,7 +56,7 @@ static cJSON *name_item(const char *name) {
     return item;
 }
 
-/* An array of numbers with all their bits: cJSON 1.7.18 writes -0.0 as "0". */
+/* An array of numbers with all bits: cJSON 1.7.18 writes -0.0 as "0". */
 static cJSON *numbers_item(const double *x, int64_t n) {
     cJSON *array = cJSON_CreateArray();
     char text[FRI_NUMBER_BYTES];

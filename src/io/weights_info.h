@@ -1,4 +1,4 @@
-/* weights_info.h - what a file of weights says of its network, as text. */
+/* weights_info.h - the network's description in a file of weights, as text. */
 #ifndef FRI_IO_WEIGHTS_INFO_H
 #define FRI_IO_WEIGHTS_INFO_H
 
@@ -6,7 +6,7 @@
 
 #define FRI_WEIGHTS_INFO_KEY "frugal.network"
 
-/* A JSON object, freed by the caller. FR_EINVAL: info holds what cannot be read back. */
+/* A JSON object, freed by the caller. FR_EINVAL: info cannot be read back. */
 fr_status fri_weights_info_text(const fr_weights_info *info, char **out);
 /* Parses the text; messages call it `name`. */
 fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_info *out);

@@ -11,7 +11,7 @@
 struct norm {
     fr_tensor *sum; /* f64 [2] on the device: the sum of squares; factor and unused flag, two f32 */
     double factor;
-    /* gradients of one type, in the modules' order, whose squares one call adds */
+    /* gradients of a type, in the modules' order, for a call */
     fr_dtype dtype;
     int count;
     fri_array *arrays;
@@ -33,8 +33,7 @@ done:
     return s;
 }
 
-/* Takes the gradient into the list; before another type begins, what is there is added: sums keep the modules'
- * order. */
+/* Appends the gradient. A change of type first adds up the list, so sums keep the modules' order. */
 static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     struct norm *n = ctx;
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
@@ -59,8 +58,8 @@ static fr_status shrink(void *ctx, const char *path, fr_tensor *t, bool is_param
                       (FRI_EXEC, g->dtype, fri_numel(g), n->factor, fri_data(g), fri_data(g)));
 }
 
-/* Multiplies a gradient by the factor that lies on the device. The loss scaler decides what a norm of inf or NaN means
- * for the step. */
+/* Multiplies a gradient by the device's factor. The loss scaler decides what a norm of inf or NaN means for the
+ * step. */
 static fr_status device_shrink(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     const struct norm *n = ctx;
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;

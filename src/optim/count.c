@@ -2,9 +2,8 @@
  *
  * Adam's bias correction goes by the parameter's own count, as in PyTorch: a parameter whose first gradient comes late
  * starts at 1. o->counts is f32 on the device, [1 + parameters]: first the optimizer's count, then the parameters'.
- * Kernels read it and a kernel moves it on, so that a step which the device skips
- * does not count. SGD and RMSprop correct nothing: their tensor holds the first number only, and exists only where the
- * device decides whether a step takes place. */
+ * Kernels read the counts and a kernel increments them, so steps skipped by the device do not count. SGD and RMSprop
+ * need no correction: their tensor holds only the first number, and only if the device decides about steps. */
 #include "optim/optimizer.h"
 
 #include "autograd/state.h"
@@ -79,7 +78,7 @@ const float *fri_optimizer_count_of(const fr_optimizer *o, const fri_parameter *
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
-/* The host counts a step that takes place for certain; else the device's count is the newer one. */
+/* The host counts certain steps; otherwise the device's count is newer. */
 static fr_status count_on_host(fr_optimizer *o, const fr_tensor *found) {
     if (found == NULL) {
         FRI_TRY(fri_optimizer_learn_steps(o));
@@ -90,7 +89,7 @@ static fr_status count_on_host(fr_optimizer *o, const fr_tensor *found) {
     return FR_OK;
 }
 
-/* Numbers first .. first + n - 1 join the list; neighbours become one array. */
+/* Numbers first .. first + n - 1 join the list; neighbours merge into an array. */
 static void add_numbers(const fr_optimizer *o, int64_t first, fri_array *arrays, int *count) {
     float *at = (float *)fri_data(o->counts) + first;
     fri_array *last = *count > 0 ? &arrays[*count - 1] : NULL;

@@ -2,7 +2,7 @@
  * by 8-bit optimizers (Dettmers et al. 2021, arXiv 2110.02861; bitsandbytes' create_dynamic_map).
  *
  * Seven decades below 1. The decade from 10^(e-7) to 10^(e-6), e = 0 .. 6, is cut into 2^e (unsigned: 2^(e+1)) equal
- * parts, and their middles are values, with both signs if signed. With 0 and 1 that makes 256. */
+ * parts with the middles as values, with both signs if signed. With 0 and 1 the map has 256 values. */
 #include "optim/optimizer.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* ema.c - moving averages of the parameters.
  *
  * ema += (1 - decay) (p - ema) is the update of SGD with learning rate 1 - decay, weight decay 1 and the gradient -p
- * (`maximize`), so that one call does it for all parameters of a type, on each device, also where the device alone
- * knows that a step is skipped. */
+ * (`maximize`), so a single call updates all parameters of a type, also if only the device knows about a skipped
+ * step. */
 #include "optim/optimizer.h"
 
 enum { EXCHANGE_BYTES = 256 << 10 }; /* at a time */
@@ -75,7 +75,7 @@ static fr_status move(const fri_backend *b, const char *from, char *to, size_t n
     return from != NULL ? b->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, n) : FR_OK;
 }
 
-/* The average and the parameter have one type. */
+/* Average and parameter have equal types. */
 static fr_status exchange(const fri_parameter *p, const fr_tensor *ema, const fr_tensor *between) {
     const fri_backend *b = fri_backend_of(ema);
     const size_t size = fr_dtype_size(ema->dtype), bytes = (size_t)p->count * size;
@@ -115,14 +115,14 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
                            "places",
                            fr_optimizer_name(o), o->parameters[i].path,
                            fr_dtype_name(o->parameters[i].parameter->dtype));
-    FRI_TRY(fri_optimizer_make_between(o)); /* a state that was set has not made it */
+    FRI_TRY(fri_optimizer_make_between(o)); /* a restored state lacks the average */
     for (int i = 0; i < o->n && o->ema > 0; i++) {
         const fri_parameter *p = &o->parameters[i];
         const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
         const int master = fri_optimizer_master_slot(o, p->parameter, n);
         if (!p->made) continue;
         fri_bump_version(p->parameter);
-        if (p->state[ema] == NULL) continue; /* other ranks have it */
+        if (p->state[ema] == NULL) continue; /* on other ranks */
         FRI_TRY(master < 0
                     ? exchange(p, p->state[ema], o->between)
                     : fri_optimizer_convert(p->count, p->state[o->swapped ? master : ema], 0, p->parameter, p->first));

@@ -2,10 +2,10 @@
  *
  *   READY --unscale--> UNSCALED --step--> STEPPED --update--> READY
  *   READY --step (checks first, unscales inside the update)--> STEPPED
- * and with a fused optimizer, which updates inside backward:
+ * and with a fused optimizer (updates inside backward):
  *   READY --check_begin--> CHECKING (a backward) --check_end--> STEPPED (a backward that updates, if all is finite)
  *         --update--> READY
- * A step that failed on the way is forgotten: what was begun in another training step (fr_step_begin) counts as READY.
+ * A failed step is forgotten: the state of an earlier training step (fr_step_begin) counts as READY.
  *
  * Note [Deciding on the device]
  * A host that asks an asynchronous device "was there an inf?" inside a step waits for it. So the scale lives on such a
@@ -27,7 +27,7 @@ struct fr_grad_scaler {
     fr_grad_scaler_opts opts;
     fr_device device;
     bool device_decides; /* Note [Deciding on the device] */
-    bool stale;          /* `now` is older than what the device has */
+    bool stale;          /* `now` is older than the device's values */
     fri_loss_scale now;
     stage stage;
     bool checked;

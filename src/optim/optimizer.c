@@ -17,7 +17,7 @@ typedef struct collection {
     fr_optimizer *o;
 } collection;
 
-/* Is the parameter at the path one of a layer that normalizes? */
+/* True if the parameter belongs to a norm. */
 static bool normalizes(fr_module *m, char *path) {
     char *dot = strrchr(path, '.');
     if (dot != NULL) *dot = '\0';
@@ -169,7 +169,7 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
     return FR_OK;
 }
 
-/* Creates the tensors that all parameters share: the learning rate, counts, and the 8-bit maps. */
+/* Creates the shared tensors of all parameters: the learning rate, counts, and the 8-bit maps. */
 static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
     fr_status s = check(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
@@ -233,7 +233,7 @@ fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const 
 
 fr_status fr_optimizer_step(fr_optimizer *o) {
     FRI_NOT_NULL(o);
-    if (o->fused) return FR_OK; /* every parameter was updated when its gradient was complete */
+    if (o->fused) return FR_OK; /* backward has updated every parameter */
     return fri_optimizer_step(o, NULL, NULL);
 }
 
@@ -260,7 +260,7 @@ void fr_optimizer_set_lr(fr_optimizer *o, double lr) {
 
 int64_t fr_optimizer_steps(const fr_optimizer *o) {
     if (o == NULL) return 0;
-    (void)fri_optimizer_learn_steps((fr_optimizer *)(uintptr_t)o); /* a getter's own copy of what is elsewhere */
+    (void)fri_optimizer_learn_steps((fr_optimizer *)(uintptr_t)o); /* a getter's copy of a remote tensor */
     return o->steps;
 }
 
@@ -303,7 +303,7 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     return s < 0 ? s : fr_tensor_set_grad(leaf, NULL);
 }
 
-/* Ranks have hooks of their own, which know when a gradient is complete on all of them. */
+/* Ranks have separate hooks, called when a gradient is complete on all ranks. */
 fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
     FRI_NOT_NULL(o);
     for (int i = 0; i < o->n && o->sharing == NULL; i++)

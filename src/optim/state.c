@@ -1,4 +1,4 @@
-/* state.c - an optimizer's state by name: what training states save and restore. */
+/* state.c - an optimizer's state by name: for saving and restoring training states. */
 #include "optim/optimizer.h"
 
 #include <math.h>
@@ -74,7 +74,7 @@ int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *w
     return fri_shape_numel(&whole->shape) == fri_numel(p->parameter) ? p->first : p->first / FRI_SCALE_BLOCK;
 }
 
-/* A parameter's count of steps, where it is not the optimizer's, as "<path>.step" (PyTorch's name). */
+/* A parameter's count of steps, if different from the optimizer's, as "<path>.step" (PyTorch's name). */
 static fr_status each_count(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
     const fr_shape scalar = {0};
     char name[NAME_BYTES];
@@ -96,7 +96,7 @@ done:
     return s < 0 ? s : FR_OK;
 }
 
-/* State that is spread over the ranks is shown as a tensor without values. */
+/* State distributed over ranks appears as a tensor without values. */
 static fr_status show(const fr_optimizer *o, const fri_parameter *p, int k, const fri_state_slot *slot,
                       fr_optimizer_state_fn *fn, void *ctx) {
     char name[NAME_BYTES];
@@ -120,7 +120,7 @@ fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, vo
     return each_count(o, fn, ctx);
 }
 
-/* The state tensor of that name: *k of parameter *i; false: there is none. */
+/* Finds a state tensor by name: *k of parameter *i; false: none. */
 static bool find_state(const fr_optimizer *o, const char *name, int *i, int *k) {
     fri_state_slot slots[SLOTS];
     char own[NAME_BYTES];
@@ -142,7 +142,7 @@ fr_status fr_optimizer_state_to_host(fr_optimizer *o, const char *name, void *da
                               : fr_tensor_to_host(o->parameters[i].state[k], data);
 }
 
-/* *part = those elements of the whole that this process has. */
+/* *part = the process's elements of the whole. */
 static fr_status take_part(const fri_parameter *p, const fri_state_slot *slot, const fri_state_slot *of_part,
                            fr_tensor **whole, fr_tensor **part) {
     const size_t at = (size_t)fri_optimizer_part_first(p, slot) * fr_dtype_size(slot->dtype);
@@ -163,7 +163,7 @@ done:
     return s;
 }
 
-/* The slots of one parameter; those that fn has nothing for stay NULL. *made: it had something. */
+/* The slots of a parameter; NULL without a value from fn. *made: fn had a value. */
 static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fr_optimizer_state_fn *fn, void *ctx,
                             fr_tensor *fresh[SLOTS], bool *made) {
     fri_state_slot slots[SLOTS], parts[SLOTS];
@@ -190,8 +190,7 @@ done:
     return s;
 }
 
-/* How many steps a parameter made; the optimizer's `steps` where fn has nothing else for it, as in states that were
- * written before parameters counted. */
+/* Number of a parameter's steps; the optimizer's `steps` if fn has no value. */
 static fr_status read_count(const fri_parameter *p, int64_t steps, fr_tensor *scalar, fr_optimizer_state_fn *fn,
                             void *ctx, int64_t *count) {
     char name[NAME_BYTES];

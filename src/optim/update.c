@@ -1,5 +1,5 @@
-/* update.c - the work of a step: state that is lacking is made, then parameters with the same types and options go to
- * the kernel as one list. The arithmetic is in the kernels. */
+/* update.c - the work of a step: makes missing state, then calls a kernel per list of parameters with equal types and
+ * options. The arithmetic is in the kernels. */
 #include "optim/optimizer.h"
 
 #include <stdlib.h>
@@ -35,8 +35,8 @@ fr_status fri_optimizer_make_state(const fr_optimizer *o, fri_parameter *p) {
     return FR_OK;
 }
 
-/* *first: the momentum is written, not read. A zero buffer and the ordinary rule equal PyTorch's first step unless it
- * is dampened; with found the step may not happen, so the buffer must hold something defined. */
+/* *first: the momentum is written, not read. Without dampening, a zero buffer and the ordinary rule equal PyTorch's
+ * first step; with found the step may be skipped, so the buffer must be defined. */
 static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr_tensor *found, bool *first) {
     const fr_tensor *w = p->parameter;
     fri_state_slot slots[FRI_STATE_SLOTS];
@@ -56,7 +56,7 @@ static bool same(const fri_update_key *a, const fri_update_key *b) {
            a->eight == b->eight;
 }
 
-/* One parameter with its gradient. From here on it counts as written. */
+/* A parameter with gradient. Marks the parameter as written. */
 static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *found,
                          fri_step_item *item, fri_update_key *key) {
     fri_state_slot slots[FRI_STATE_SLOTS];
@@ -73,7 +73,7 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     p->unused = false;
     key->eight = fri_optimizer_in_8_bits(o, w);
     fri_bump_version(w);
-    if (g == NULL || p->count == 0) return FR_OK; /* all of it is updated by other ranks, or it is empty */
+    if (g == NULL || p->count == 0) return FR_OK; /* other ranks update the parameter, or the parameter is empty */
     *item = (fri_step_item){.n = p->count,
                             .param = has_master ? fri_data(p->state[states]) : element(w, p->first),
                             .grad = fri_data(g),
@@ -181,7 +181,7 @@ fr_status fri_optimizer_gradients(fr_optimizer *o, fri_gradients_fn *fn, void *c
     return FR_OK;
 }
 
-/* A parameter takes its master's value, also after a step that the device skipped: it is the one it has. */
+/* Copies the master's value to the parameter; harmless after a skipped step. */
 static fr_status hand_out(const fr_optimizer *o, const fri_parameter *p) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     const fr_tensor *w = p->parameter;
@@ -192,7 +192,7 @@ static fr_status hand_out(const fr_optimizer *o, const fri_parameter *p) {
 
 fr_status fri_optimizer_lists(fr_optimizer *o, int left, fri_list_fn *fn, void *ctx) {
     fri_update_room *r = &o->room;
-    while (left > 0) { /* those like the first one; the others move up */
+    while (left > 0) { /* items like the first; the rest move up */
         const fri_update_key key = r->keys[0];
         int count = 0, others = 0;
         for (int i = 0; i < left; i++) {

@@ -1,4 +1,4 @@
-/* copy.c - moving, converting and adding data; nothing here enters a graph. */
+/* copy.c - moving, converting and adding data, outside graphs. */
 #include "tensor/tensor.h"
 
 #include "base/half.h"

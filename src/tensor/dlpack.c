@@ -21,7 +21,7 @@ static const struct {
 
 /* ---- export ------------------------------------------------------------------------------------------------ */
 
-/* Tensor that the other program holds, with the memory that it points to. */
+/* Tensor for the foreign program, with the arrays of the description. */
 typedef struct exported {
     union {
         struct DLManagedTensorVersioned versioned;

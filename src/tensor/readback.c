@@ -13,7 +13,7 @@
 enum { CHUNK_PLACES = 128 };
 
 typedef struct place {
-    struct place *next; /* of the free ones */
+    struct place *next; /* list of free places */
     void *pinned;
 } place;
 
@@ -48,7 +48,7 @@ static fr_status take_buffer(const fri_streams *streams, void **out) {
     return FR_OK;
 }
 
-/* Frees a place. A copy into it that has not run yet runs before the next one, which is queued behind it. */
+/* Frees a place. A pending copy into the place runs before the next copy in the queue. */
 static void give(void *pinned) {
     place *p = spent;
     spent = p->next;
@@ -116,7 +116,7 @@ void fr_readback_drop(fr_readback *r) {
     r->pinned = NULL;
 }
 
-/* ---- positions that should be -1 ---------------------------------------------------------------------------- */
+/* ---- positions; -1 is right ---------------------------------------------------------------------------- */
 
 enum { CHECKS = 64 };
 
@@ -129,7 +129,7 @@ typedef struct late_check {
 static _Thread_local late_check checks[CHECKS];
 static _Thread_local size_t first_check, n_checks;
 
-/* Waits for the oldest check and takes it off the list. */
+/* Waits for the oldest check and removes the check from the list. */
 static fr_status oldest(void) {
     late_check *c = &checks[first_check];
     double at = -1;

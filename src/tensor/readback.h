@@ -1,4 +1,4 @@
-/* readback.h - what ops ask of readbacks (frugal/unstable/readback.h). */
+/* readback.h - readbacks for ops (frugal/unstable/readback.h). */
 #ifndef FRI_TENSOR_READBACK_H
 #define FRI_TENSOR_READBACK_H
 
@@ -8,10 +8,10 @@
 
 /* Is the copy done? Does not wait. */
 bool fri_readback_arrived(const fr_readback *r);
-/* Waits for the copy; then r->bytes holds what the tensor held. */
+/* Waits for the copy; then r->bytes holds the tensor's bytes. */
 fr_status fri_readback_wait(fr_readback *r);
 
-/* Reads back a position that must be -1: bad [1] i64, written by a kernel of an asynchronous device. Once the copy is
+/* Reads back a position, -1 if right: bad [1] i64, written by a kernel of an asynchronous device. Once the copy is
  * done, fr_readback_check_all fails with "<op>: <what> <position> is outside 0..<limit>". */
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit);
 

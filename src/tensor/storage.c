@@ -76,7 +76,7 @@ void fri_storage_release_handle(fri_storage *s) {
     }
     if (s->settled) return;
     s->settled = true;
-    /* The hook may release slots; the extra one keeps s alive until it has returned. */
+    /* The hook may release slots; the extra slot keeps s alive until the return. */
     s->slots++;
     if (hooks.settle != NULL) hooks.settle(s);
     fri_storage_release_slot(s);

@@ -15,19 +15,19 @@ typedef struct fri_storage {
     fri_block *block;
     const fri_backend *backend;
     uint64_t version;                  /* writes in place so far */
-    const char *last_writer;           /* op of the last one, for messages */
+    const char *last_writer;           /* op of the last write, for messages */
     uint64_t birth;                    /* creation number in the process */
-    bool settled;                      /* once only: handles that backward makes later are no second chance */
-    void *savers;                      /* autograd: list of the slots that hold this storage */
-    void (*foreign_free)(void *owner); /* memory of another program (fri_storage_foreign); NULL: the allocator's */
+    bool settled;                      /* settled; handles made by backward do not settle again */
+    void *savers;                      /* autograd: list of the storage's slots */
+    void (*foreign_free)(void *owner); /* foreign memory (fri_storage_foreign); NULL: the allocator's */
     void *foreign_owner;
-    void *producer; /* autograd: node whose output this is, not owned; NULL outside any graph */
+    void *producer; /* autograd: node with the storage as output, not owned; NULL outside any graph */
 } fri_storage;
 
 fr_status fri_storage_create(fr_device d, size_t bytes, const fr_tag *tag, fri_storage **out); /* one handle */
 
-/* A storage on host memory that somebody else owns: in no allocator, no event and no report. When the last user is gone
- * fn(owner) is called. One handle. */
+/* A storage on foreign host memory, in no allocator, event or report. Calls fn(owner) after the last use. Has a
+ * handle. */
 fr_status fri_storage_foreign(void *data, size_t bytes, const fr_tag *tag, void (*fn)(void *owner), void *owner,
                               fri_storage **out);
 

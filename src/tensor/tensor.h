@@ -1,4 +1,4 @@
-/* tensor.h - the tensor struct, for the floors that work on it. */
+/* tensor.h - the tensor struct, for the floors above. */
 #ifndef FRI_TENSOR_TENSOR_H
 #define FRI_TENSOR_TENSOR_H
 
@@ -14,9 +14,8 @@ struct fr_tensor {
     size_t offset; /* bytes from the start of the storage */
     fr_shape shape;
     fr_dtype dtype;
-    bool requires_grad; /* a leaf that collects .grad, or the result of a recorded op */
-    void
-        *grad_state; /* autograd: the leaf's gradient and hook, or the node that made the tensor; see autograd/node.h */
+    bool requires_grad; /* a leaf with .grad, or the result of a recorded op */
+    void *grad_state;   /* autograd: the leaf's gradient and hook, or the tensor's node; see autograd/node.h */
 };
 
 /* Called when a tensor with grad_state dies. */
@@ -25,12 +24,12 @@ void fri_tensor_set_grad_state_free(void (*fn)(fr_tensor *t));
 /* New storage of the given category. The tensor is not in any graph. */
 fr_status fri_tensor_new(const fr_shape *shape, fr_dtype dtype, fr_device device, fr_category category,
                          fr_tensor **out);
-/* A new handle on a storage (takes its own handle count): same bytes seen as shape/dtype. */
+/* A new handle on a storage (adds to the handle count), with the given shape and dtype. */
 fr_status fri_tensor_on_storage(fri_storage *s, size_t offset, const fr_shape *shape, fr_dtype dtype, fr_tensor **out);
-/* Another view of t's bytes with another shape of equal numel, outside any graph. */
+/* A view of t's bytes with a shape of equal numel, outside any graph. */
 fr_status fri_tensor_view(fr_tensor *t, const fr_shape *shape, fr_tensor **out);
 
-/* Hands *result to the slot *out: what *out held is released. *result becomes NULL. */
+/* Moves *result to the slot *out and releases the old *out. *result becomes NULL. */
 void fri_tensor_put(fr_tensor **result, fr_tensor **out);
 
 static inline void *fri_data(const fr_tensor *t) {
@@ -49,12 +48,12 @@ static inline void fri_bump_version(fr_tensor *t) {
     t->storage->last_writer = fri_scope_op();
 }
 
-/* True when nobody but this handle can see or need the bytes: an in-place write is invisible. */
+/* True if only the given handle can reach the bytes, so an in-place write is invisible. */
 static inline bool fri_tensor_sole(const fr_tensor *t) {
     return t->references == 1 && t->storage->handles == 1 && t->storage->slots == 0 && t->storage->foreign_free == NULL;
 }
 
-/* Scratch for the duration of one op: a block of category workspace. bytes 0 gives NULL. */
+/* Scratch for the duration of an op: a block of category workspace. bytes 0 gives NULL. */
 typedef struct fri_workspace {
     fri_block *block;
     fri_exec exec;
@@ -65,12 +64,12 @@ void fri_workspace_end(fri_workspace *w);
 /* ---- arithmetic on data, no graph (copy.c) ----------------------------------------------------------------- */
 
 fr_status fri_tensor_fill(fr_tensor *t, double value);
-/* Element i of host memory of that type. */
+/* Element i of host memory of the type. */
 double fri_element(fr_dtype t, const void *data, int64_t i);
 /* N(a, b) or U[a, b) from the thread's generator. */
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b);
-fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst); /* same shape and device */
-fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src);  /* dst += src; same shape, device, dtype */
+fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst); /* equal shape and device */
+fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src);  /* dst += src; equal shape, device, dtype */
 /* out = a + b in new storage of the given category. */
 fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out);
 fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out);
