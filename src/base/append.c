@@ -15,7 +15,7 @@ fr_status fr_append(int fd, const char *path, int64_t *at, const void *data, siz
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             int why = n < 0 ? errno : EIO;
-            if (ftruncate(fd, (off_t)*at) != 0) why = errno; /* the next write begins at the same place anyway */
+            if (ftruncate(fd, (off_t)*at) != 0) why = errno; /* the next write begins at *at again */
             return fr_fail(FR_EIO, "the log '%.300s' cannot be written: %s", path, strerror(why));
         }
         done += (size_t)n;

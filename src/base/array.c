@@ -1,5 +1,4 @@
-/* array.c - arrays that grow (unstable/try.h). Lengths of 0 and of powers of two from FIRST on are those at which an
- * array is full. */
+/* array.c - arrays that grow (unstable/try.h). An array is full at length 0 and at powers of two from FIRST on. */
 #include "base/status.h"
 
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 
 _Static_assert(FR_TARGET_BYTES >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
 
-enum { TEMPORARY_NAMES = 100 };        /* tried before giving up: each taken one is the trace of a killed process */
-#define MOVE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in one call */
+enum { TEMPORARY_NAMES = 100 };        /* tries: each taken name is the trace of a killed process */
+#define MOVE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in a call */
 
 static fr_status cannot(const char *what) {
     return fr_fail(FR_EIO, "cannot be %s: %s", what, strerror(errno));
@@ -25,7 +25,7 @@ static fr_status cannot(const char *what) {
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
-/* The folder of path in `folder`; returns the name in it. */
+/* The folder of path in `folder`; returns the file's name. */
 static const char *split(const char *path, char folder[FR_TARGET_BYTES]) {
     const char *slash = strrchr(path, '/');
     size_t n = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
@@ -39,8 +39,8 @@ static bool join(char out[FR_TARGET_BYTES], const char *folder, const char *name
     return n > 0 && n < FR_TARGET_BYTES;
 }
 
-/* A name that is not there may be a link all the same: to what is not there yet. realpath has counted the links of a
- * circle (ELOOP), so this ends. */
+/* A missing file's name may still be a link to a missing file. realpath has refused circles (ELOOP), so the loop
+ * ends. */
 bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]) {
     char here[FR_TARGET_BYTES], folder[FR_TARGET_BYTES], link[FR_TARGET_BYTES];
     if (strlen(path) >= sizeof here) {
@@ -66,7 +66,7 @@ bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]) {
 
 /* ---- writing ----------------------------------------------------------------------------------------------- */
 
-/* A new file beside the target. O_EXCL and O_NOFOLLOW: nothing that lies there already is written to. */
+/* A new file beside the target. O_EXCL and O_NOFOLLOW: never opens an existing file. */
 static fr_status create_temporary(fr_atomic_file *f, mode_t mode) {
     size_t room = strlen(f->target) + 64;
     f->temporary = malloc(room);
@@ -80,7 +80,7 @@ static fr_status create_temporary(fr_atomic_file *f, mode_t mode) {
     return cannot("written");
 }
 
-/* The number of the standard stream that goes to this file, or -1. */
+/* The number of the standard stream with the file as target, or -1. */
 static int standard_stream(const struct stat *file) {
     struct stat st;
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
@@ -88,7 +88,7 @@ static int standard_stream(const struct stat *file) {
     return -1;
 }
 
-/* O_NONBLOCK for the opening alone: a FIFO without a reader answers ENXIO instead of waiting for one. */
+/* O_NONBLOCK for the opening alone: a FIFO without a reader answers ENXIO instead of waiting. */
 static fr_status open_as_it_is(const char *path, fr_atomic_file *f) {
     f->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (f->fd < 0 && errno == ENXIO) return fr_fail(FR_EIO, "cannot be written: nobody reads from it");
@@ -141,7 +141,7 @@ fr_status fr_atomic_stream(fr_atomic_file *f) {
     return f->stream != NULL ? FR_OK : cannot("written");
 }
 
-/* Makes the rename durable. A file system that cannot sync folders says EINVAL: nothing more can be done there. */
+/* Makes the rename durable. A file system without sync of folders returns EINVAL, which is accepted. */
 static fr_status sync_folder(const char *target) {
     char folder[FR_TARGET_BYTES];
     fr_status s = FR_OK;
@@ -162,7 +162,7 @@ static void close_file(fr_atomic_file *f) {
     f->fd = -1;
 }
 
-/* Flushes the written data to disk, or fails. Data that the stream lost earlier has no errno of its own. */
+/* Flushes the written data to disk, or fails. Earlier losses of the stream have no errno. */
 static fr_status finish(fr_atomic_file *f) {
     errno = 0;
     bool whole = f->stream == NULL || (fflush(f->stream) == 0 && ferror(f->stream) == 0);

@@ -1,5 +1,5 @@
-/* cache.h - where what was measured once is kept between processes: $XDG_CACHE_HOME/frugal, else
- * ~/.cache/frugal. Everything there may be deleted at any time. */
+/* cache.h - the folder of measurements: $XDG_CACHE_HOME/frugal, else ~/.cache/frugal. All files may be deleted at any
+ * time. */
 #ifndef FRI_BASE_CACHE_H
 #define FRI_BASE_CACHE_H
 
@@ -12,9 +12,9 @@
 uint64_t fri_hash(uint64_t from, const void *bytes, size_t n);
 
 /* "<folder>/<stem>-<hash of what>.txt"; `what` says for which library, device and settings the file holds. False:
- * there is no such folder, because neither variable is an absolute path. */
+ * neither variable is an absolute path. */
 bool fri_cache_path(const char *stem, const char *what, char *path, size_t bytes);
-/* Makes the folders above path, for this user only. What cannot be made is found out when the file is opened. */
+/* Makes the folders above path, for the user only. Errors show at the open of the file. */
 void fri_cache_make_folders(const char *path);
 
 #endif

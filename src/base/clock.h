@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* Seconds since some moment that no change of the date moves. */
+/* Seconds of the monotonic clock. */
 static inline double fri_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -1,4 +1,4 @@
-/* container.h - the limits that a control group (a container) sets to this process. */
+/* container.h - the limits that a control group (a container) sets to the process. */
 #ifndef FRI_BASE_CONTAINER_H
 #define FRI_BASE_CONTAINER_H
 
@@ -13,7 +13,7 @@ typedef struct fri_container {
  * `mounted` is where groups of version 1 or 2 are mounted (/sys/fs/cgroup). The smallest limits count. */
 void fri_container_read(const char *groups, const char *mounted, fri_container *out);
 
-/* The limits of this process, read once. */
+/* The limits of the process, read once. */
 const fri_container *fri_container_get(void);
 
 #endif

@@ -8,10 +8,10 @@
 typedef struct fri_env {
     bool no_pool;            /* FRUGAL_NO_POOL=1: every allocation is its own segment (for sanitizers) */
     bool check_nan;          /* FRUGAL_CHECK_NAN=1: every op's result is checked, the first bad op is named */
-    bool poison;             /* FRUGAL_POISON=1: memory that is handed out is full of NaN, not of what was there */
+    bool poison;             /* FRUGAL_POISON=1: new device memory is full of NaN */
     bool sync;               /* FRUGAL_SYNC=1: CUDA launches are checked at once */
-    bool tf32;               /* FRUGAL_TF32=1: f32 linear layers on CUDA may round their factors to TF32 */
-    const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description that plans are made for, or NULL */
+    bool tf32;               /* FRUGAL_TF32=1: f32 linear layers on CUDA may round factors to TF32 */
+    const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description for plans, or NULL */
     const char *threads;     /* FRUGAL_THREADS: threads of the CPU backend, or NULL */
     const char *alloc;       /* FRUGAL_ALLOC: the caching allocator's settings, or NULL */
     const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */

@@ -1,8 +1,8 @@
 /* half.h - f16 and bf16 to and from f32, by integer arithmetic only.
  *
- * Round to nearest, ties to even; NaN stays NaN, infinities and subnormals are exact. No f32 subnormal is ever
- * produced on the way, so the results do not depend on the flush-to-zero mode of the thread. Branch-free selects:
- * loops over these functions vectorize. Compiled by the C compiler only; CUDA has its own conversions. */
+ * Round to nearest, ties to even; NaN stays NaN, infinities and subnormals are exact. No f32 subnormal is ever produced
+ * on the way, so results do not depend on the thread's flush-to-zero mode. Branch-free selects: loops over these
+ * functions vectorize. Compiled by the C compiler only; CUDA has its own conversions. */
 #ifndef FRI_BASE_HALF_H
 #define FRI_BASE_HALF_H
 
@@ -45,7 +45,7 @@ static inline fri_f16 fri_f16_from_f32(float f) {
     uint32_t normal = (a - ((127u - 15u) << 23) + 0xfffu + ((a >> 13) & 1u)) >> 13;
     uint32_t nan = 0x7e00u;
     uint32_t h = a < ((127u - 14u) << 23) ? subnormal : normal;
-    h = a >= (143u << 23) ? 0x7c00u : h; /* 2^16 and above; 65520..65536 round up to it by themselves */
+    h = a >= (143u << 23) ? 0x7c00u : h; /* 2^16 and above; 65520..65536 round up to 2^16 by the general rule */
     h = a > (255u << 23) ? nan : h;
     return (fri_f16)(h | sign);
 }

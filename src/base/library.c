@@ -1,4 +1,4 @@
-/* library.c - libraries that are loaded when they are used (addon.h). */
+/* library.c - libraries loaded at the first use (addon.h). */
 #include "base/status.h"
 
 #include <frugal/addon.h>
@@ -9,7 +9,7 @@
 static fr_status load(const char *file, const char *package, const char *const *name, void **function, int n) {
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) return fr_fail(FR_EUNSUPPORTED, "%s: install the package %s (%s)", file, package, dlerror());
-    for (int i = n; i-- > 0;) { /* function[0] is the last: where it is there, all are */
+    for (int i = n; i-- > 0;) { /* function[0] is set last: if set, all are */
         function[i] = dlsym(library, name[i]);
         if (function[i] == NULL)
             return fr_fail(FR_EUNSUPPORTED, "%s of the package %s has no function %s", file, package, name[i]);

@@ -13,10 +13,10 @@ static void plain_make(void) {
     plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
-/* The calling thread's locale becomes "C"; returns the one to go back to. */
+/* The calling thread's locale becomes "C"; returns the old locale. */
 static locale_t plain_begin(void) {
     pthread_once(&plain_made, plain_make);
-    return uselocale(plain); /* of 0, if there was no memory, uselocale changes nothing */
+    return uselocale(plain); /* uselocale(0), without memory, changes nothing */
 }
 
 double fr_strtod(const char *text, char **end) {

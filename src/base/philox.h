@@ -1,7 +1,7 @@
 /* philox.h - Philox4x32-10, the counter-based generator (Salmon et al., SC'11; also PyTorch's CUDA generator).
  *
- * A number is a pure function of (seed, counter): any thread can make any of them, in any order, and a dropout mask
- * is made again in backward instead of being kept. Compiled by the C compiler and by nvcc. */
+ * A number is a pure function of (seed, counter): any thread can compute any number, in any order, and backward
+ * recomputes a dropout mask instead of keeping bytes. Compiled by the C compiler and by nvcc. */
 #ifndef FRI_BASE_PHILOX_H
 #define FRI_BASE_PHILOX_H
 
@@ -40,7 +40,7 @@ static inline FRI_HOST_DEVICE fri_philox4 fri_philox(uint64_t seed, uint64_t str
     return r;
 }
 
-/* Uniform in [0, 1) with 24 bits: exact in f32, the same on every backend. */
+/* Uniform in [0, 1) with 24 bits: exact in f32, equal on every backend. */
 static inline FRI_HOST_DEVICE float fri_uniform_f32(uint32_t u) {
     return (float)(u >> 8) * (1.0f / 16777216.0f);
 }

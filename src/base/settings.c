@@ -1,4 +1,4 @@
-/* settings.c - what a program asks of convolutions, for the whole process (frugal/base.h documents each). */
+/* settings.c - settings of convolutions, for the whole process (frugal/base.h documents each). */
 #include <frugal/base.h>
 
 static _Atomic bool nondeterministic, benchmark, exact_convolutions;

@@ -1,10 +1,10 @@
-/* shape.h - shapes, and the overflow-checked products that turn them into bytes. */
+/* shape.h - shapes, and overflow-checked products for bytes. */
 #ifndef FRI_BASE_SHAPE_H
 #define FRI_BASE_SHAPE_H
 
 #include <frugal/base.h>
 
-/* Shape from a C array: fri_shape_of(4, (int64_t[]){n, h, w, c}). No checks; fri_shape_bytes makes them. */
+/* Shape from a C array: fri_shape_of(4, (int64_t[]){n, h, w, c}). Without checks (see fri_shape_bytes). */
 fr_shape fri_shape_of(int rank, const int64_t *dim);
 #define FRI_SHAPE(...) \
     fri_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})

@@ -32,8 +32,7 @@ const char *fr_last_error(void) {
     return fri_here.message;
 }
 
-/* Formats the whole sentence, however long; in `brief` where there is no memory for it. Released by the caller unless
- * it is brief. */
+/* Formats the whole sentence, however long; in `brief` without memory. Released by the caller, except brief. */
 static char *compose(char brief[MESSAGE_BYTES], const char *format, va_list args) {
     va_list again;
     va_copy(again, args);
@@ -44,7 +43,7 @@ static char *compose(char brief[MESSAGE_BYTES], const char *format, va_list args
     return all != NULL ? all : brief;
 }
 
-/* Arguments may point into the old message, so the new one is complete before it takes its place. */
+/* Arguments may point into the old message, so the new message is complete before the replacement. */
 fr_status fr_fail(fr_status s, const char *format, ...) {
     FRI_NOT_NULL(format);
     char brief[MESSAGE_BYTES];
@@ -77,7 +76,7 @@ fr_status fr_fail_prefix(fr_status s, const char *format, ...) {
     return s;
 }
 
-/* names: "m, name, child", as the caller wrote them. */
+/* names: "m, name, child", as written by the caller. */
 fr_status fr_fail_null(const char *function, const char *names, size_t i) {
     for (; i > 0; i--) names += strcspn(names, ",") + 2;
     return fr_fail(FR_EINVAL, "%s: %.*s is NULL", function, (int)strcspn(names, ","), names);

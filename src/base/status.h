@@ -11,8 +11,8 @@ extern "C" {
 /* fr_fail with a text of several lines. */
 fr_status fri_fail_report(fr_status s, const char *text);
 
-/* Not an error and never seen by users: a checkpoint's recomputation has everything it needs, and the function it
- * runs is asked to return at once. It is negative, so that every caller passes it on like an error. */
+/* No error, and invisible to users: a checkpoint's recomputation has all needed tensors, and the running function must
+ * return at once. Negative, so every caller passes the status on like an error. */
 #define FRI_STOP ((fr_status)-1000)
 
 #ifdef __cplusplus

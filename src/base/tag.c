@@ -1,4 +1,4 @@
-/* tag.c - the scope stack and the string table behind it. */
+/* tag.c - the scope stack and the string table. */
 #include "base/tag.h"
 
 #include "base/thread.h"

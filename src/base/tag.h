@@ -11,22 +11,22 @@
 /* A tag with the current scope. */
 fr_tag fri_tag_make(fr_category category, fr_dtype dtype, const fr_shape *shape);
 
-/* Each push returns what it replaced; hand that to the matching pop. */
+/* Each push returns the replaced value; pass the value to the matching pop. */
 const char *fri_scope_op_push(const char *static_name);
 void fri_scope_op_pop(const char *was);
 
 /* Appends ".name" to the module path. The returned interned path is the old one. */
 const char *fri_scope_module_push(const char *name);
-/* Replaces the whole path (backward re-enters the path of the node it runs). Both are undone by ..._pop. */
+/* Replaces the whole path (backward re-enters the path of the running node). Both are undone by ..._pop. */
 const char *fri_scope_module_set(const char *interned_path);
 void fri_scope_module_pop(const char *was);
 
 const char *fri_scope_op(void);
 const char *fri_scope_module(void);
 
-/* The one copy of a string, alive until the process ends. "" if memory ran out. */
+/* The interned copy of a string, alive until the process ends. "" if memory ran out. */
 const char *fri_intern(const char *text);
-/* Lock for fork alone: no other thread holds the table's lock while the process is copied. */
+/* Lock for fork alone: so no thread holds the table's lock during the copy of the process. */
 void fri_intern_lock(void);
 void fri_intern_unlock(void);
 

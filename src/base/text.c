@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UNIT_BYTES = 12 }; /* of one character as it is printed: two escapes, or four bytes of UTF-8 */
+enum { UNIT_BYTES = 12 }; /* of a printed character: two escapes, or four bytes of UTF-8 */
 
 size_t fri_utf8_length(const char *text, size_t n) {
     const unsigned char *s = (const unsigned char *)text;
@@ -19,7 +19,7 @@ size_t fri_utf8_length(const char *text, size_t n) {
     return more + 1;
 }
 
-/* The next character as it is printed, in unit; *text moves behind it. Returns the bytes in unit. */
+/* Writes the next printed character to unit and advances *text. Returns the bytes in unit. */
 static size_t next(const char **text, const char *end, bool lines, char unit[UNIT_BYTES]) {
     const unsigned char *s = (const unsigned char *)*text;
     size_t n = fri_utf8_length(*text, (size_t)(end - *text)), at = 0;

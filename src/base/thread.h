@@ -7,14 +7,14 @@
 #ifndef FRI_BASE_THREAD_H
 #define FRI_BASE_THREAD_H
 
-#include <frugal/autograd.h> /* types alone; .ci/check-includes knows this one */
+#include <frugal/autograd.h> /* types only; .ci/check-includes has an exception */
 
 struct fri_kernel_call;
 struct fri_net_pass;
 struct fr_module;
 
 typedef struct fri_call_listener {
-    void (*fn)(void *ctx, const struct fri_kernel_call *c); /* NULL: nobody */
+    void (*fn)(void *ctx, const struct fri_kernel_call *c); /* NULL: none */
     void *ctx;
 } fri_call_listener;
 
@@ -33,38 +33,38 @@ typedef struct fri_autograd_state {
     fr_autocast_state autocast;
     bool switches_set;
     fr_switches switches;
-    struct fri_segment_record *recording; /* checkpoint whose forward runs now, or NULL */
-    struct fri_recompute *recompute;      /* recomputation that runs now, or NULL */
-    struct fri_backward_run *pass;        /* backward that runs now, or NULL */
-    uint64_t visits;                      /* walks over graphs so far; a walk's number marks what it has seen */
+    struct fri_segment_record *recording; /* checkpoint with a running forward, or NULL */
+    struct fri_recompute *recompute;      /* running recomputation, or NULL */
+    struct fri_backward_run *pass;        /* running backward, or NULL */
+    uint64_t visits;                      /* walks over graphs so far; a walk's number marks visited nodes */
     uint64_t steps;                       /* begun so far */
     int open_steps;                       /* begun and not ended */
     fr_graph_stats stats;
     uint64_t nodes_at_step_end;
     bool statistics_frozen;
     const struct fri_statistics_sync *sync;
-    struct fr_node *doomed; /* node.c: those that wait while one is being destroyed */
+    struct fr_node *doomed; /* node.c: nodes to destroy next */
     bool destroying;
-    bool detect_anomaly; /* anomaly.c, and the first one */
+    bool detect_anomaly; /* anomaly.c, and the first anomaly */
     fr_anomaly anomaly;
 } fri_autograd_state;
 
 typedef struct fri_thread {
-    char message[4096]; /* status.c; an out-of-memory report with its table fits */
+    char message[4096]; /* status.c; large enough for an out-of-memory report with table */
     fr_rng rng;         /* rng.c: the default generator */
     const char *op;     /* tag.c: the scopes */
     const char *module;
     fr_phase phase;
     bool threads_chosen;                         /* threads.c: this thread has a number of threads of its own */
-    const struct fri_kernel_watch *kernel_watch; /* backend.h: who is told when kernels run, or NULL */
+    const struct fri_kernel_watch *kernel_watch; /* backend.h: watch for kernels, or NULL */
     const struct fri_backend *meta_target;       /* meta/backend.c */
     fri_call_listener calls;                     /* meta/calls.c */
-    struct fr_pool *pools[FR_DEVICE_COUNT];      /* memory/pool.c; NULL: the device's default one */
+    struct fr_pool *pools[FR_DEVICE_COUNT];      /* memory/pool.c; NULL: the device's default pool */
     struct fri_event_log *events;                /* memory/event.c; NULL: the thread's own */
     fri_autograd_state autograd;                 /* autograd/state.c */
     fri_module_watch modules;                    /* net/module.c */
     fri_unit_watch units;                        /* net/plan.c */
-    struct fr_plan *plan;                        /* plan/plan.c: the one that runs, or NULL */
+    struct fr_plan *plan;                        /* plan/plan.c: the running plan, or NULL */
     bool in_summary;                             /* plan/summary.c */
 } fri_thread;
 

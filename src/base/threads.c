@@ -29,7 +29,7 @@ static void *wait_at(void *argument) {
     return NULL;
 }
 
-/* Threads of this process as the system counts them; 0 where it does not say. */
+/* The system's number of threads of the process; 0 if unknown. */
 static int counted(void) {
     int n = 0;
     DIR *d = opendir("/proc/self/task");
@@ -39,7 +39,7 @@ static int counted(void) {
     return n;
 }
 
-/* A thread that was joined counts for a moment longer, against a limit too. */
+/* A joined thread still counts for a moment, also against a limit. */
 static void settle(int before) {
     const struct timespec moment = {.tv_nsec = 1000000};
     for (int i = 0; i < 1000 && counted() > before; i++) nanosleep(&moment, NULL);
@@ -84,7 +84,7 @@ int fr_threads_get(void) {
     return omp_get_max_threads();
 }
 
-/* The largest number that is known to start: what was possible once is not tried again. */
+/* The largest successful number, which needs no second try. */
 static _Atomic int known_to_start = 1;
 
 fr_status fr_threads_set(int n) {
@@ -99,7 +99,8 @@ fr_status fr_threads_set(int n) {
     return FR_OK;
 }
 
-/* A team is made by its first use and kept. The count gives the region an effect: compilers drop an empty one. */
+/* The first use makes the team, and OpenMP keeps the team. The count gives the region an effect, because compilers
+ * drop empty regions. */
 void fr_threads_start(void) {
     static atomic_int started;
 #pragma omp parallel

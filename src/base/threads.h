@@ -1,10 +1,9 @@
-/* threads.h - how many threads the process may start, and the team that loops run on. */
+/* threads.h - how many threads the process may start, and the team for loops. */
 #ifndef FRI_BASE_THREADS_H
 #define FRI_BASE_THREADS_H
 
-/* Starts up to n threads that live at the same time and do nothing, and returns how many that were; all have ended by
- * then. OpenMP's run time ends the process when a thread of its team cannot be started, so whoever is about to use a
- * team asks first. */
+/* Starts up to n concurrent idle threads, ends all, and returns the number. OpenMP's run time ends the process if a
+ * thread of a team cannot start, so users of a team must ask first. */
 int fri_threads_startable(int n);
 
 /* Gives this thread its default number of threads, if neither this call nor fr_threads_set did: FRUGAL_THREADS, else

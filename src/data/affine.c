@@ -1,7 +1,7 @@
 /* affine.c - a random rotation, scale and shear about the image's middle, bilinear, black outside.
  *
  * torchvision's RandomAffine without translation (the random crop shifts). The map is applied backwards: each pixel of
- * the result reads the source at inverse(map), so that none is left out. */
+ * the result reads the source at inverse(map), so no pixel is left out. */
 #include "data/transform.h"
 
 #include "base/philox.h"
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Uniform in [-1, 1), from one number of the stream. */
+/* Uniform in [-1, 1), from a number of the stream. */
 static double symmetric(uint32_t number) {
     return (double)number / 2147483648.0 - 1.0;
 }

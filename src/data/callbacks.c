@@ -14,7 +14,7 @@
 
 typedef struct own {
     fr_dataset_source source;
-    pthread_mutex_t lock; /* of the rest, which a ring has */
+    pthread_mutex_t lock; /* of members for rings */
     uint8_t *pixels, *targets;
     int64_t pushed;
 } own;
@@ -142,7 +142,7 @@ fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     d->target = source->target;
     d->live = source->live || source->read == NULL;
     if (source->read == NULL) FRI_TRY(ring_allocate(d, o));
-    o->source = *source; /* from here on its release is called */
+    o->source = *source; /* from here on a failure calls release */
     fr_dataset_release(out);
     FRI_MOVE(out, d);
     return FR_OK;

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, IMAGE = 3 * PLANE, COARSE_CLASSES = 20, FILES_MAX = 5 };
-#define FILE_MOST (INT64_C(1) << 30) /* six times the largest that exists */
+#define FILE_MOST (INT64_C(1) << 30) /* six times the largest existing file */
 
 typedef struct variant {
     const char *name, *folder;
     int64_t classes;
-    int label_bytes; /* the last one counts */
+    int label_bytes; /* the last label counts */
     const char *files[2][FILES_MAX + 1];
 } variant;
 
@@ -78,7 +78,7 @@ static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_
         FR_TRY(s, fri_source_open_file(&f, path));
         uint64_t bytes = f.stored;
         fri_source_close(&f);
-        if (bytes > FILE_MOST) { /* the format has no header that could say whether all of it is meant */
+        if (bytes > FILE_MOST) { /* the format has no header with the number of images */
             s = fr_fail(FR_EFORMAT, "%s: has %llu bytes, a %s file has at most %lld", path, (unsigned long long)bytes,
                         v->name, (long long)FILE_MOST);
             goto done;

@@ -1,4 +1,4 @@
-/* dataset.c - the part that all datasets share: life, questions, images in memory. */
+/* dataset.c - shared parts of all datasets: lifetime, queries, images in memory. */
 #include "data/dataset.h"
 
 #include "base/shape.h"
@@ -78,7 +78,7 @@ fr_status fri_dataset_of_files(fr_dataset *d) {
     fr_image first = {0};
     fr_status s = d->ops->read(d, 0, &first);
     d->channels = 3;
-    d->same_size = false; /* nobody has looked */
+    d->same_size = false; /* unknown */
     d->height = first.height;
     d->width = first.width;
     fr_image_clear(&first);
@@ -212,7 +212,7 @@ fr_status fr_dataset_read(const fr_dataset *dataset, int64_t index, void *pixels
     return FR_OK;
 }
 
-/* Integers for 8 bits: 2^48 pixels of 255^2 fit. f32 in double about the first pixel, so that a large mean costs no
+/* Integers for 8 bits: 2^48 pixels of 255^2 fit. f32 in double about the first pixel, so a large mean costs no
  * digits. */
 typedef struct moments {
     uint64_t pixels, sum[FR_CHANNELS_MAX], squares[FR_CHANNELS_MAX];

@@ -1,4 +1,4 @@
-/* files.c - a data set of files that a program finds and reads (fr_dataset_files). */
+/* files.c - a dataset of files found and read by the program (fr_dataset_files). */
 #include "data/dataset.h"
 
 #include "base/status.h"

@@ -91,7 +91,7 @@ done:
     return s;
 }
 
-/* folder/<prefix>-<kind>[.gz] for the first prefix and ending that exist; path [bytes]. */
+/* folder/<prefix>-<kind>[.gz] for the first existing prefix and ending; path [bytes]. */
 static fr_status find(const char *folder, fr_split split, const char *kind, char *path, size_t bytes) {
     static const char *const prefixes[2][2] = {[FR_SPLIT_TRAIN] = {"train", NULL}, [FR_SPLIT_TEST] = {"t10k", "test"}};
     static const char *const endings[2] = {"", ".gz"};

@@ -104,7 +104,7 @@ fr_status fri_image_file(const char *path, fr_image *image, size_t *bytes) {
     }
     size_t n = size < sizeof first ? (size_t)size : sizeof first;
     FR_TRY(s, fr_file_read(fd, first, n, 0));
-    FR_TRY(s, fr_image_check_signature(first, n)); /* before memory is taken for all of it */
+    FR_TRY(s, fr_image_check_signature(first, n)); /* before allocating memory for the file */
     FR_TRY(s, fri_buffer_reserve(&image->file, (size_t)size, "its bytes"));
     FR_TRY(s, fr_file_read(fd, image->file.data, (size_t)size, 0));
     *bytes = (size_t)size;
@@ -146,7 +146,7 @@ static const fri_dataset_ops folder_ops = {.read = folder_read,
                                            .destroy = folder_destroy,
                                            .class_name = folder_class_name};
 
-/* The labels of a test set mean something only if they are numbered like those of the training set beside it. */
+/* Checks that a test set has the training set's classes, because labels are numbers of classes. */
 static fr_status check_same_classes(const char *root, const char *test_path, const fri_names *test) {
     char path[PATH_BYTES];
     fri_names train = {0};
@@ -181,12 +181,12 @@ fr_status fri_split_path(const char *root, fr_split split, char path[PATH_BYTES]
                    split == FR_SPLIT_TRAIN ? "train" : "test or val");
 }
 
-/* The images of class c join those of the classes before it. */
+/* Appends the images of class c. */
 static fr_status list_class(fr_dataset *d, const char *path, int64_t c) {
     folder *f = d->state;
     char class_path[PATH_BYTES], prefix[PATH_BYTES];
     int64_t labelled = f->images.count;
-    /* Both fit: fri_names_list has built the longer of them. */
+    /* Both fit: fri_names_list has built the longer name. */
     snprintf(prefix, sizeof prefix, "%s/", f->classes.name[c]);
     if (snprintf(class_path, sizeof class_path, "%s/%s", path, f->classes.name[c]) >= PATH_BYTES) return FR_OK;
     fr_status s = fri_names_list(class_path, false, prefix, &f->images);

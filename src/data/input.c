@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Page-locked memory that a batch leaves from. */
+/* Page-locked memory of a leaving batch. */
 typedef struct pinned {
     void *memory;
     size_t bytes;
-    fri_fence left; /* passed: it may be written again */
+    fri_fence left; /* passed: the memory may be written again */
 } pinned;
 
 /* Images are 0, targets 1. */
@@ -23,12 +23,12 @@ struct fr_input {
     pinned place[2][2];         /* used in turn */
     int turn;
 
-    /* The batch that comes early. */
+    /* The early batch. */
     fr_tensor *memory[2]; /* NULL: off */
     fr_dtype dtype[2];
     fr_shape shape[2];
     int64_t early_count, count;
-    const fr_loader *loader; /* whose batch is in `memory`, or on its way there; NULL: none */
+    const fr_loader *loader; /* loader of the batch in `memory`, or on the way there; NULL: none */
     fri_fence arrived[2], taken;
 };
 
@@ -48,7 +48,7 @@ void fr_input_release(fr_input **p) {
     *p = NULL;
     if (in == NULL) return;
     for (int i = 0; i < 2; i++) {
-        /* A batch may still be on its way into this memory, by a stream that the allocator does not know of. */
+        /* A stream unknown to the allocator may still copy a batch into the memory. */
         if (in->streams != NULL) (void)in->streams->wait(in->arrived[i]);
         fr_tensor_release(&in->memory[i]);
         for (int turn = 0; turn < 2; turn++)
@@ -60,8 +60,8 @@ void fr_input_release(fr_input **p) {
 
 /* ---- from the host ------------------------------------------------------------------------------------------- */
 
-/* The place that this batch leaves from: waits until it is free and makes it large enough. Without page-locked memory
- * its pointer stays NULL. */
+/* The place of the leaving batch: waits until the place is free and large enough. The pointer stays NULL without
+ * page-locked memory. */
 static fr_status room(fr_input *in, int which, size_t bytes, pinned **out) {
     pinned *p = *out = &in->place[which][in->turn];
     fr_status s = in->streams->wait(p->left);
@@ -90,7 +90,7 @@ static fr_status transfer(fr_input *in, int which, const fr_tensor *t, fri_fence
     return FR_OK;
 }
 
-/* Queues the copy after the work that was queued before, and before the work that is queued next. */
+/* Queues the copy after earlier work, and before later work. */
 static fr_status queue(fr_input *in, int which, const fr_tensor *t, void *to) {
     fri_fence before, arrived;
     if (in->streams == NULL)
@@ -100,7 +100,7 @@ static fr_status queue(fr_input *in, int which, const fr_tensor *t, void *to) {
     return in->streams->follow(FRI_STREAM_COMPUTE, arrived);
 }
 
-/* A vector is one target. On meta nothing is ignored. */
+/* A vector is a single target. On meta no target is ignored. */
 static int64_t counted(const fr_tensor *targets) {
     const int64_t *class = targets->dtype == FR_I64 ? fr_tensor_data((fr_tensor *)targets) : NULL;
     int64_t n = 0, all = targets->dtype == FR_I64 ? fri_numel(targets) : targets->shape.dim[0];
@@ -120,14 +120,14 @@ int64_t fr_input_count(const fr_input *in) {
     return in->count;
 }
 
-/* ---- the batch that comes early ------------------------------------------------------------------------------ */
+/* ---- the early batch ------------------------------------------------------------------------------ */
 
 fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, fr_dtype of_images, const fr_shape *targets,
                             fr_dtype of_targets) {
     FRI_TRY(fri_tensor_new(images, of_images, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
     FRI_TRY(fri_tensor_new(targets, of_targets, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
     if (in->streams == NULL) return FR_OK;
-    return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* who had that memory before */
+    return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* the earlier user of the memory */
 }
 
 static fr_status begin_early(fr_input *in, fr_loader *loader, const fr_tensor *const t[2]) {
@@ -159,7 +159,7 @@ static size_t early_bytes(const fr_input *in, int which) {
     return (size_t)fri_shape_numel(&in->shape[which]) * fr_dtype_size(in->dtype[which]);
 }
 
-/* Queues its copy to where its step expects it. */
+/* Queues the copy to the step's tensors. */
 static fr_status take(fr_input *in, int which, void *to) {
     FRI_TRY(in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
     return in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
@@ -174,7 +174,7 @@ static fr_status taken(fr_input *in) {
 
 /* ---- the next batch ------------------------------------------------------------------------------------------ */
 
-/* An early batch, or one that the host holds, as a tensor on the device. */
+/* An early batch, or the host's batch, as a tensor on the device. */
 static fr_status to_tensor(fr_input *in, int which, bool early, fr_tensor **t) {
     fr_device device = in->opts.device;
     FRI_OWNED(fr_tensor_release) fr_tensor *moved = NULL;

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-#include <stdio.h> /* jpeglib.h needs it before */
+#include <stdio.h> /* jpeglib.h needs stdio.h before */
 #include <jpeglib.h>
 #include <jerror.h>
 #include <setjmp.h>
@@ -55,7 +55,7 @@ static void on_progress(j_common_ptr cinfo) {
     longjmp(c->back, 1);
 }
 
-/* Adobe's CMYK is stored inverted; without its marker it is not. */
+/* Adobe's CMYK is stored inverted; without Adobe's marker not. */
 static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uint8_t *to) {
     for (int64_t x = 0; x < width; x++) {
         unsigned k = inverted ? from[4 * x + 3] : 255u - from[4 * x + 3];
@@ -66,7 +66,7 @@ static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uin
     }
 }
 
-/* Everything that may jump. */
+/* All code with a possible longjmp. */
 static fr_status decode_jpeg(jpeg_context *c, const char *name, fr_image *image) {
     struct jpeg_decompress_struct *j = &c->cinfo;
     jpeg_read_header(j, TRUE);
@@ -92,7 +92,7 @@ static fr_status decode_jpeg(jpeg_context *c, const char *name, fr_image *image)
     return FR_OK;
 }
 
-/* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
+/* The state lives in the caller: setjmp leaves changed locals of the calling function undefined. */
 static fr_status attempt_jpeg(jpeg_context *c, const char *name, const uint8_t *bytes, size_t n, fr_image *image) {
     if (setjmp(c->back) != 0) {
         if (c->no_memory) return fr_fail(FR_ENOMEM, "%s: no memory to decode", name);

@@ -1,4 +1,4 @@
-/* jpeg_left_out.c - what stands for jpeg.c in a build without libjpeg. */
+/* jpeg_left_out.c - replaces jpeg.c in a build without libjpeg. */
 #include "data/dataset.h"
 
 #include "base/status.h"

@@ -2,9 +2,9 @@
  *
  * Note [Loader numbers] With q counting batches:
  *     next - 1 < next <= claim <= min(end, unfree)        unfree <= max(next - 1, 0) + slots
- * next - 1 is held by the caller (from 1 on), next is what fetch returns, claim is what workers are filling, end is the
- * end of the epoch, and unfree the first number whose slot is not free. `first` is the number of the epoch's batch 0.
- * next never goes back: setting the position moves `first`. */
+ * The caller holds next - 1 (from 1 on), fetch returns next, workers fill claim, end is the end of the epoch, and
+ * unfree the first number without a free slot. `first` is the number of the epoch's batch 0. next never goes back:
+ * setting the position moves `first`. */
 #include "data/loader.h"
 
 #include "data/sampler.h"
@@ -22,10 +22,10 @@ enum { CHUNK_MAX = 16, ERROR_BYTES = 1024 };
 
 typedef struct slot {
     void *images, *targets;
-    int64_t done; /* images finished, also those that failed */
+    int64_t done; /* finished images, also failed images */
     int64_t failed_at;
     bool mixed;
-    fr_status status; /* of the failure at the lowest position: the same whichever worker met it first */
+    fr_status status; /* of the failure at the lowest position, independent of the workers' order */
     char error[ERROR_BYTES];
 } slot;
 
@@ -42,8 +42,8 @@ struct fri_loader {
     /* The caller's: read by workers only while a batch of the epoch is claimed. */
     int64_t *order;
     fri_balance balance; /* of opts.balanced */
-    float *spare;        /* of opts.augmentation.batch: an image, or its shares of classes */
-    int64_t *runs;       /* files of the dataset, of a window; NULL: there are none, or no window */
+    float *spare;        /* of opts.augmentation.batch: an image, or shares of classes */
+    int64_t *runs;       /* files of the dataset, of a window; NULL: none, or no window */
     int64_t epoch;
     bool ended;     /* fetch has said FR_END */
     fr_image image; /* for decoding without workers */
@@ -65,19 +65,19 @@ static slot *slot_of(fri_loader *l, int64_t number) {
     return &l->slots[number % l->shape.slots];
 }
 
-/* ---- which batches are this loader's: all, or some of each group ----------------------------------------------- */
+/* ---- the loader's batches: all, or some of each group ----------------------------------------------- */
 
 static int64_t divide_up(int64_t a, int64_t b) {
     return a > 0 ? (a + b - 1) / b : 0;
 }
 
-/* Number of this loader's batches among the first n batches of an epoch. */
+/* Number of the loader's batches among the first n batches of an epoch. */
 static int64_t own_of(const fri_loader *l, int64_t n) {
     const fr_loader_opts *o = &l->opts;
     return n / o->group * divide_up(o->group - o->first, o->every) + divide_up(n % o->group - o->first, o->every);
 }
 
-/* The batch of the epoch that is this loader's q-th. */
+/* The epoch's number of the loader's q-th batch. */
 static int64_t batch_of(const fri_loader *l, int64_t q) {
     const fr_loader_opts *o = &l->opts;
     const int64_t per = divide_up(o->group - o->first, o->every);
@@ -89,7 +89,7 @@ static int64_t length_of(const fri_loader *l, int64_t number) {
     return left < l->opts.batch_size ? left : l->opts.batch_size;
 }
 
-/* ---- one image --------------------------------------------------------------------------------------------- */
+/* ---- an image --------------------------------------------------------------------------------------------- */
 
 static fr_status fill_image(const fri_loader *l, const slot *s, int64_t batch, int64_t position, int64_t epoch,
                             fr_image *image, fri_transform_scratch *scratch) {
@@ -106,7 +106,7 @@ static fr_status fill_image(const fri_loader *l, const slot *s, int64_t batch, i
         for (int64_t c = 0; c < l->shape.numbers; c++) ((float *)s->targets)[at + (size_t)c] = c == label ? 1 : 0;
     if (target == FR_TARGET_VECTOR)
         memcpy((float *)s->targets + at, image->target.data, (size_t)l->shape.numbers * sizeof(float));
-    /* An image that is drawn twice is varied twice. */
+    /* An image drawn twice is varied twice. */
     const int64_t draw = l->balance.image != NULL ? batch * l->opts.batch_size + position : index;
     const size_t bytes = (size_t)(t->height * t->width * t->channels) * fr_dtype_size(l->shape.dtype);
     return fri_transform_apply(t, image, epoch, draw, scratch, (char *)s->images + (size_t)position * bytes,
@@ -120,7 +120,7 @@ static void slot_reset(slot *s) {
     s->failed_at = INT64_MAX;
 }
 
-/* A complete batch, once. The last one of an epoch can be a single image: it is mixed with itself. */
+/* Augments a complete batch, once. A last batch of a single image is mixed with a copy of the image. */
 static void mix(const fri_loader *l, slot *s) {
     const fri_transform *t = &l->transform;
     const fr_augmentation *a = &l->opts.augmentation;
@@ -148,8 +148,8 @@ typedef struct chunk {
     fri_transform_scratch scratch;
 } chunk;
 
-/* Ends a chunk; the caller holds the lock. Positions after a failure are not decoded: the batch is lost, and the lowest
- * failure is still found, as every chunk stops at its own first one. */
+/* Ends a chunk; the caller holds the lock. Positions after a failure are not decoded: the batch is lost. The lowest
+ * failure is still found, because every chunk stops at the chunk's first failure. */
 static void finish_chunk(const chunk *c, const char *error) {
     fri_loader *l = c->l;
     slot *s = c->s;
@@ -169,7 +169,7 @@ static void free_chunk(chunk *c) {
     fri_transform_scratch_free(&c->scratch);
 }
 
-/* A thread that ends inside a dataset's read (pthread_exit in somebody's code) must not leave the caller waiting. */
+/* A thread that ends inside a dataset's read (pthread_exit in the program) must not leave the caller waiting. */
 static void worker_died(void *argument) {
     chunk *c = argument;
     char error[120];
@@ -179,7 +179,7 @@ static void worker_died(void *argument) {
     c->l->dead++;
     c->status = FR_EINTERNAL;
     finish_chunk(c, error);
-    pthread_cond_signal(&c->l->ready); /* perhaps nobody is left to complete what is waited for */
+    pthread_cond_signal(&c->l->ready); /* no worker may be left to complete the batch */
     pthread_mutex_unlock(&c->l->lock);
     free_chunk(c);
 }
@@ -227,8 +227,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Signals belong to the program's own threads: workers block them all. A system that starts no more threads than some
- * (or none: fetch decodes itself then) costs time, not the training. */
+/* Signals belong to the program's threads: workers block all signals. Fewer threads than requested (or none: fetch
+ * decodes) cost time, but do not end the training. */
 static fr_status start_workers(fri_loader *l) {
     sigset_t all, was;
     sigfillset(&all);
@@ -276,7 +276,7 @@ static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
     return FR_OK;
 }
 
-/* Targets become what is mixed. */
+/* Mixing changes targets, too. */
 static fr_status shares_of_classes(fri_loader *l) {
     const fri_transform *t = &l->transform;
     const int64_t pixels = t->height * t->width * t->channels, classes = l->dataset->classes;
@@ -372,7 +372,7 @@ static void shuffle(const fri_loader *l, int64_t epoch, int64_t first, int64_t n
     }
 }
 
-/* The dataset's files one after the other, as they lie, in a random order of files. */
+/* The dataset's files in a random order, with images in order of storage. */
 static void order_of_files(const fri_loader *l, int64_t epoch) {
     const fr_dataset *d = l->dataset;
     int64_t n = 0;
@@ -420,7 +420,7 @@ fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
     make_order(l, epoch);
     l->epoch = epoch;
     l->ended = false;
-    l->first = l->next - own_of(l, batch); /* batches decoded ahead are dropped; what the caller holds keeps its slot */
+    l->first = l->next - own_of(l, batch); /* drops batches decoded ahead; the caller's batch keeps the slot */
     l->end = l->first + own_of(l, l->batches);
     l->claim = l->next;
     l->claim_at = 0;
@@ -446,10 +446,10 @@ static fr_status fetch_here(fri_loader *l, slot *s) {
     return status == FR_OK && l->decode ? fill_here(l, s) : status;
 }
 
-/* Frees the slots behind the one that is held. */
+/* Frees the slots after the held slot. */
 static fr_status give_back(fri_loader *l) {
-    if (l->opts.workers == 0) return FR_OK; /* fetch_here asks for its one buffer itself */
-    /* Only this thread writes next and unfree, so it reads them without the lock. */
+    if (l->opts.workers == 0) return FR_OK; /* fetch_here requests the single buffer */
+    /* Only the calling thread writes next and unfree, so reads need no lock. */
     while (l->unfree < l->next - 1 + l->shape.slots) {
         slot *s = slot_of(l, l->unfree);
         void *images = NULL, *targets = NULL;
@@ -490,7 +490,7 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
         return fr_fail(FR_EINTERNAL, "loader: none of its %d workers is left: each ended in the middle of an image",
                        l->started);
     if (status == FR_OK) mix(l, s);
-    /* A complete slot is not written again before it is given back. */
+    /* A complete slot is not written before the return. */
     return status == FR_OK ? FR_OK : fr_fail(status, "%s", s->error);
 }
 
@@ -498,6 +498,6 @@ void fri_loader_advance(fri_loader *l) {
     pthread_mutex_lock(&l->lock);
     l->next++;
     pthread_mutex_unlock(&l->lock);
-    /* A failure to get a buffer is not lost: the next fetch asks again and reports it. */
+    /* The next fetch asks again for a missing buffer, and reports the failure. */
     (void)give_back(l);
 }

@@ -2,8 +2,8 @@
  *
  * Batches have running numbers over the loader's whole life; batch number q lies in slot q % slots. A slot goes
  *     free -> claimed, image by image in chunks -> complete -> held by the caller -> free
- * and only a free slot is claimed, so nothing is written while the caller looks at it. All of this is under one lock;
- * decoding is outside it. The caller's side (everything declared here) belongs to one thread. */
+ * and workers claim free slots only, so never write to the caller's batch. A lock guards all states; decoding runs
+ * outside the lock. The functions below belong to a single thread. */
 #ifndef FRI_DATA_LOADER_H
 #define FRI_DATA_LOADER_H
 
@@ -11,9 +11,8 @@
 
 enum { FRI_LOADER_WORKERS_MAX = 256, FRI_LOADER_PREFETCH_MAX = 64 };
 
-/* Called on the caller's thread before a slot is filled: *images and *targets get buffers for `capacity` images (see
- * fri_loader_shape) that nobody else reads: of the images' type; i64, or f32 of vectors. They may be the slot's old
- * ones or new. */
+/* Called on the caller's thread before a slot is filled: *images and *targets get unshared buffers for `capacity`
+ * images (see fri_loader_shape): of the images' type; i64, or f32 of vectors. Old buffers of the slot may be reused. */
 typedef fr_status fri_loader_provide_fn(void *ctx, int slot, void **images, void **targets);
 
 typedef struct fri_loader fri_loader;
@@ -27,22 +26,22 @@ typedef struct fri_loader_shape {
     int64_t numbers; /* per target */
 } fri_loader_shape;
 
-/* Checks the options and everything about them; no buffers yet. */
+/* Checks all options; allocates no buffers. */
 fr_status fri_loader_create(fr_dataset *d, const fr_loader_opts *opts, fri_loader **out);
 fri_loader_shape fri_loader_shape_get(const fri_loader *l);
-/* Asks for all buffers and starts the workers. With `decode` false (meta) no worker starts and slots count as filled at
- * once; buffers are asked for when workers would need them. */
+/* Requests all buffers and starts the workers. With `decode` false (meta) no worker starts and slots count as filled at
+ * once; buffers are requested when workers would need buffers. */
 fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *ctx, bool decode);
 /* Stops and joins the workers, then frees. */
 void fri_loader_release(fri_loader **l);
 
-/* Waits for the next batch. It stays the next one until fri_loader_advance; after a failure nothing has moved. FR_END
- * at the end of the epoch, once. */
+/* Waits for the next batch. The batch stays the next until fri_loader_advance, also after a failure. FR_END at the end
+ * of the epoch, once. */
 fr_status fri_loader_fetch(fri_loader *l, int *slot, int64_t *length);
-/* The fetched batch is now held; the one held before is free. */
+/* Holds the fetched batch and frees the earlier. */
 void fri_loader_advance(fri_loader *l);
 
-int fri_loader_workers(const fri_loader *l); /* that were started */
+int fri_loader_workers(const fri_loader *l); /* started workers */
 int64_t fri_loader_batches(const fri_loader *l);
 void fri_loader_position_get(const fri_loader *l, int64_t *epoch, int64_t *batch);
 fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch);

@@ -19,7 +19,7 @@ struct fr_loader {
     fr_tensor **images, **targets; /* per slot */
 };
 
-/* *t is a tensor of this shape that only the loader can reach: the old one or a new one. */
+/* *Makes t an unshared tensor of the shape: the old tensor or a new tensor. */
 static fr_status own_tensor(fr_tensor **t, const fr_shape *shape, fr_dtype dtype, fr_device device) {
     if (*t != NULL && fri_tensor_sole(*t)) return FR_OK;
     fr_tensor_release(t);
@@ -50,7 +50,7 @@ fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_l
     fr_loader_opts o = opts != NULL ? *opts : fr_loader_opts_default();
     if (o.device != FR_CPU && o.device != FR_META)
         return fr_fail(FR_EUNSUPPORTED, "loader: makes batches on cpu and meta, not on %s", fr_device_name(o.device));
-    /* Meta decodes no images. The buffers of a dry run are the target's all the same. */
+    /* Meta decodes no images. A dry run still allocates the target's buffers. */
     if (o.device == FR_META && fri_meta_target() == NULL) o.workers = 0;
     FRI_OWNED(fr_loader_release) fr_loader *l = calloc(1, sizeof *l);
     if (l == NULL) return fr_fail(FR_ENOMEM, "loader: no memory");
@@ -70,7 +70,7 @@ void fr_loader_release(fr_loader **loader) {
     fr_loader *l = loader != NULL ? *loader : NULL;
     if (l == NULL) return;
     *loader = NULL;
-    fri_loader_release(&l->core); /* workers first: they write into the tensors */
+    fri_loader_release(&l->core); /* workers first, because workers write into the tensors */
     for (int i = 0; i < l->shape.slots; i++) {
         if (l->images != NULL) fr_tensor_release(&l->images[i]);
         if (l->targets != NULL) fr_tensor_release(&l->targets[i]);
@@ -89,7 +89,7 @@ fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **targ
     if (s != FR_OK) return s; /* FR_END too */
     FRI_TRY(fr_tensor_narrow0(loader->images[slot], 0, length, &x));
     FRI_TRY(fr_tensor_narrow0(loader->targets[slot], 0, length, &t));
-    /* First the caller's slots let go of the last batch, then its buffer can be used again. */
+    /* First releases the last batch of the caller's slots, so the buffer can be reused. */
     fri_tensor_put(&x, images);
     fri_tensor_put(&t, targets);
     fri_loader_advance(loader->core);

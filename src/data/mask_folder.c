@@ -1,6 +1,6 @@
 /* mask_folder.c - <root>/<split>/images/<name>.* with <root>/<split>/masks/<name>.png: a class for each pixel.
  *
- * Both lists are in the order of their stems, so that equal places belong together. */
+ * Both lists are sorted by stem, so equal indices belong together. */
 #include "data/dataset.h"
 
 #include "base/status.h"
@@ -13,7 +13,7 @@ enum { IMAGES, MASKS };
 
 typedef struct mask_folder {
     char *path[2];      /* <root>/<split>/images and masks */
-    fri_names names[2]; /* of the files in them */
+    fri_names names[2]; /* of the files */
 } mask_folder;
 
 static size_t stem(const char *name) {

@@ -1,4 +1,4 @@
-/* normalize.c - a batch of bytes becomes what a network takes in, on its device. */
+/* normalize.c - turns a batch of bytes into the network's input, on the device. */
 #include "base/status.h"
 #include "base/tag.h"
 #include "tensor/tensor.h"

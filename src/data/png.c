@@ -1,7 +1,7 @@
-/* png.c - one PNG in memory to RGB, by libpng; and the choice between PNG and JPEG.
+/* png.c - a PNG in memory to RGB, by libpng; and the choice between PNG and JPEG.
  *
- * Palettes and gray are expanded, 16 bit is scaled to 8, alpha is dropped as PIL's convert("RGB") does. libpng
- * reports errors by a callback that must not return, so a longjmp leads back here; it prints nothing. */
+ * Palettes and gray are expanded, 16 bit is scaled to 8, alpha is dropped as PIL's convert("RGB") does. libpng reports
+ * errors by a callback without return, so a longjmp leads back; libpng prints nothing. */
 #include "data/dataset.h"
 
 #include "base/status.h"
@@ -10,7 +10,7 @@
 #include <setjmp.h>
 #include <string.h>
 
-/* Text and profiles can be compressed too: what one chunk may inflate to. */
+/* Text and profiles can be compressed too: limit of an inflated chunk. */
 enum { CHUNK_BYTES_MAX = 8 << 20 };
 
 typedef struct png_context {
@@ -54,7 +54,7 @@ static fr_status begin(png_context *c, size_t *height, size_t *width) {
     return fri_image_check_size(c->name, (int64_t)*height, (int64_t)*width);
 }
 
-/* Rows of `bytes` each, after the conversions that were asked for. */
+/* Rows of `bytes` each, after the requested conversions. */
 static fr_status rows(png_context *c, size_t height, size_t bytes, fri_buffer *to) {
     png_structp png = c->png;
     int passes = png_set_interlace_handling(png);
@@ -104,7 +104,7 @@ static fr_status decode_png(png_context *c, fr_image *image) {
     return FR_OK;
 }
 
-/* The state lives in the caller: setjmp leaves changed locals of its own function undefined. */
+/* The state lives in the caller: setjmp leaves changed locals of the calling function undefined. */
 static fr_status attempt_png(png_context *c, size_t n, fr_image *image) {
     if (setjmp(c->back) != 0) return fr_fail(FR_EFORMAT, "%s: broken PNG of %zu bytes: %s", c->name, n, c->message);
     c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_png_error, on_warning);

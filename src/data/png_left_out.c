@@ -1,4 +1,4 @@
-/* png_left_out.c - what stands for png.c in a build without libpng. */
+/* png_left_out.c - replaces png.c in a build without libpng. */
 #include "data/dataset.h"
 
 #include "base/status.h"

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 
-/* Output i of one direction is sum over k < count of weight[k] * in[first + k]. */
+/* Output i of a direction is sum over k < count of weight[k] * in[first + k]. */
 typedef struct span {
     int32_t first, count;
     int64_t weight; /* index of the first weight */
@@ -34,7 +34,7 @@ static void make_spans(int64_t in, int64_t out, span *spans, float *weights) {
     }
 }
 
-/* One row of `from`, resized across: of 8 bit pixels, or f32. */
+/* A row of `from`, resized across: of 8 bit pixels, or f32. */
 #define RESIZE_ROW(name, type)                                                                                   \
     static void name(const type *from, int64_t channels, const span *across, const float *weight, int64_t out_w, \
                      float *to) {                                                                                \

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Counting sort; end[c] is the end of class c, then those of classes without images go. */
+/* Counting sort; end[c] is the end of class c; then removes classes without images. */
 static fr_status sort(const fr_dataset *d, fri_balance *b) {
     int64_t label = 0;
     for (int64_t i = 0; i < d->count; i++) {

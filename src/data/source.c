@@ -11,7 +11,7 @@
 /* Deflate expands at most 1032 times: 258 bytes from two bits. */
 #define INFLATE_MAX 1032u
 
-/* Makes sure that avail_in > 0, unless the source is at its end. */
+/* Makes sure that avail_in > 0, unless at the end of the source. */
 static fr_status refill(fri_source *s) {
     if (s->z.avail_in > 0 || s->fd < 0) return FR_OK;
     ssize_t n = 0;
@@ -50,7 +50,7 @@ fr_status fri_source_open_memory(fri_source *s, const char *name, const void *by
     s->name = name;
     s->stored = n;
     if (n > UINT32_MAX) return fr_fail(FR_EINVAL, "%s: %zu bytes in memory, the limit is 4 GiB", name, n);
-    s->z.next_in = (Bytef *)(uintptr_t)bytes; /* zlib only reads it */
+    s->z.next_in = (Bytef *)(uintptr_t)bytes; /* zlib only reads the input */
     s->z.avail_in = (uInt)n;
     fr_status status = start(s);
     if (status != FR_OK) fri_source_close(s);
@@ -100,7 +100,7 @@ static fr_status read_some(fri_source *s, void *to, size_t n, size_t *got) {
         at += room - s->z.avail_out;
         left -= room - s->z.avail_out;
         if (z == Z_STREAM_END) {
-            /* A gzip file may be several members one after another. */
+            /* A gzip file may consist of several members. */
             status = refill(s);
             if (status != FR_OK) return status;
             if (s->z.avail_in == 0)

@@ -21,18 +21,18 @@ typedef struct fri_source {
     uint8_t chunk[16384];
 } fri_source;
 
-/* FR_EIO if it cannot be opened or is no regular file. After a failure nothing needs to be closed. */
+/* FR_EIO: cannot be opened, or no regular file. No close is needed after a failure. */
 fr_status fri_source_open_file(fri_source *s, const char *path);
 fr_status fri_source_open_memory(fri_source *s, const char *name, const void *bytes, size_t n);
 void fri_source_close(fri_source *s);
 
-/* FR_EFORMAT if `bytes` more cannot be in what is stored: `what` ("60000 images of 28 x 28") says who promised. */
+/* FR_EFORMAT if the stored data cannot hold `bytes` more: `what` ("60000 images of 28 x 28") says who promised. */
 fr_status fri_source_expect(const fri_source *s, uint64_t bytes, const char *what);
 
 /* Exactly n bytes; FR_EFORMAT, naming both numbers, when the source ends before. */
 fr_status fri_source_read(fri_source *s, void *to, size_t n);
 
-/* FR_EFORMAT if anything is left; checks a gzip stream's checksum. */
+/* FR_EFORMAT if data are left; checks a gzip stream's checksum. */
 fr_status fri_source_end(fri_source *s);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LABEL_COUNTER (UINT64_C(1) << 63) /* no image has that many pixels */
+#define LABEL_COUNTER (UINT64_C(1) << 63) /* more than any image's pixels */
 
 static fr_status synthetic_read(const fr_dataset *d, int64_t index, fr_image *image) {
     const uint64_t seed = *(const uint64_t *)d->state;
@@ -17,7 +17,7 @@ static fr_status synthetic_read(const fr_dataset *d, int64_t index, fr_image *im
     for (size_t i = 0; i < bytes; i += 16) {
         fri_philox4 r = fri_philox(seed, (uint64_t)index, i / 16);
         uint8_t b[16];
-        for (int k = 0; k < 16; k++) b[k] = (uint8_t)(r.v[k / 4] >> 8 * (k % 4)); /* the same on every byte order */
+        for (int k = 0; k < 16; k++) b[k] = (uint8_t)(r.v[k / 4] >> 8 * (k % 4)); /* independent of the byte order */
         memcpy(to + i, b, bytes - i < 16 ? bytes - i : 16);
     }
     image->pixels = to;

@@ -12,7 +12,7 @@
 enum { IGNORED = -100 }; /* fr_cross_entropy's ignore_index */
 
 uint64_t fri_loader_key(uint64_t seed) {
-    /* Keeps the loader's numbers apart from the model's initial ones under one seed. */
+    /* Separates the loader's numbers from the model's initial numbers under a common seed. */
     return seed ^ UINT64_C(0x6c6f61646572);
 }
 
@@ -29,7 +29,7 @@ static fr_status check_side(const char *name, int64_t value) {
     return fr_fail(FR_EINVAL, "loader: %s is %lld, must lie in 1..%d", name, (long long)value, FRI_IMAGE_SIDE_MAX);
 }
 
-/* Gray and RGB become each other. */
+/* Converts between gray and RGB. */
 static bool colours(int64_t channels) {
     return channels == 1 || channels == 3;
 }
@@ -92,8 +92,8 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     return FR_OK;
 }
 
-/* An offset in [-padding, size + padding - window], at random or the middle one. What is smaller than the window, in
- * its own size, is padded by what it lacks on either side, as torchvision's pad_if_needed. */
+/* An offset in [-padding, size + padding - window], at random or in the middle. An image smaller than the window is
+ * padded on each side, as torchvision's pad_if_needed. */
 static int64_t offset(int64_t size, int64_t window, int64_t padding, bool random, uint32_t number) {
     if (size + 2 * padding < window) padding = window - size - padding;
     int64_t choices = size + 2 * padding - window + 1;
@@ -132,13 +132,13 @@ typedef struct place {
     double m[4];
 } place;
 
-/* Pixel that PyTorch's interpolate(mode="nearest") reads for position i: f32, as there. */
+/* Pixel that PyTorch's interpolate(mode="nearest") reads for position i: in f32, as PyTorch. */
 static int64_t nearest_of_size(int64_t i, int64_t in, int64_t out) {
     const int64_t k = (int64_t)floorf((float)i * ((float)in / (float)out));
     return k < in - 1 ? k : in - 1;
 }
 
-/* The class at (y, x) of the mask as it would be resized to h x w and warped. */
+/* The class at (y, x) of the mask after resizing to h x w and warping. */
 static int64_t class_at(const fr_image *image, const place *at, int64_t h, int64_t w, int64_t y, int64_t x) {
     if (at->warped) {
         double from_y, from_x;
@@ -160,7 +160,8 @@ static inline int64_t source(const fri_transform *t, const fri_pixels *p, const 
     return inside ? from_y * p->width + from_x : -1;
 }
 
-/* The window. in and out are p's and t's channels: numbers where the caller knows them, so that loops over them go. */
+/* The window. in and out are p's and t's channels: constants where the caller knows the numbers, so compilers
+ * unroll the loops. */
 static inline void cut(const fri_transform *t, const fri_pixels *p, const place *at, int64_t in, int64_t out,
                        bool bytes, void *to) {
     static const uint8_t black[FR_CHANNELS_MAX] = {0};

@@ -1,4 +1,4 @@
-/* adam.c - what a step of Adam costs, with moments of 32 bits and of 8. */
+/* adam.c - cost of a step of Adam, with moments of 32 bits and of 8. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,

@@ -1,7 +1,7 @@
-/* backend.c - meta as a backend: its memory, its table, and the kernels that make one pass over their operands.
+/* backend.c - meta as a backend: memory, table, and kernels with a single pass over the operands.
  *
- * Segments are addresses from a range that no process maps: unique, never reused, never touched. Kernels with a cost
- * of their own stand in the file of their op. */
+ * Segments are addresses from a range that no process maps: unique, never reused, never touched. Kernels with a special
+ * cost are in the op's file. */
 #include "meta/kernels.h"
 
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ static bool meta_available(const char **reason) {
 static fr_status meta_segment_alloc(size_t bytes, void **out) {
     *out = NULL;
     if (bytes > LAST_ADDRESS - FIRST_ADDRESS) return FR_ENOMEM;
-    uint64_t span = (bytes / SEGMENT_ALIGNMENT + 1) * SEGMENT_ALIGNMENT; /* at least one byte between segments */
+    uint64_t span = (bytes / SEGMENT_ALIGNMENT + 1) * SEGMENT_ALIGNMENT; /* at least 1 byte between segments */
     uint64_t at = atomic_fetch_add(&next_address, span);
     if (at > LAST_ADDRESS - span) return FR_ENOMEM;
     *out = (void *)(uintptr_t)at;
@@ -75,7 +75,7 @@ size_t fri_meta_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
     return FRI_META_BYTES(dtype, bias_workspace, (dtype, rows, k));
 }
 
-/* ---- kernels: they do nothing, and report what the target would do ------------------------------------------ */
+/* ---- kernels: without work, but with a report of the target's work ------------------------------------------ */
 
 fr_status fri_meta_fill(const fri_exec *e, fr_dtype t, int64_t n, double value, void *y) {
     return fri_meta_pass("fill", t, n, 0, fri_meta_size(t));
@@ -94,7 +94,7 @@ fr_status fri_meta_normalize(const fri_exec *e, const fri_normalize_desc *d, con
     return FRI_META_CALL("normalize", d->dtype, 0, (1 + fri_meta_size(d->dtype)) * (double)d->n, d->n, d->channels);
 }
 
-/* The elementwise kernels of the map cost one operation per element and each operand once. */
+/* The elementwise kernels of the map cost an operation per element and each operand once. */
 #define UNARY(name_, type, need)                                                                   \
     fr_status fri_meta_##name_(const fri_exec *e, fr_dtype t, int64_t n, const void *x, void *y) { \
         return fri_meta_pass(#name_, t, n, 1, 2 * fri_meta_size(t));                               \

@@ -1,4 +1,4 @@
-/* batchnorm2d.c - what batch norm costs. */
+/* batchnorm2d.c - cost of batch norm. */
 #include "meta/kernels.h"
 
 size_t fri_meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {

@@ -1,4 +1,4 @@
-/* binary.c - what an operand with one value for a run of the other's costs. */
+/* binary.c - cost of ops with an operand that has a value per run. */
 #include "meta/kernels.h"
 
 static fr_status image(const char *name, const fri_binary_desc *d, double flops, double maps) {

@@ -14,10 +14,10 @@ typedef struct fri_kernel_call {
     fr_dtype dtype;
     double flops, bytes;
     int n;
-    int64_t dim[FRI_CALL_DIMS]; /* with name and dtype: all that the time depends on */
+    int64_t dim[FRI_CALL_DIMS]; /* with name and dtype: all inputs of the time */
 } fri_kernel_call;
 
-/* One listener per thread. Returns the one before, to be put back. */
+/* A listener per thread. Returns the old listener, for the restore. */
 fri_call_listener fri_meta_listen(fri_call_listener l);
 bool fri_meta_listening(void);
 fr_status fri_meta_call(const char *name, fr_dtype dtype, double flops, double bytes, const int64_t *dim, int n);

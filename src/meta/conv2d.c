@@ -1,4 +1,4 @@
-/* conv2d.c - what convolutions cost, and the scratch of the target. */
+/* conv2d.c - cost of convolutions, and the scratch of the target. */
 #include "meta/kernels.h"
 
 FRI_META_WORKSPACE(conv2d_forward, fri_conv2d_desc)

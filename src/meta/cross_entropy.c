@@ -1,4 +1,4 @@
-/* cross_entropy.c - what the losses of classes cost. */
+/* cross_entropy.c - cost of losses of classes. */
 #include "meta/kernels.h"
 
 static fr_status rows(const char *name, const fri_loss_desc *d, double flops, double moves) {

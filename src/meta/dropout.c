@@ -1,4 +1,4 @@
-/* dropout.c - what dropout costs. */
+/* dropout.c - cost of dropout. */
 #include "meta/kernels.h"
 
 static fr_status dropout(const char *name, const fri_dropout_desc *d, double per) {

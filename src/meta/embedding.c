@@ -1,4 +1,4 @@
-/* embedding.c - what embeddings cost. */
+/* embedding.c - cost of embeddings. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_embedding_forward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,

@@ -1,4 +1,4 @@
-/* gather.c - what gathering costs: an element read and written, and its index. */
+/* gather.c - cost of gathering: an element read and written, and an index. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_gather(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *x, void *y,

@@ -1,4 +1,4 @@
-/* group_norm.c - what group norm and layer norm cost: x is read for the statistics and again for y. */
+/* group_norm.c - cost of group norm and layer norm: x is read for the statistics and again for y. */
 #include "meta/kernels.h"
 
 size_t fri_meta_group_norm_workspace(const fri_group_norm_desc *d) {

@@ -1,5 +1,5 @@
-/* kernels.h - what meta's kernels share: each does nothing, succeeds, and reports its call to the listener (calls.h)
- * with the work that the target would do. They read descriptors and lengths; of pointers, whether they are NULL. */
+/* kernels.h - shared parts of meta's kernels. A kernel does no work, succeeds, and reports the call to the listener
+ * (calls.h) with the target's work. Kernels read descriptors and lengths, and compare pointers with NULL only. */
 #ifndef FRI_META_KERNELS_H
 #define FRI_META_KERNELS_H
 
@@ -12,8 +12,8 @@
 FRI_KERNEL_MAP(FRI_META_DECLARE)
 #undef FRI_META_DECLARE
 
-/* Reports one call: floating-point operations, bytes if every operand moves once, and the dimensions its time depends
- * on. Without a listener nothing is computed. */
+/* Reports a call: floating-point operations, bytes if every operand moves once, and the dimensions that decide the
+ * time. Without a listener no cost is computed. */
 #define FRI_META_CALL(name_, dtype_, flops_, bytes_, ...)                                                     \
     (!fri_meta_listening()                                                                                    \
          ? FR_OK                                                                                              \
@@ -24,7 +24,7 @@ static inline double fri_meta_size(fr_dtype t) {
     return (double)fr_dtype_size(t);
 }
 
-/* One pass over n elements that moves `per` bytes each. */
+/* A pass over n elements of `per` bytes each. */
 static inline fr_status fri_meta_pass(const char *name, fr_dtype t, int64_t n, double flops, double per) {
     return FRI_META_CALL(name, t, flops * (double)n, per * (double)n, n);
 }
@@ -35,13 +35,13 @@ static inline int64_t fri_meta_elements(int count, const fri_step_item *items) {
     return n;
 }
 
-/* The target's function in that slot, or NULL; the bytes that it answers, or 0. */
+/* The target's function in the slot, or NULL; the returned bytes, or 0. */
 #define FRI_META_TARGET(dtype_, slot_) \
     (fri_meta_target() != NULL ? fri_kernels_for(fri_meta_target(), (dtype_))->slot_ : NULL)
 #define FRI_META_BYTES(dtype_, slot_, args_) \
     (fri_meta_target() != NULL ? FRI_KERNEL_BYTES(fri_meta_target(), (dtype_), slot_, args_) : 0)
 
-/* The scratch of a kernel that the target must have. */
+/* The scratch of a required kernel of the target. */
 #define FRI_META_WORKSPACE(kernel_, desc_)                                                              \
     fr_status fri_meta_##kernel_##_workspace(const desc_ *d, size_t *bytes) {                           \
         *bytes = 0;                                                                                     \

@@ -1,4 +1,4 @@
-/* linear.c - what matrix products cost, and the scratch of the target. */
+/* linear.c - cost of matrix products, and the scratch of the target. */
 #include "meta/kernels.h"
 
 FRI_META_WORKSPACE(linear_forward, fri_linear_desc)

@@ -1,4 +1,4 @@
-/* pool.c - what pooling costs. */
+/* pool.c - cost of pooling. */
 #include "meta/kernels.h"
 
 /* Bytes of x and y once; flops: the windows. */

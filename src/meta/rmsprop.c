@@ -1,4 +1,4 @@
-/* rmsprop.c - what a step of RMSprop costs. */
+/* rmsprop.c - cost of a step of RMSprop. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_rmsprop(const fri_exec *e, const fri_rmsprop_desc *d, int count, const fri_step_item *items,

@@ -1,4 +1,4 @@
-/* scatter.c - what scattering costs: an element read and written, one more read where it is added, and its index. */
+/* scatter.c - cost of scattering: an element read and written, a further read if added, and an index. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_scatter(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *src, bool add,

@@ -1,4 +1,4 @@
-/* sgd.c - what a step of SGD costs. */
+/* sgd.c - cost of a step of SGD. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,

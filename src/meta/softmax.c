@@ -1,4 +1,4 @@
-/* softmax.c - what softmax over rows costs: later passes over a row hit the cache. */
+/* softmax.c - cost of softmax over rows: later passes over a row hit the cache. */
 #include "meta/kernels.h"
 
 static fr_status softmax_rows(const char *name, const fri_loss_desc *d, bool logarithm, double flops, double maps) {

@@ -1,4 +1,4 @@
-/* strided.c - what copying elements from and to regular places costs. */
+/* strided.c - cost of copies between regular places. */
 #include "meta/kernels.h"
 
 fr_status fri_meta_copy_strided(const fri_exec *e, const fri_strided_desc *d, const void *x, void *y) {

@@ -1,4 +1,4 @@
-/* upsample.c - what upsampling costs. */
+/* upsample.c - cost of upsampling. */
 #include "meta/kernels.h"
 
 #define UPSAMPLE(name_)                                                                                               \

@@ -5,7 +5,7 @@
  *   head         relu, global average pooling, classifier
  *
  * Each layer concatenates the list of features anew, as torchvision does: with rebuild on, a block keeps every feature
- * once and its memory grows linearly with depth. */
+ * once, and memory grows linearly with depth. */
 #include "models/models.h"
 
 enum { MAX_LAYERS = 64, BOTTLENECK = 4, MOST_GROWTH = 4096 };

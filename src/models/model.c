@@ -1,4 +1,4 @@
-/* model.c - a network by its name, and a classifier from its file. */
+/* model.c - a network by name, and a classifier from a file. */
 #include "models/models.h"
 
 #include <frugal/addon.h>
@@ -28,7 +28,7 @@ static const struct {
                  {"squeezenet", "zoo"},
                  {"convnext", "zoo"}};
 
-/* Takes "_w0.5" off the end of name, into *width; another name stays. The point is one in every locale. */
+/* Takes "_w0.5" off the end of name, into *width; other names stay unchanged. Independent of the locale's point. */
 static const char *cut_width(char *name, double *width) {
     double n = 0, scale = 0;
     char *end = strrchr(name, '_'), *at = end != NULL ? end + 2 : name;
@@ -43,7 +43,7 @@ static const char *cut_width(char *name, double *width) {
     return name;
 }
 
-/* The family whose name is all of `name`, or what stands before a number in it; NULL: none of these. */
+/* The family with the whole `name`, or with the part before a number; NULL: unknown. */
 static const fr_model_family *family_in(const fr_model_family *f, const char *name) {
     for (; f != NULL && f->name != NULL; f++) {
         const size_t n = strlen(f->name);
@@ -75,7 +75,7 @@ static fr_status unknown(const char *name) {
                                 "zoo mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, "
                                 "squeezenet1_1";
     char near[FR_WEIGHTS_NAME_BYTES] = "", word[FR_WEIGHTS_NAME_BYTES];
-    int best = 3; /* wrong letters at most, and one */
+    int best = 3; /* wrong letters at most, plus 1 */
     for (const char *c = known; *c != '\0'; c += strcspn(c, " "), c += strspn(c, " ")) {
         const size_t n = strcspn(c, ", ");
         memcpy(word, c, n); /* every known name is shorter than FR_WEIGHTS_NAME_BYTES */
@@ -90,7 +90,7 @@ static fr_status unknown(const char *name) {
                    near[0] != '\0' ? "'? There are" : "; there are", known);
 }
 
-/* Reads the number and the flags behind the family's name. False: something else stands there. */
+/* Reads the number and the flags after the family's name. False: unknown text. */
 static bool read_rest(const char *rest, int *number, fr_model_opts *o) {
     char *end = NULL;
     bool seen[3] = {false};
@@ -147,7 +147,7 @@ typedef struct own_network {
     void *ctx;
 } own_network;
 
-/* The network on a device; on meta, so that nothing is allocated for a file that could not hold its weights. */
+/* The network on a device; first on meta, so a file too small for the weights allocates nothing. */
 static fr_status build(const char *path, const own_network *own, const fr_weights_info *info, fr_device device,
                        fr_module **m) {
     fr_head head = FR_HEAD_AUTO;

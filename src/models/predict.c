@@ -1,10 +1,10 @@
-/* predict.c - what a classifier says of one image. */
+/* predict.c - a classifier's probabilities for an image. */
 #include <frugal/models.h>
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Device of a network, and the type of its input. */
+/* Device of a network, and the input's type. */
 typedef struct place {
     fr_device device;
     fr_dtype dtype;

@@ -25,7 +25,7 @@ static fr_value join(fr_net *n, int i, fr_value x, fr_value skip) {
     return fr_net_concat(n, concat, (fr_value[]){skip, x}, 2);
 }
 
-/* Ends the scope that it is in. */
+/* Ends the current scope. */
 static fr_value twice(fr_net *n, fr_value x, int64_t out, const fr_model_opts *o) {
     for (int i = 0; i < 2; i++) {
         x = fr_net_conv2d(n, NULL, x, out, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);

@@ -35,7 +35,7 @@ static size_t next_move(const fr_plan *p, size_t at, size_t end) {
     return at;
 }
 
-/* The newest allocation of those alive when each section begins; 0: there is none. */
+/* The newest live allocation at the start of each section; 0: none. */
 static void find_newest(const fr_plan *p, const uint64_t *end_of, size_t newest[FR_PLAN_SECTIONS]) {
     const fri_record *r = &p->record;
     memset(newest, 0, FR_PLAN_SECTIONS * sizeof *newest);
@@ -47,9 +47,8 @@ static void find_newest(const fr_plan *p, const uint64_t *end_of, size_t newest[
         }
 }
 
-/* Sections a and b allocate and free the same sizes in the same order, nothing that b allocates outlives it, and what
- * is alive when b begins, the newest of it allocated at `newest`, was alive when a began. So the places of a serve b as
- * well. */
+/* True if b can use the places of a: both sections allocate and free equal sizes in equal order, no allocation of b
+ * outlives b, and all blocks alive at b's start (the newest from `newest`) were alive at a's start. */
 static bool repeats(const fr_plan *p, int a, int b, const uint64_t *end_of, size_t newest) {
     size_t x = p->first_event[a], y = p->first_event[b], x_end = section_end(p, a), y_end = section_end(p, b);
     if (newest >= x) return false;
@@ -63,8 +62,8 @@ static bool repeats(const fr_plan *p, int a, int b, const uint64_t *end_of, size
     }
 }
 
-/* Lifetimes in order of allocation. A section that repeats an earlier one has none of its own but the earlier one's
- * span. The run before the first section joins it. */
+/* Lifetimes in order of allocation. A repeated section uses the earlier section's span. Allocations before the first
+ * section join the first. */
 static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     const fri_record *r = &p->record;
     fr_status s = FR_OK;
@@ -72,7 +71,7 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     size_t newest[FR_PLAN_SECTIONS];
     for (size_t i = 0; i < r->count; i++)
         if (r->events[i].block > last_block) last_block = r->events[i].block;
-    uint64_t *end_of = malloc((last_block + 1) * sizeof(*end_of)); /* block serial number -> event that frees it */
+    uint64_t *end_of = malloc((last_block + 1) * sizeof(*end_of)); /* block serial number -> freeing event */
     out->l = malloc((r->count + 1) * sizeof(*out->l));
     if (end_of == NULL || out->l == NULL) {
         s = fr_fail(FR_ENOMEM, "arena: out of host memory");
@@ -123,7 +122,7 @@ void fri_plan_layout_free(fr_plan *p) {
     layout_free(&p->layout);
 }
 
-/* Peaks of section i as its events say, with the op of the first instant; `live` goes on from section to section. */
+/* Peaks of section i from the events, with the op at the first maximum; `live` continues across sections. */
 static void section_in_arena(fr_plan *p, int i, size_t extent, size_t *live) {
     fr_memory_stats *m = &p->sections[i].memory;
     size_t peak = *live;
@@ -155,8 +154,8 @@ fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
     return FR_OK;
 }
 
-/* CUDA's libraries load code at the first call of a kernel, which does not fit beside an arena of all free memory. With
- * the context, which exists at this point, they take 400 to 700 MiB. */
+/* CUDA's libraries load code at the first call of a kernel, and need memory beside the arena. Libraries and context
+ * (already present here) take 400 to 700 MiB. */
 static const size_t libraries = (size_t)256 << 20;
 
 static fr_status expect_room(fr_device device, size_t extent) {
@@ -184,7 +183,7 @@ fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *o
     FRI_TRY(fri_arena_create(layout->l, layout->n, layout->first, layout->end, plan->n_sections,
                              layout->placement.extent, &arena));
     FRI_TRY(fri_allocator_arena_install(a, arena));
-    arena = NULL; /* the allocator owns it */
+    arena = NULL; /* owned by the allocator */
     (void)fri_allocator_arena_follow(a, 0);
     if (out != NULL) *out = layout->placement;
     return FR_OK;

@@ -13,7 +13,7 @@
 static void count_steps(void *ctx, const fr_event *e) {
     fri_step_log *l = ctx;
     if (e->kind == FR_EVENT_STEP_BEGIN) l->step++;
-    if (e->kind == FR_EVENT_STEP_END && l->step == FRI_CALIBRATION_STEP) l->step++; /* nothing after it counts */
+    if (e->kind == FR_EVENT_STEP_END && l->step == FRI_CALIBRATION_STEP) l->step++; /* later calls do not count */
 }
 
 static void append(fri_step_log *l, const fri_kernel_call *call, double seconds) {
@@ -26,7 +26,7 @@ static void append(fri_step_log *l, const fri_kernel_call *call, double seconds)
     l->seconds[l->count++] = seconds;
 }
 
-/* Copies go around the kernel table, so a run does not time them. */
+/* Copies go around the kernel table, so a run does not time copies. */
 static bool is_copy(const char *name) {
     return strcmp(name, "copy") == 0 || strcmp(name, "transfer") == 0;
 }

@@ -12,7 +12,7 @@
 enum { FRI_CALIBRATION_STEP = 2 };
 
 typedef struct fri_step_log {
-    fri_kernel_call *calls; /* of a dry run: everything; of a run: name only */
+    fri_kernel_call *calls; /* dry run: all members; run: name only */
     double *seconds;        /* of a run */
     size_t count;
     int step;
@@ -24,15 +24,15 @@ typedef struct fri_step_log {
     const fri_kernel_watch *was_watch;
 } fri_step_log;
 
-/* Logs what a dry run on this thread calls until end. */
+/* Logs the kernels of the thread's dry run until end. */
 fr_status fri_step_log_dry(fri_step_log *l);
 void fri_step_log_dry_end(fri_step_log *l);
-/* Logs times on this thread until end; asynchronous devices are waited for after every kernel. */
+/* Logs the thread's kernel times until end; the host waits for asynchronous devices after every kernel. */
 fr_status fri_step_log_run(fri_step_log *l);
 void fri_step_log_run_end(fri_step_log *l);
 void fri_step_log_free(fri_step_log *l);
 
-/* Adds the run's times to the table. FR_EUSAGE if the two logs do not name the same kernels. */
+/* Adds the run's times to the table. FR_EUSAGE if the two logs name different kernels. */
 fr_status fri_calibrate(fri_cost *c, const fri_step_log *dry, const fri_step_log *run);
 
 #endif

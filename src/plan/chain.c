@@ -13,7 +13,7 @@ struct fri_solution {
     size_t slot;     /* bytes */
     size_t *held;    /* [i][k]: input(i, k), 0 <= i, k <= n */
     float *time;     /* [i, j][before][slots + 1] */
-    int16_t *choice; /* an option, FR_UNIT_OPTIONS + k for a range that ends before unit k, or -1 */
+    int16_t *choice; /* an option, FR_UNIT_OPTIONS + k for a range up to unit k - 1, or -1 */
 };
 
 static bool rebuilds(fr_unit_option o) {
@@ -46,7 +46,7 @@ static size_t held(const fri_solution *s, int i, int k) {
     return s->held[(size_t)i * (size_t)(s->n + 1) + (size_t)k];
 }
 
-/* Units of a chain without crossing values read their input alone. */
+/* Units of a chain without crossing values read only the input. */
 static void find_held(fri_solution *s) {
     for (int i = 0; s->chain->crossing == NULL && i < s->n; i++)
         for (int k = i + 1; k <= s->n; k++)
@@ -58,7 +58,7 @@ static void find_held(fri_solution *s) {
     }
 }
 
-/* Leaf gradients of units j and behind, and the gradient that waits at j. */
+/* Leaf gradients of units from j on, and the pending gradient at j. */
 static size_t behind(const fri_chain *c, int j) {
     size_t bytes = j < c->n ? c->unit[j].input : 0;
     for (int u = j; u < c->n; u++) bytes += c->unit[u].gradient;
@@ -170,7 +170,7 @@ double fri_solution_time(const fri_solution *s, int slots) {
     return s->time[at(s, 0, s->n, FRI_BEFORE_KEPT) + (size_t)(slots > s->slots ? s->slots : slots)];
 }
 
-/* Ranges come out outer first, then by first unit: a range, what is in it, what is behind it. */
+/* Ranges come out outer first, then by first unit: a range, inner ranges, following ranges. */
 static void walk(const fri_solution *s, int i, int j, fri_before before, int m, fr_unit_option *option,
                  fr_unit_range *range, int *count) {
     while (i < j) {
@@ -223,11 +223,11 @@ static void join(fri_chain_unit *a, const fri_chain_unit *b) {
     a->gradient += b->gradient;
     a->plain += b->plain;
     a->tail = b->tail;
-    a->tail_peak = larger(a->plain_peak, b->tail_peak); /* before plain_peak becomes that of both */
+    a->tail_peak = larger(a->plain_peak, b->tail_peak); /* before plain_peak becomes the pair's */
     a->plain_peak = larger(a->plain_peak, b->plain_peak);
 }
 
-/* Bytes that a pair saves at most. */
+/* Largest number of saved bytes of a pair. */
 static size_t weight(const fri_chain_unit *a, const fri_chain_unit *b) {
     size_t most = 0;
     for (int o = 0; o < FR_UNIT_OPTIONS; o++)

@@ -1,4 +1,4 @@
-/* clock.c - predicted time of a dry run: the kernels of its slowest step, each at its measured or estimated time. */
+/* clock.c - predicted time of a dry run: the sum of measured or estimated kernel times of the slowest step. */
 #include "base/status.h"
 #include "memory/event.h"
 #include "plan/cost.h"

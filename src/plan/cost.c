@@ -20,7 +20,7 @@ typedef struct entry {
     double seconds, flops, bytes;
 } entry;
 
-/* How far estimates are off for one kernel and element type. */
+/* Correction of estimates for a kernel and element type. */
 typedef struct kind {
     char name[48];
     double measured, estimated;
@@ -33,7 +33,7 @@ struct fri_cost {
     size_t count, capacity;
     kind kinds[KINDS];
     int n_kinds;
-    kind all[2]; /* whose time is traffic, whose is arithmetic: for kernels of which no shape was measured */
+    kind all[2]; /* bound by traffic, bound by arithmetic: for kernels without any measurement */
     int64_t hits, misses;
 };
 
@@ -46,7 +46,7 @@ static void key_of(const fri_kernel_call *k, char text[KEY_BYTES]) {
 /* ---- estimates --------------------------------------------------------------------------------------------- */
 
 /* Rates of a plain machine: a core with AVX-512, two memory channels; a data-center GPU; PCIe and a file in the page
- * cache. They set the balance of arithmetic against traffic until something was measured. */
+ * cache. The rates balance arithmetic against traffic until the first measurement. */
 static double estimate(fr_device target, double flops, double bytes, const char *key, bool *arithmetic_bound) {
     bool gpu = target == FR_CUDA, half = strstr(key, "f16 ") != NULL; /* bf16 too */
     double per_second = gpu ? (half ? 400e12 : 40e12) : 40e9 * fr_threads_get();
@@ -57,7 +57,7 @@ static double estimate(fr_device target, double flops, double bytes, const char 
     return launch + (arithmetic > traffic ? arithmetic : traffic);
 }
 
-/* The kernel and element type of a key: its first two words. */
+/* The kernel and element type of a key: the first two words. */
 static kind *kind_of(fri_cost *c, const char *key, bool create) {
     const char *end = strchr(key, ' ');
     end = end != NULL ? strchr(end + 1, ' ') : NULL;
@@ -160,8 +160,8 @@ const char *fri_cost_path(const fri_cost *c) {
 
 static const char header[] = "frugal kernel times 1";
 
-/* "0.00123 2.4e9 1.1e8 conv2d_forward f32 64 224 ...": seconds, operations, bytes, key. A line that is not of this
- * form is skipped. */
+/* "0.00123 2.4e9 1.1e8 conv2d_forward f32 64 224 ...": seconds, operations, bytes, key. Lines of a different form are
+ * skipped. */
 static fr_status read_line(fri_cost *c, const char *line) {
     entry e = {0};
     int at = 0;

@@ -17,14 +17,14 @@ fr_status fri_cost_open(fr_device target, fri_cost **out);
 void fri_cost_release(fri_cost **c);
 
 double fri_cost_seconds(fri_cost *c, const fri_kernel_call *k);
-/* Calls asked about so far that were, and were not, measured. */
+/* Number of calls with a measured time, and with an estimate. */
 void fri_cost_coverage(const fri_cost *c, int64_t *measured, int64_t *estimated);
 size_t fri_cost_count(const fri_cost *c); /* entries */
 
 /* A measured time; the shortest of several is kept. */
 fr_status fri_cost_add(fri_cost *c, const fri_kernel_call *k, double seconds);
-/* Writes the file anew, beside it first. FR_EIO names the file. */
+/* Replaces the file. FR_EIO names the file. */
 fr_status fri_cost_save(const fri_cost *c);
-const char *fri_cost_path(const fri_cost *c); /* "" where there is no cache folder */
+const char *fri_cost_path(const fri_cost *c); /* "" without a cache folder */
 
 #endif

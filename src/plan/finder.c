@@ -3,7 +3,7 @@
  * 1. Dry runs with every unit saving in one way, and with every unit recomputed, give the chain (measure.c).
  * 2. The dynamic programme (chain.c) solves it for all amounts of memory at once. Its amount of memory is only a knob:
  *    the model rounds and adds what a run may overlap. Bisection over the knob, a dry run under the budget at each
- *    step, finds the fastest of its plans that fits.
+ *    step, finds the fastest plan within the budget.
  * 3. If none fits, the plans at the lower end of the knob are tried under smaller and larger limits: the least limit
  *    under which one of them runs is the smallest budget. They do not depend on the budget, so that budget, asked for
  *    again, does fit. */
@@ -24,7 +24,7 @@ typedef struct candidate {
     int ranges;
     fr_memory_stats memory;
     double seconds;
-    bool ok; /* a dry run under some limit succeeded; memory and seconds are its own */
+    bool ok; /* a dry run succeeded, with the memory and seconds below */
 } candidate;
 
 typedef struct finder {
@@ -36,13 +36,13 @@ typedef struct finder {
     fri_partition partition;
     int dry_runs;
     fri_step_trace trace[FR_UNIT_OPTIONS], recompute;
-    fri_step_trace apart[2]; /* rebuild in the units of one parity only, inside in the others */
+    fri_step_trace apart[2]; /* rebuild in units of a single parity, inside in the rest */
     fri_chain_unit *unit;    /* [units] */
     fri_chain chain;         /* merged */
     int *group;              /* [units] */
     candidate best, least, trial;
     candidate last; /* tried before */
-    bool any;       /* last holds one */
+    bool any;       /* `last` has a plan */
 } finder;
 
 /* ---- candidates -------------------------------------------------------------------------------------------- */
@@ -81,7 +81,7 @@ static fr_unit_plan plan_of(const finder *f, const candidate *c) {
                           .first = f->first};
 }
 
-/* Every unit saves by o; `each`: and is a range of its own. */
+/* Every unit saves by o; `each`: and forms a separate range. */
 static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
     for (int i = 0; i < units; i++) {
         c->option[i] = o;
@@ -90,7 +90,7 @@ static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
     c->ranges = each ? units : 0;
 }
 
-/* A dry run of c under a limit. c->ok says whether it fits. */
+/* A dry run of c under a limit. c->ok: success. */
 static fr_status dry_run(finder *f, candidate *c, size_t limit) {
     fr_fit_clock *clock = NULL;
     fr_unit_plan plan = plan_of(f, c);
@@ -146,7 +146,7 @@ static int unit_of_layer(const finder *f, int layer) {
     return u;
 }
 
-/* The measured units and what they hand on, merged where the programme would take too long. */
+/* The measured units and values between units, merged if the programme would take too long. */
 static fr_status make_chain(finder *f) {
     enum { FINE_MOST = 24 }; /* of a fine partition: more found no faster plans */
     fri_one_layer one;
@@ -230,7 +230,7 @@ static int least_slots(const fri_solution *solution, int slots) {
     return high;
 }
 
-/* The plan for so many slots under the budget: *ok says whether it fits. f->last is the plan that was tried before. */
+/* The plan for so many slots under the budget: *ok: success. f->last is the previously tried plan. */
 static fr_status try_slots(finder *f, const fri_solution *solution, int slots, bool *ok) {
     int n = f->units;
     (void)plan_at(f, solution, slots, &f->trial);
@@ -246,8 +246,8 @@ static fr_status try_slots(finder *f, const fri_solution *solution, int slots, b
     return FR_OK;
 }
 
-/* Bisection, from `low` slots (the minimum with a plan), for the maximum of slots whose plan fits. Overlap in a run
- * makes the memory not quite monotonic in the slots, so some larger plans are tried as well. */
+/* Bisection, from `low` slots (the minimum with a plan), for the maximum of slots with a fitting plan. Overlap makes
+ * memory not quite monotonic in the slots, so the search tries some larger plans, too. */
 static fr_status bisect(finder *f, const fri_solution *solution, int low, int guess) {
     const int beyond = f->partition == FRI_FINE_UNITS ? 3 : 10;
     int high = FRI_CHAIN_SLOTS;
@@ -272,7 +272,7 @@ static fr_status search(finder *f) {
     size_t budget = f->opts->budget, room = budget > keep->base ? budget - keep->base : 0;
     size_t all = keep->most - keep->base;
     if (room == 0) return FR_OK;
-    /* The model may be too careful, so the knob goes above the room that there is. */
+    /* The model may be too careful, so the knob goes above the free memory. */
     size_t memory = room / 2 < all / 2 ? room + room / 3 : all + all / 8;
     FRI_OWNED(fri_solution_release) fri_solution *solution = NULL;
     FRI_TRY(fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
@@ -280,8 +280,8 @@ static fr_status search(finder *f) {
     return low >= 0 ? bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))) : FR_OK;
 }
 
-/* The model sees each unit by itself. Neighbours that save alike may run as one call: the best plan with codes
- * everywhere, where it keeps whole tensors. */
+/* The model treats units independently, but neighbours with equal options may share a call. So replaces `keep` of the
+ * best plan by codes. */
 static fr_status align(finder *f) {
     bool any = false;
     if (!f->best.ok) return FR_OK;
@@ -298,7 +298,7 @@ static fr_status align(finder *f) {
 
 /* ---- the smallest budget ----------------------------------------------------------------------------------- */
 
-/* The least limit under which c runs; c ends with the statistics of that run. */
+/* The smallest limit for c; c gets the statistics of the run. */
 static fr_status least_limit(finder *f, candidate *c, size_t *limit) {
     FRI_TRY(dry_run(f, c, SIZE_MAX));
     fr_memory_stats memory = c->memory;
@@ -332,8 +332,8 @@ static fr_status try_smallest(finder *f, size_t *smallest) {
     return FR_OK;
 }
 
-/* Solves for little more than the least memory there is: *low slots, -1 if there is no plan. Sizes are rounded up to
- * slots, so slots are made small: a coarse solution says how much has to be shared out. */
+/* Solves for little more than the smallest memory: *low slots, -1 without a plan. Sizes are rounded up to slots, so
+ * slots must be small: a coarse solution gives the memory to divide. */
 static fr_status solve_lean(finder *f, fri_solution **out, int *low) {
     enum { COARSE = FRI_CHAIN_SLOTS / 8 };
     size_t all = f->recompute.most - f->recompute.base, memory = all + all / 2;
@@ -345,8 +345,8 @@ static fr_status solve_lean(finder *f, fri_solution **out, int *low) {
     return s;
 }
 
-/* Calls fn for each of the leanest plans, in f->trial, until it has found what it looks for. The chain is changed: this
- * is the last that is asked of it. */
+/* Calls fn for each of the leanest plans, in f->trial, until fn stops. Changes the chain, so no later search can use
+ * the chain. */
 static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smallest), size_t *smallest) {
     static const double knob[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4};
     fri_solution *solution = NULL;
@@ -394,13 +394,13 @@ static fr_status find_setting(finder *f, fr_fit *out) {
     out->memory = f->best.memory;
     out->seconds = f->best.seconds;
     out->plan = plan_of(f, &f->best);
-    f->best.option = NULL; /* the fit owns them */
+    f->best.option = NULL; /* owned by the fit */
     f->best.range = NULL;
     f->first = NULL;
     return FR_OK; /* or FR_END */
 }
 
-/* Does one unit save so much of it all that it should be taken apart? */
+/* True if a single unit saves so much that finer units may pay. */
 static bool has_a_large_unit(const finder *f) {
     enum { SHARE = 8 };
     size_t all = 0, most = 0;

@@ -1,11 +1,12 @@
-/* fit.c - the fastest plan that fits: of the model cut where one value is handed on, and cut more finely. */
+/* fit.c - the fastest plan within a budget, over two partitions of the model: cuts with a single value, and finer
+ * cuts. */
 #include "base/clock.h"
 #include "base/status.h"
 #include "plan/finder.h"
 
 #include <stdlib.h>
 
-/* Is a, of the finer units, the one to take? */
+/* True if a, of the finer units, is the better plan. */
 static bool beats(const fr_fit *a, const fr_fit *b) {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return a->smallest < b->smallest;
@@ -13,7 +14,7 @@ static bool beats(const fr_fit *a, const fr_fit *b) {
     return a->memory.peak_reserved < b->memory.peak_reserved;
 }
 
-/* Nothing is recomputed and nothing takes longer than keeping it: no partition has a faster plan. */
+/* True if the plan recomputes nothing and is as fast as keeping: no partition has a faster plan. */
 static bool is_fastest(const fr_fit *f) {
     return f->fits && f->plan.ranges == 0 && f->seconds <= f->keep_seconds;
 }

@@ -38,7 +38,7 @@ static void take(fri_largest_op *l, const fr_event *e) {
     if (l->open[i].live > l->open[i].most) l->open[i].most = l->open[i].live;
 }
 
-/* The block may be another open op's, or older than all of them. */
+/* The block may belong to a different open op, or be older than all. */
 static void give(fri_largest_op *l, const fr_event *e) {
     int depth = l->depth < FRI_OP_NESTING ? l->depth : FRI_OP_NESTING;
     for (int i = depth - 1; i >= 0; i--)
@@ -60,7 +60,7 @@ void fri_largest_op_event(fri_largest_op *l, const fr_event *e) {
     case FR_EVENT_ASIDE_END: end(l); break;
     case FR_EVENT_ALLOC: take(l, e); break;
     case FR_EVENT_FREE: give(l, e); break;
-    case FR_EVENT_STEP_BEGIN: l->depth = 0; break; /* an op that failed may have left its begin behind */
+    case FR_EVENT_STEP_BEGIN: l->depth = 0; break; /* a failed op may have left an open begin */
     default: break;
     }
 }

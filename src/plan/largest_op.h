@@ -10,7 +10,7 @@
 
 #include "memory/event.h"
 
-/* An op nested deeper, or with more live blocks of its own, is counted without the rest. */
+/* Limits of nesting and live blocks; the rest does not count. */
 enum { FRI_OP_NESTING = 64, FRI_OP_BLOCKS = 32 };
 
 typedef struct fri_largest_op {

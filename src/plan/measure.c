@@ -1,8 +1,8 @@
 /* measure.c - see measure.h.
  *
- * In forward the executor says which unit runs. In backward the module path of an op's node says it: paths are
- * interned, so the paths seen in a unit's forward are that unit's. Work between the last unit's forward and the first
- * op of its backward (the loss) is counted as its backward. */
+ * In forward the executor names the running unit. In backward the module path of an op's node does: paths are interned,
+ * so paths of a unit's forward belong to the unit. Work between the last unit's forward and backward (the loss) counts
+ * as the last unit's backward. */
 #include "plan/measure.h"
 
 #include "autograd/state.h"
@@ -22,8 +22,8 @@ typedef struct owner {
 struct fri_observer {
     fri_cost *cost;
     stage stage;
-    int unit;  /* that runs */
-    int again; /* that runs again, or -1 */
+    int unit;  /* running unit */
+    int again; /* unit in recomputation, or -1 */
     size_t live, gradients;
     fri_step_trace now, best;
     owner *owners; /* open addressing by pointer; module NULL: free */
@@ -34,7 +34,8 @@ struct fri_observer {
     fri_call_listener was_listener;
 };
 
-/* ---- whose module path ------------------------------------------------------------------------------------- */
+/* ---- owner of the module path
+ * ------------------------------------------------------------------------------------- */
 
 static owner *owner_of(const fri_observer *o, const char *module) {
     for (size_t i = ((uintptr_t)module >> 4) % o->owners_capacity;; i = (i + 1) % o->owners_capacity)
@@ -92,7 +93,7 @@ static void leave_backward(fri_observer *o) {
     u->gradients = o->gradients > u->gradients_before ? o->gradients - u->gradients_before : 0;
 }
 
-/* Units without an op of their own (flatten may be one) are passed on the way. */
+/* Skips units without ops (flatten, for example). */
 static void go_back_to(fri_observer *o, int unit) {
     while (o->unit > unit) {
         leave_backward(o);
@@ -153,7 +154,7 @@ static void measure_event(void *ctx, const fr_event *e) {
 
 /* ---- units and time ---------------------------------------------------------------------------------------- */
 
-/* Bytes of what the unit hands on; each value is noted once it is there. */
+/* Bytes of the unit's output values; notes each new value. */
 static size_t hand_on(fri_observer *o, const fri_net_pass *p, int at) {
     if (o->value == NULL && (o->value = calloc((size_t)p->list->values + 1, sizeof *o->value)) == NULL)
         o->failed = true;
@@ -258,7 +259,7 @@ static size_t minus(size_t a, size_t b) {
 
 static fri_unit_cost cost_of(const fri_step_trace *t, int i) {
     const fri_unit_trace *u = &t->unit[i];
-    /* Alive because of units 0 .. i and i - 1, without the result that the next unit will read. */
+    /* Bytes alive because of units up to i, without the next unit's input. */
     size_t held = minus(minus(u->after, t->base), u->output), earlier = 0;
     if (i > 0) earlier = minus(minus(u[-1].after, t->base), u[-1].output);
     return (fri_unit_cost){
@@ -289,6 +290,6 @@ void fri_chain_of(const fri_step_trace option[FR_UNIT_OPTIONS], const fri_step_t
 void fri_chain_rebuild_of(const fri_step_trace *apart, const fri_step_trace *all, int i, fri_chain_unit *unit) {
     unit->option[FR_UNIT_REBUILD] = cost_of(apart, i);
     unit->chained = cost_of(all, i);
-    /* Bits and codes are not what a result is rebuilt from: at least half the input's bytes are kept in full. */
+    /* Bits and codes are no source for rebuilding: at least half the input's bytes must be whole tensors. */
     unit->source = 2 * unit->chained.saved >= unit->input && unit->chained.saved > 0;
 }

@@ -1,4 +1,4 @@
-/* plan.c - running a program's step on addresses, and what it would need. */
+/* plan.c - runs a program's step on addresses without memory, and counts bytes. */
 #include "plan/plan.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* plan.h - the plan struct, for the files of this folder. */
+/* plan.h - the plan struct, for the files of the folder. */
 #ifndef FRI_PLAN_PLAN_H
 #define FRI_PLAN_PLAN_H
 
@@ -23,10 +23,10 @@ struct fr_plan {
 
 void fri_plan_layout_free(fr_plan *p);
 
-/* FR_EUSAGE, naming both sides, unless `device` would now answer as it did when the plan was made. */
+/* FR_EUSAGE, naming both sides, if `device` now differs from the plan's environment. */
 fr_status fri_plan_same_environment(const fr_plan *p, fr_device device);
 
-/* Fills in what the numbers depend on. */
+/* Fills in the environment. */
 void fri_plan_environment(fr_plan *p);
 
 #endif

@@ -44,7 +44,7 @@ static void print_live(const fr_plan *p, FILE *out) {
     }
 }
 
-/* How the libraries' workspaces came about, where that says more than their sum. */
+/* Details of the libraries' workspaces, if the sum alone is not enough. */
 static void print_remark(fr_device target, FILE *out) {
     char line[256] = "";
     const fri_backend *b = fri_backend_get(target);

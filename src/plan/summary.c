@@ -23,7 +23,7 @@ typedef enum summary_stage { BEFORE_STEP, STEP_FORWARD, STEP_BACKWARD, STEP_OVER
 typedef struct row {
     fr_summary_layer layer;
     bool ended, loss;
-    int order; /* among the modules that ended */
+    int order; /* among ended modules */
 } row;
 
 typedef struct live_block {
@@ -47,7 +47,7 @@ struct fr_summary {
     fr_summary_totals totals;
 };
 
-/* The row of a path, which is interned, so that pointers are names. -1 without host memory. */
+/* The row of an interned path (pointers identify paths). -1 without host memory. */
 static int row_of(fr_summary *s, const char *path) {
     static const char outside[] = "";
     if (path == NULL || path[0] == '\0') path = outside;
@@ -74,7 +74,7 @@ static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
     l->rank = x->shape.rank;
     memcpy(l->shape, x->shape.dim, sizeof l->shape);
     if (l->moved > 0) l->written += (double)fri_nbytes(x);
-    if (!s->rows[i].ended) { /* a module that runs twice has its parameters once */
+    if (!s->rows[i].ended) { /* a module that runs twice counts parameters once */
         s->rows[i].ended = true;
         s->rows[i].order = s->ended++;
         l->kind = m->class_->name;
@@ -144,7 +144,7 @@ static void take_picture(fr_summary *s) {
     }
 }
 
-/* Blocks are known from the start: the batch is there before the step begins. */
+/* Blocks are known from the start: the batch exists before the step. */
 static void summary_event(void *ctx, const fr_event *e) {
     fr_summary *s = ctx;
     bool memory = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE || e->kind == FR_EVENT_RELABEL;
@@ -257,7 +257,7 @@ static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEX
     return fri_report_shape(&shape, text);
 }
 
-/* Owns nothing, keeps nothing, computes nothing. */
+/* True for a layer without parameters, kept bytes and operations. */
 static bool idle(const fr_summary_layer *l) {
     return l->parameter_bytes + l->buffer_bytes == 0 && l->saved == 0 && l->flops == 0 && l->moved == 0;
 }
