@@ -13,7 +13,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct gate {
     pthread_mutex_t lock;
@@ -67,16 +69,99 @@ int fri_threads_startable(int n) {
     return started;
 }
 
+/* ---- idle threads on processors that other programs use --------------------------------------------------------
+ *
+ * OpenMP's idle threads wait for work in a loop of some 3 ms. On a processor that another program uses too, the loop
+ * takes the time that the thread with work needs, and a training takes 10 times as long. Where a process has more
+ * threads of OpenMP than processors, the loop ends after a microsecond and the thread sleeps (manual of libgomp,
+ * GOMP_SPINCOUNT). A team that does nothing makes it so while the processors are busy. OMP_WAIT_POLICY or
+ * GOMP_SPINCOUNT in the environment decide otherwise. */
+static struct idle_team {
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    pthread_t thread;
+    pid_t process; /* the process with the team; 0: none. A child after fork has none */
+    bool end;
+    struct rusage seen;
+} idle = {.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+
+static void *keep_team(void *unused) {
+    static atomic_int started;
+    (void)unused;
+#pragma omp parallel num_threads(omp_get_num_procs() + 1)
+    atomic_fetch_add(&started, 1);
+    pthread_mutex_lock(&idle.lock);
+    while (!idle.end) pthread_cond_wait(&idle.over, &idle.lock);
+    pthread_mutex_unlock(&idle.lock);
+    return NULL;
+}
+
+static void start_team(void) {
+    const int threads = omp_get_num_procs() + 1;
+    sigset_t all, was;
+    if (fri_threads_startable(threads) < threads) return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    idle.end = false;
+    if (pthread_create(&idle.thread, NULL, keep_team, NULL) == 0) idle.process = getpid();
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+}
+
+/* Unloading ends the team, because the thread must not return into code that is gone. */
+__attribute__((destructor)) static void end_team(void) {
+    if (idle.process != getpid()) return;
+    pthread_mutex_lock(&idle.lock);
+    idle.end = true;
+    pthread_cond_signal(&idle.over);
+    pthread_mutex_unlock(&idle.lock);
+    pthread_join(idle.thread, NULL);
+    idle.process = 0;
+}
+
+void fri_threads_sleep(bool on) {
+    if (!on)
+        end_team();
+    else if (idle.process != getpid() && getenv("OMP_WAIT_POLICY") == NULL && getenv("GOMP_SPINCOUNT") == NULL)
+        start_team();
+}
+
+bool fri_threads_crowded(bool crowded, double seconds, long preempted) {
+    if (seconds < (crowded ? 1 : 0.05)) return crowded;
+    return (double)preempted > (crowded ? 20 : 50) * seconds;
+}
+
+static double processor_seconds(const struct rusage *u) {
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
+/* One thread looks at a time. */
+static void look_at_load(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct rusage now;
+    if (pthread_mutex_trylock(&lock) != 0) return;
+    getrusage(RUSAGE_SELF, &now);
+    const bool was = idle.process == getpid();
+    const double seconds = processor_seconds(&now) - processor_seconds(&idle.seen);
+    const bool crowded = fri_threads_crowded(was, seconds, now.ru_nivcsw - idle.seen.ru_nivcsw);
+    if (crowded != was) fri_threads_sleep(crowded);
+    if (crowded != was || seconds >= 1) idle.seen = now;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- their number ---------------------------------------------------------------------------------------------- */
+
 /* OpenMP's own default is OMP_NUM_THREADS, else the affinity. */
 void fri_threads_choose(void) {
+    if (++fri_here.threads_asked % 64 == 0 && omp_get_max_threads() > 1) look_at_load();
     if (fri_here.threads_chosen) return;
     fri_here.threads_chosen = true;
     const char *asked = fri_env_get()->threads;
     const int quota = fri_container_get()->processors;
     int n = asked != NULL ? atoi(asked) : 0;
     if (n < 1 || n > FRI_THREADS_MOST) n = getenv("OMP_NUM_THREADS") == NULL ? quota : 0;
-    if (n < 1 || (n == quota && n >= omp_get_max_threads())) return;
-    omp_set_num_threads(n > omp_get_max_threads() ? 1 + fri_threads_startable(n - 1) : n);
+    if (n > 0 && (n != quota || n < omp_get_max_threads()))
+        omp_set_num_threads(n > omp_get_max_threads() ? 1 + fri_threads_startable(n - 1) : n);
 }
 
 int fr_threads_get(void) {

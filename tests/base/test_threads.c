@@ -10,10 +10,12 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
+#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static atomic_int left = 1 << 20;
 
@@ -63,6 +65,29 @@ Test(threads, a_team_is_started_before_its_first_use) {
     cr_assert_eq(fr_threads_set(3), FR_OK);
     fr_threads_start();
     cr_expect_eq(threads_alive(), before + 2);
+}
+
+Test(threads, idle_ones_sleep_where_others_use_the_processors) {
+    cr_expect(!fri_threads_crowded(false, 0.04, 100), "too early to tell");
+    cr_expect(!fri_threads_crowded(false, 0.1, 5));
+    cr_expect(fri_threads_crowded(false, 0.1, 6));
+    cr_expect(fri_threads_crowded(true, 0.9, 0), "too early to tell");
+    cr_expect(fri_threads_crowded(true, 2, 41));
+    cr_expect(!fri_threads_crowded(true, 2, 40));
+    const int before = threads_alive();
+    unsetenv("OMP_WAIT_POLICY");
+    for (int i = 0; i < 2; i++) {
+        fri_threads_sleep(true);
+        fri_threads_sleep(true);
+        for (int k = 0; k < 1000 && threads_alive() < before + omp_get_num_procs() + 1; k++) usleep(1000);
+        cr_expect_eq(threads_alive(), before + omp_get_num_procs() + 1);
+        fri_threads_sleep(false);
+        for (int k = 0; k < 1000 && threads_alive() > before; k++) usleep(1000);
+        cr_expect_eq(threads_alive(), before);
+    }
+    setenv("OMP_WAIT_POLICY", "active", 1);
+    fri_threads_sleep(true);
+    cr_expect_eq(threads_alive(), before, "the environment decides");
 }
 
 static void *default_threads(void *out) {
