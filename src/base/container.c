@@ -40,7 +40,7 @@ static void read_group(const char *folder, fri_container *out) {
 }
 
 /* Reads the group and all groups above, up to where groups are mounted. A container may see its own group there, under
- * another path than `group`; folders that do not exist are passed over. */
+ * another path than `group`; missing folders are passed over. */
 static void read_groups(const char *mounted, const char *group, fri_container *out) {
     char folder[GROUP_BYTES];
     const size_t top = strlen(mounted);

@@ -69,13 +69,13 @@ int fri_threads_startable(int n) {
     return started;
 }
 
-/* ---- idle threads on processors that other programs use --------------------------------------------------------
+/* ---- idle threads on processors shared with other programs -----------------------------------------------------
  *
- * OpenMP's idle threads wait for work in a loop of some 3 ms. On a processor that another program uses too, the loop
- * takes the time that the thread with work needs, and a training takes 10 times as long. Where a process has more
- * threads of OpenMP than processors, the loop ends after a microsecond and the thread sleeps (manual of libgomp,
- * GOMP_SPINCOUNT). A team that does nothing makes it so while the processors are busy. OMP_WAIT_POLICY or
- * GOMP_SPINCOUNT in the environment decide otherwise. */
+ * OpenMP's idle threads wait for work in a loop of some 3 ms. On a processor shared with another program, the loop takes
+ * time from the thread with work, and a training takes 10 times as long. In a process with more threads of OpenMP than
+ * processors, the loop ends after a microsecond and the thread sleeps (manual of libgomp, GOMP_SPINCOUNT). A team of
+ * idle threads raises the number while the processors are busy. OMP_WAIT_POLICY or GOMP_SPINCOUNT in the environment
+ * decide otherwise. */
 static struct idle_team {
     pthread_mutex_t lock;
     pthread_cond_t over;
@@ -107,7 +107,7 @@ static void start_team(void) {
     pthread_sigmask(SIG_SETMASK, &was, NULL);
 }
 
-/* Unloading ends the team, because the thread must not return into code that is gone. */
+/* Unloading ends the team, because the thread must not return into unloaded code. */
 __attribute__((destructor)) static void end_team(void) {
     if (idle.process != getpid()) return;
     pthread_mutex_lock(&idle.lock);

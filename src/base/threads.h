@@ -12,11 +12,11 @@ int fri_threads_startable(int n);
  * OMP_NUM_THREADS, else the processors that the process may use (its affinity, and the quota of its container). */
 void fri_threads_choose(void);
 
-/* Idle threads of OpenMP sleep at once, or wait for work in a loop, which is faster on processors that no other program
- * uses. fri_threads_choose switches by the load. */
+/* Idle threads of OpenMP sleep at once (on), or wait for work in a loop, faster on processors without other programs.
+ * fri_threads_choose switches by the load. */
 void fri_threads_sleep(bool on);
-/* Whether others use the processors, by the times that the system took them away from this process within so many
- * seconds of processor time: more than 50 per second; once crowded, more than 20. */
+/* True if other programs use the processors: the system preempted the process more than 50 times per second of
+ * processor time, or 20 times if the processors were crowded before. */
 bool fri_threads_crowded(bool crowded, double seconds, long preempted);
 
 enum { FRI_THREADS_MOST = 4096 };
