@@ -73,8 +73,8 @@ int fri_threads_startable(int n) {
  *
  * OpenMP's idle threads wait for work in a loop of some 3 ms. On a processor shared with another program, the loop
  * takes time from the thread with work, and a training takes 10 times as long. In a process with more threads of OpenMP
- * than processors, the loop ends after a microsecond and the thread sleeps (libgomp's manual: GOMP_SPINCOUNT). A team of
- * idle threads raises the number while the processors are busy. OMP_WAIT_POLICY or GOMP_SPINCOUNT in the environment
+ * than processors, the loop ends after a microsecond and the thread sleeps (libgomp's manual: GOMP_SPINCOUNT). A team
+ * of idle threads raises the number while the processors are busy. OMP_WAIT_POLICY or GOMP_SPINCOUNT in the environment
  * decide otherwise. */
 static struct idle_team {
     pthread_mutex_t lock;
