@@ -7,6 +7,7 @@
 #include "autograd/anomaly.h"
 #include "autograd/state.h"
 #include "base/status.h"
+#include "memory/allocator.h"
 #include "memory/event.h"
 
 #include <stdlib.h>
@@ -53,6 +54,9 @@ typedef struct fri_backward_run {
     fri_leaf *ready;
     /* Early release is off: a node's gradients reach their tensors after its whole backward, as in PyTorch. */
     bool holding;
+    const fr_node *running;
+    fr_device device; /* of the gradient that it begins with */
+    size_t most;      /* bytes alive there, at most, whenever `note` looked */
     int n_held;
     struct {
         int input;
@@ -251,10 +255,24 @@ static fr_status fetch_next(const fri_backward_run *p, const fr_node *n) {
     return s;
 }
 
+static size_t live_on(fr_device device) {
+    const fri_allocator *a = fri_allocator_there(device);
+    fr_memory_stats m = {0};
+    if (a != NULL) fri_allocator_stats(a, &m);
+    return m.requested;
+}
+
+static void note(fri_backward_run *p) {
+    const size_t live = live_on(p->device);
+    if (live > p->most) p->most = live;
+}
+
 static fr_status run(fri_backward_run *p, fr_node *n) {
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
     fri_event_mark(FR_EVENT_OP_BEGIN);
+    note(p);
+    p->running = n;
     fr_tensor *dy = n->gradient;
     n->gradient = NULL;
     bool early = fri_switches()->early_release;
@@ -296,6 +314,20 @@ static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
     return FR_OK;
 }
 
+size_t fri_backward_room(fr_device device) {
+    const fri_backward_run *p = fri_autograd()->pass;
+    const size_t live = live_on(device);
+    return p != NULL && p->device == device && p->most > live ? p->most - live : 0;
+}
+
+void fri_backward_note(void) {
+    if (fri_autograd()->pass != NULL) note(fri_autograd()->pass);
+}
+
+bool fri_backward_runs(const fr_node *n) {
+    return fri_autograd()->pass != NULL && fri_autograd()->pass->running == n;
+}
+
 fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     FRI_NOT_NULL(t);
     fri_backward_run p = {0};
@@ -305,6 +337,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     if (s < 0) return s;
     bool was_grad = fr_no_grad_begin();
     fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
+    p.device = fri_device_of(t);
     fri_autograd()->pass = &p;
     if (grad != NULL) {
         start = fr_tensor_retain(grad);

@@ -39,6 +39,7 @@ static void destroy(fr_node *n) {
     if (n->segment != NULL) fri_segment_forget(n);
     if (n->output != NULL) n->output->producer = NULL;
     fr_tensor_release(&n->gradient);
+    fr_tensor_release(&n->again);
     if (n->op->params_free != NULL && n->params != NULL) n->op->params_free(n->params);
     free(n->params);
     free(n->edges);
@@ -82,6 +83,7 @@ void fri_node_finish(fr_node *n) {
 
 void fri_rebuild_release(fr_node *source) {
     source->rebuild_users--;
+    if (source->rebuild_users == 0) fr_tensor_release(&source->again);
     if (source->rebuild_users == 0 && source->executed) {
         release_slots(source);
         release_edges(source);

@@ -97,6 +97,7 @@ struct fr_node {
     fr_node *consumer; /* the last one, not owned */
     int rebuild_users; /* slots elsewhere that rebuild from this node */
     int rebuild_depth; /* > 0: the output can be rebuilt, by this many ops in a row */
+    fr_tensor *again;  /* the output, made again and kept until no slot rebuilds from this node; or NULL */
     /* backward */
     fr_tensor *gradient; /* collected so far */
     bool queued, executed;
@@ -167,9 +168,20 @@ void fri_settle_signs(fri_storage *s);
 void fri_settle_own_signs(fr_node *n, const fr_tensor *y);
 /* Can n's output be made again, holding at most `freed` bytes more than are held anyway? */
 bool fri_rebuildable(fr_node *n, size_t freed);
-fr_status fri_rebuild_hold(fr_node *n);                   /* takes slots on inputs that only live elsewhere */
-fr_status fri_rebuild_value(fr_node *n, fr_tensor **out); /* the node's output, made again */
-void fri_rebuild_release(fr_node *source);                /* one user less */
+fr_status fri_rebuild_hold(fr_node *n); /* takes slots on inputs that only live elsewhere */
+/* The node's output, made again. `users` other slots will ask later: where there is room for it, backward keeps it for
+ * them, and so values that are made on the way (Note [Kept in backward]). */
+fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out);
+void fri_rebuild_release(fr_node *source); /* one user less */
+/* True where a norm and `next` make the slot's value, or a norm alone (NULL), and no other slot will ask for it. */
+bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next);
+/* False where n needs the values of its output for its own mask: the node before n cannot apply the mask. */
+bool fri_settle_leaves_signs(fr_node *n);
+
+/* Bytes that the running backward may keep: as many as were alive earlier in it and are free now. */
+size_t fri_backward_room(fr_device device);
+void fri_backward_note(void);             /* looks how many bytes are alive now */
+bool fri_backward_runs(const fr_node *n); /* true while backward runs n */
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
 

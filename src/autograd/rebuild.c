@@ -136,22 +136,24 @@ static pass pass_of(fr_node *n) {
     return (pass){0};
 }
 
-static fr_status input_value(fr_node *n, int i, fr_tensor **out) {
+static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out);
+
+static fr_status input_value(fr_node *n, int i, size_t *room, fr_tensor **out) {
     if (kept(n, i)->kind != FRI_SLOT_EMPTY) return fri_slot_value(kept(n, i), out);
-    fr_status s = fri_rebuild_value(n->edges[i].node, out);
+    fr_status s = value_of(n->edges[i].node, n->edges[i].node->rebuild_users, room, out);
     if (s == FR_OK) fri_settle_own_signs(n->edges[i].node, *out);
     return s;
 }
 
-static fr_status run_pass(const pass *p, fr_tensor **out) {
+static fr_status run_pass(const pass *p, size_t *room, fr_tensor **out) {
     FRI_OWNED(fr_tensor_release) fr_tensor *addend = NULL;
-    if (p->sum != NULL) FRI_TRY(input_value(p->sum, p->other, &addend));
+    if (p->sum != NULL) FRI_TRY(input_value(p->sum, p->other, room, &addend));
     return p->norm->op->rebuild_next(p->norm, p->sum != NULL ? &addend : NULL, p->next, out);
 }
 
 /* The longest chain runs first, while no other input is there yet: of a residual network's blocks one value is alive,
  * not one of each. */
-static fr_status run_op(fr_node *n, fr_tensor **out) {
+static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
     fr_tensor *in[MAX_INPUTS] = {0};
     fr_status s = FR_OK;
     int first = 0, deepest = -1;
@@ -163,7 +165,7 @@ static fr_status run_op(fr_node *n, fr_tensor **out) {
     }
     for (int k = 0; k < n->n_inputs; k++) {
         const int i = k == 0 ? first : k <= first ? k - 1 : k;
-        if (needs(n, i)) FR_TRY(s, input_value(n, i, &in[i]));
+        if (needs(n, i)) FR_TRY(s, input_value(n, i, room, &in[i]));
     }
     FR_TRY(s, n->op->rebuild(n, in, out));
 done:
@@ -171,8 +173,25 @@ done:
     return s;
 }
 
-fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
+/* Takes the bytes of n's output out of the room. */
+static bool fits(const fr_node *n, size_t *room) {
+    const size_t bytes = fri_round_bytes((size_t)fri_shape_numel(&n->shape) * fr_dtype_size(n->dtype));
+    if (bytes > *room) return false;
+    *room -= bytes;
+    return true;
+}
+
+/* Note [Kept in backward]
+ * Each block of a residual chain needs the value before the block, and rebuilding starts at the beginning of the chain:
+ * time would grow with the square of the length. Backward needs the values nearest to the requested one next. It keeps
+ * as many of them as fit into bytes that were alive earlier in the same backward, so that its peak does not rise. */
+static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) {
     FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
+    if (n->again != NULL) {
+        y = fr_tensor_retain(n->again);
+        fri_tensor_put(&y, out);
+        return FR_OK;
+    }
     if (alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
     if (n->executed && n->rebuild_users == 0)
         return fr_fail(FR_EUSAGE,
@@ -181,17 +200,39 @@ fr_status fri_rebuild_value(fr_node *n, fr_tensor **out) {
                        n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fr_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
+    const bool keeps = users > 0 && fits(n, room);
     const pass p = pass_of(n);
     const fr_node *of = p.norm != NULL ? p.norm : n;
     bool was = fr_no_grad_begin();
     const char *op = fri_scope_op_push(of->op->name);
     const char *module = fri_scope_module_set(of->module);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    fr_status s = p.norm != NULL ? run_pass(&p, &y) : run_op(n, &y);
+    fr_status s = p.norm != NULL ? run_pass(&p, room, &y) : run_op(n, room, &y);
     fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     fr_no_grad_end(was);
+    if (s == FR_OK && keeps) n->again = fr_tensor_retain(y);
     if (s == FR_OK) fri_tensor_put(&y, out);
+    return s;
+}
+
+bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next) {
+    fr_node *n = slot->source;
+    if (slot->kind != FRI_SLOT_REBUILD || n->again != NULL || alive(n) || n->rebuild_users != 1 ||
+        slot->dtype != n->dtype || !fri_shape_equal(&slot->shape, &n->shape))
+        return false;
+    const pass p = pass_of(n);
+    const bool alone = makes(n, false, NULL);
+    *norm = alone ? n : p.norm;
+    *next = alone ? NULL : p.next;
+    return *norm != NULL && (alone || p.sum == NULL);
+}
+
+fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {
+    size_t room = fri_backward_room(n->device);
+    if (!fits(n, &room)) room = 0; /* the value itself is alive now in any case */
+    fr_status s = value_of(n, users, &room, out);
+    fri_backward_note();
     return s;
 }

@@ -193,11 +193,21 @@ void fri_settle_signs(fri_storage *s) {
     }
 }
 
+static bool wants_own_sign(const fr_node *n, const fri_slot *slot) {
+    return slot->kind == FRI_SLOT_REBUILD && slot->source == n && (slot->flags & FR_SAVE_SIGN);
+}
+
+bool fri_settle_leaves_signs(fr_node *n) {
+    for (int i = 0; i < n->n_saves; i++)
+        if (fri_switches()->encode && wants_own_sign(n, &n->slots[i]) && !try_leave(&n->slots[i])) return false;
+    return true;
+}
+
 void fri_settle_own_signs(fr_node *n, const fr_tensor *y) {
     if (!fri_switches()->encode) return;
     for (int i = 0; i < n->n_saves; i++) {
         fri_slot *slot = &n->slots[i];
-        if (slot->kind == FRI_SLOT_REBUILD && slot->source == n && (slot->flags & FR_SAVE_SIGN) && !try_leave(slot))
+        if (wants_own_sign(n, slot) && !try_leave(slot))
             (void)bits_of(slot, fri_backend_of(y), fri_data(y)); /* without memory it is made again once more */
     }
 }

@@ -94,12 +94,16 @@ fr_status fri_slot_fetch(fri_slot *slot) {
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
     fr_tensor *value = NULL, *view = NULL;
     fr_status s = FR_OK;
+    int users = 0;
     switch (slot->kind) {
     case FRI_SLOT_TENSOR:
         FR_TRY(s, check_version(slot));
         return fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, out);
     case FRI_SLOT_REBUILD:
-        FR_TRY(s, fri_rebuild_value(slot->source, &value));
+        users = slot->source->rebuild_users;
+        if (slot->source != slot->owner && fri_backward_runs(slot->owner))
+            users--; /* the slot is given up after this */
+        FR_TRY(s, fri_rebuild_value(slot->source, users, &value));
         if (slot->source != slot->owner) fri_settle_own_signs(slot->source, value);
         FR_TRY(s, fri_tensor_view(value, &slot->shape, &view));
         fri_tensor_put(&view, out);

@@ -144,6 +144,13 @@ typedef fr_status fri_dropout_apply_mask_fn(const fri_exec *e, const fri_dropout
 #define FRI_ACTIVATION_WORD(word) FRI_ACTIVATION_##word,
 typedef enum fri_activation { FRI_FUSED_ACTIVATIONS(FRI_ACTIVATION_WORD) } fri_activation;
 
+/* Vectors of a batch norm over x's channels, in the type of its statistics, gamma and beta or NULL: a weight gradient
+ * reads act(norm(x)) instead of x. */
+typedef struct fri_conv2d_norm {
+    const void *mean, *invstd, *gamma, *beta;
+    fri_activation act;
+} fri_conv2d_norm;
+
 typedef struct fri_conv2d_desc {
     fr_dtype dtype;      /* of x, w, y and their gradients */
     fr_dtype bias_dtype; /* of b and db: dtype or f32 */
@@ -151,11 +158,12 @@ typedef struct fri_conv2d_desc {
     int64_t k, r, s;     /* w [k, r, s, c / groups] */
     int64_t p, q;        /* y [n, p, q, k] */
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
-    size_t workspace_limit; /* bytes; a hint: among equal implementations prefer one below it */
-    bool bias;              /* the forward pass is given b */
-    uint8_t unaligned;      /* FRI_UNALIGNED_*: operands that do not start at a multiple of 16 bytes */
-    bool accumulate;        /* conv2d_constant only: y = relu(y + conv(x, w) + b) */
-    fri_activation relu;    /* conv2d_constant only */
+    size_t workspace_limit;      /* bytes; a hint: among equal implementations prefer one below it */
+    bool bias;                   /* the forward pass is given b */
+    uint8_t unaligned;           /* FRI_UNALIGNED_*: operands that do not start at a multiple of 16 bytes */
+    bool accumulate;             /* conv2d_constant only: y = relu(y + conv(x, w) + b) */
+    fri_activation relu;         /* conv2d_constant only */
+    const fri_conv2d_norm *norm; /* conv2d_backward_weight only, where conv2d_reads_norm permits it; NULL: x as it is */
 } fri_conv2d_desc;
 
 /* The words that tell one convolution from another, beside its types: of the caches of primitives and plans, and of the
@@ -185,6 +193,8 @@ typedef fr_status fri_conv2d_constant_pack_fn(const void *from_layout, const voi
 /* conv2d_constant_forward is a fri_conv2d_forward_fn whose w is in the plan's layout; b is given. */
 typedef fr_status fri_conv2d_backward_input_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *w,
                                                const void *dy, void *dx);
+/* Can the weight gradient normalize x while it reads it? The bits are those of a normalized copy. */
+typedef bool fri_conv2d_reads_norm_fn(const fri_conv2d_desc *d);
 typedef fr_status fri_conv2d_backward_weight_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
                                                 const void *dy, void *dw);
 /* Scratch of the two bias gradients, sums over the rows of dy [rows, k]. */

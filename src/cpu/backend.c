@@ -119,7 +119,8 @@ const fri_backend fri_backend_cpu = {
     .numerics = 1,
     .synchronize = cpu_synchronize,
 #ifdef FRI_ONEDNN
-    .kernels = {FRI_KERNEL_MAP(SLOT).conv2d_constant_plan = fri_cpu_conv2d_constant_plan,
+    .kernels = {FRI_KERNEL_MAP(SLOT).conv2d_reads_norm = fri_cpu_conv2d_reads_norm,
+                .conv2d_constant_plan = fri_cpu_conv2d_constant_plan,
                 .conv2d_constant_pack = fri_cpu_conv2d_constant_pack,
                 .conv2d_constant_forward = fri_cpu_conv2d_constant_forward},
 #else

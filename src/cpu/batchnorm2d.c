@@ -70,6 +70,11 @@ FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const
     }
 }
 
+void fri_cpu_norm_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean, const real *scale,
+                       const real *shift, fri_activation act, real *y) {
+    apply_rows(rows, width, ld, x, mean, scale, shift, NULL, act, y);
+}
+
 ROWS finish(int64_t n, const real *addend, fri_activation act, real *y) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) y[i] = fri_activate(act, addend != NULL ? y[i] + addend[i] : y[i]);

@@ -259,6 +259,12 @@ fr_status fri_cpu_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, siz
     return workspace_of(d, FRI_PASS_BACKWARD_WEIGHT, bytes);
 }
 
+bool fri_cpu_conv2d_reads_norm(const fri_conv2d_desc *d) {
+    plan p;
+    return d->dtype == FR_F32 && d->n > 0 && make_plan(d, FRI_PASS_BACKWARD_WEIGHT, &p) >= 0 && p.engine.own != NULL &&
+           p.engine.own->reads_norm(d);
+}
+
 fr_status fri_cpu_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
                                          void *dw) {
     return run(e, d, FRI_PASS_BACKWARD_WEIGHT, x, dy, NULL, dw);

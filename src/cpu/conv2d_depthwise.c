@@ -266,5 +266,6 @@ static void run(const fri_conv2d_engine *e, const float *in, const float *bias, 
     }
 }
 
-const fri_conv2d_own FRI_FOR(fri_conv2d_depthwise) = {pays, plan, prepare, run,
-                                                      FRI_FOR(fri_conv2d_depthwise_weight_run)};
+const fri_conv2d_own FRI_FOR(fri_conv2d_depthwise) = {pays, FRI_FOR(fri_conv2d_depthwise_weight_reads_norm),
+                                                      plan, prepare,
+                                                      run,  FRI_FOR(fri_conv2d_depthwise_weight_run)};

@@ -9,6 +9,7 @@
  * summed whole in registers, larger ones row by row. */
 #include "cpu/conv2d_engine.h"
 
+#include <omp.h>
 #include <string.h>
 
 #include "cpu/lanes.h"
@@ -20,6 +21,7 @@ enum {
     GROUP = 64 / LANES,         /* vectors of channels that a part reads side by side: 256 bytes of a pixel in f32 */
     SQUARE_GROUP = 256 / LANES, /* the same, of filters that are summed whole */
     PARTS = 16,                 /* at least, where there are so many rows: work for as many threads */
+    MADE_BYTES = 1 << 18,       /* of normalized rows of x */
     STRIP_BYTES = 1 << 14, /* of a vector's channels in x and dy; a part reads them once for each row of the filter */
 };
 
@@ -45,6 +47,8 @@ typedef struct strip {
     int64_t from, to;
     int64_t next;        /* rows from here to those that are read next */
     int64_t left, right; /* the columns of dy all of whose taps are in x */
+    fri_conv2d_reader reader;
+    float *made; /* normalized rows of x, where the reader makes them */
 } strip;
 
 FRI_INLINE void load(bool half, const char *p, lanes *v) {
@@ -175,6 +179,41 @@ static void filter_square_bf16(const strip *t, int64_t c, float *sum) {
 
 /* ---- all of them ----------------------------------------------------------------------------------------- */
 
+/* Rows of dy of one image whose rows of x are normalized together: these stay in the second cache. */
+static int64_t made_rows(const fri_conv2d_desc *d) {
+    return fri_max_i64(0, (MADE_BYTES / (d->w * d->c * (int64_t)sizeof(float)) - 3) / d->stride_h) + 1;
+}
+
+static size_t made_bytes(const fri_conv2d_desc *d) {
+    return (size_t)(((made_rows(d) - 1) * d->stride_h + 3) * d->w * d->c) * sizeof(float);
+}
+
+/* A filter of 3 x 3 for rows from .. to, whose rows of x are as they are or have been made. */
+static void filter_squares(strip t, int64_t first, int64_t end, float *sum) {
+    const fri_conv2d_desc *d = t.d;
+    const int64_t taps = d->r * d->s * LANES;
+    for (; t.from < t.to; t.from++)
+        for (int64_t v = first; v < end; v++)
+            (d->dtype == FR_F32 ? filter_square_f32 : filter_square_bf16)(&t, fri_vector_at(d->c, v), sum + v * taps);
+}
+
+/* Filters of 3 x 3 over rows of x that are normalized some rows of one image at a time. */
+static void make_squares(strip t, int64_t first, int64_t end, float *sum) {
+    const fri_conv2d_desc *d = t.d;
+    const int64_t to = t.to, c = fri_vector_at(d->c, first), width = fri_vector_at(d->c, end - 1) + LANES - c;
+    const float *x = (const float *)(const void *)t.x;
+    for (; t.from < to; t.from = t.to) {
+        const int64_t image = t.from / d->p, p = t.from % d->p;
+        t.to = fri_min_i64(fri_min_i64(to, t.from + made_rows(d)), (image + 1) * d->p);
+        const int64_t top = fri_max_i64(0, p * d->stride_h - d->pad_h);
+        const int64_t bottom = fri_min_i64(d->h, (p + t.to - t.from - 1) * d->stride_h - d->pad_h + 3);
+        const int64_t at = (image * d->h + top) * d->w * d->c;
+        fri_conv2d_read(&t.reader, c, (bottom - top) * d->w, width, d->c, x + at + c, t.made + c);
+        t.x = (const char *)((uintptr_t)t.made - (uintptr_t)at * sizeof(float)); /* where row `top` of x would be */
+        filter_squares(t, first, end, sum);
+    }
+}
+
 /* Rows from .. to for the vectors of channels first .. end. sum: [vectors, R S, LANES]. */
 static void filter_part(strip t, int64_t first, int64_t end, float *sum) {
     const fri_conv2d_desc *d = t.d;
@@ -183,10 +222,7 @@ static void filter_part(strip t, int64_t first, int64_t end, float *sum) {
     t.next = fri_max_i64(1, STRIP_BYTES / row);
     memset(sum + first * taps, 0, (size_t)((end - first) * taps) * sizeof *sum);
     if (is_square(d)) {
-        for (; t.from < to; t.from++)
-            for (int64_t v = first; v < end; v++)
-                (d->dtype == FR_F32 ? filter_square_f32 : filter_square_bf16)(&t, fri_vector_at(d->c, v),
-                                                                              sum + v * taps);
+        (t.made != NULL ? make_squares : filter_squares)(t, first, end, sum);
         return;
     }
     for (; t.from < to; t.from = t.to) {
@@ -222,6 +258,12 @@ void FRI_FOR(fri_conv2d_depthwise_weight_plan)(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     e->parts = fri_min_i64(d->n * d->p, fri_ceil_div(PARTS, fri_ceil_div(fri_vectors(d->c), group_of(d))));
     e->sum_at = fri_part(&e->bytes, (size_t)(e->parts * fri_vectors(d->c) * LANES * d->r * d->s) * sizeof(float));
+    e->workers = fr_threads_get();
+    if (d->norm != NULL) e->strip_at = fri_part(&e->bytes, (size_t)e->workers * made_bytes(d));
+}
+
+bool FRI_FOR(fri_conv2d_depthwise_weight_reads_norm)(const fri_conv2d_desc *d) {
+    return d->dtype == FR_F32 && is_square(d);
 }
 
 void FRI_FOR(fri_conv2d_depthwise_weight_run)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
@@ -232,7 +274,10 @@ void FRI_FOR(fri_conv2d_depthwise_weight_run)(const fri_conv2d_engine *e, const 
     const int64_t room = d->w + d->pad_w - d->s; /* where the last column begins whose taps are inside */
     const int64_t right = room < 0 ? 0 : fri_min_i64(d->q, room / d->stride_w + 1);
     float *part = (float *)(void *)(workspace + e->sum_at);
-#pragma omp parallel for schedule(static)
+    const fri_conv2d_reader reader = fri_conv2d_reader_of(e, workspace);
+    float *made = (float *)(void *)(workspace + e->strip_at);
+    const int64_t made_floats = (int64_t)(made_bytes(d) / sizeof(float));
+#pragma omp parallel for schedule(static) num_threads((int)e->workers)
     for (int64_t task = 0; task < e->parts * groups; task++) {
         const int64_t i = task / groups, first = task % groups * group;
         const strip t = {.d = d,
@@ -241,7 +286,9 @@ void FRI_FOR(fri_conv2d_depthwise_weight_run)(const fri_conv2d_engine *e, const 
                          .from = i * rows / e->parts,
                          .to = (i + 1) * rows / e->parts,
                          .left = fri_ceil_div(d->pad_w, d->stride_w),
-                         .right = right};
+                         .right = right,
+                         .reader = reader,
+                         .made = reader.mean != NULL ? made + omp_get_thread_num() * made_floats : NULL};
         filter_part(t, first, fri_min_i64(vectors, first + group), part + i * vectors * LANES * d->r * d->s);
     }
     add_parts(e, part, dw);

@@ -80,6 +80,7 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     if (e->own != NULL) {
         e->method = method;
         e->own->plan(e);
+        if (d->norm != NULL) e->norm_at = fri_part(&e->bytes, (size_t)(2 * d->c) * sizeof(float));
         return FR_OK;
     }
 
@@ -105,6 +106,17 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     if (other.method == FRI_CONV2D_NONE) return FR_OK;
     if (e->method == FRI_CONV2D_NONE || other.bytes <= d->workspace_limit) *e = other;
     return FR_OK;
+}
+
+fri_conv2d_reader fri_conv2d_reader_of(const fri_conv2d_engine *e, char *workspace) {
+    const fri_conv2d_norm *n = e->d.norm;
+    if (n == NULL) return (fri_conv2d_reader){0};
+    float *scale = (float *)(void *)(workspace + e->norm_at), *shift = scale + e->d.c;
+    for (int64_t c = 0; c < e->d.c; c++) {
+        scale[c] = fri_norm_scale(n->invstd, n->gamma, c);
+        shift[c] = n->beta != NULL ? ((const float *)n->beta)[c] : 0;
+    }
+    return (fri_conv2d_reader){n->mean, scale, shift, n->act};
 }
 
 fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {

@@ -8,6 +8,7 @@
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
 
+#include "cpu/cpu.h"
 #include "cpu/dnnl.h"
 #include "cpu/product.h"
 
@@ -59,6 +60,7 @@ typedef struct fri_conv2d_engine {
 
     const struct fri_conv2d_own *own; /* loops of our own, or NULL */
     int64_t parts;                    /* of them, for weights: sums of rows, at sum_at, which are then added */
+    size_t norm_at, strip_at; /* where d.norm is set: its scale and shift; rows of x that each worker has made */
 } fri_conv2d_engine;
 
 /* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
@@ -94,17 +96,31 @@ fr_status fri_conv2d_pixels_run(const fri_conv2d_engine *e, const float *a, cons
  * in: x or dy; prepared weights are in the workspace. */
 typedef struct fri_conv2d_own {
     bool (*pays)(const fri_conv2d_desc *d, fri_pass pass);
+    bool (*reads_norm)(const fri_conv2d_desc *d); /* weights' gradients */
     void (*plan)(fri_conv2d_engine *e);
     void (*prepare)(const fri_conv2d_engine *e, const float *w, char *workspace);
     void (*run)(const fri_conv2d_engine *e, const float *in, const float *bias, float *out, const char *workspace);
     void (*run_weight)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
 } fri_conv2d_own;
 
+/* Vectors with which x is normalized, f32: scale = invstd * gamma and shift = beta lie in the workspace. */
+typedef struct fri_conv2d_reader {
+    const float *mean, *scale, *shift; /* mean NULL: x is read as it is */
+    fri_activation act;
+} fri_conv2d_reader;
+fri_conv2d_reader fri_conv2d_reader_of(const fri_conv2d_engine *e, char *workspace);
+/* y = normalized rows of `width` channels from c on; x and y begin at that channel. */
+static inline void fri_conv2d_read(const fri_conv2d_reader *r, int64_t c, int64_t rows, int64_t width, int64_t ld,
+                                   const float *x, float *y) {
+    fri_cpu_norm_rows(rows, width, ld, x, r->mean + c, r->scale + c, r->shift + c, r->act, y);
+}
+
 /* conv2d_depthwise.c, conv2d_depthwise_weight.c, conv2d_pointwise.c, each for every width of a vector (lanes.h). */
 enum { FRI_DEPTHWISE_TAPS = 7 }; /* of a filter, in each direction, at most */
 #define FRI_CONV2D_OWN(suffix)                                                                                        \
     extern const fri_conv2d_own fri_conv2d_depthwise##suffix, fri_conv2d_pointwise##suffix;                           \
     void fri_conv2d_depthwise_weight_plan##suffix(fri_conv2d_engine *e);                                              \
+    bool fri_conv2d_depthwise_weight_reads_norm##suffix(const fri_conv2d_desc *d);                                    \
     void fri_conv2d_depthwise_weight_run##suffix(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, \
                                                  char *workspace);
 FRI_CONV2D_OWN()

@@ -143,6 +143,8 @@ static void run(const fri_conv2d_engine *e, const float *x, const float *bias, f
 typedef struct gradient {
     int64_t narrow, wide, vectors;
     const float *a, *b;
+    bool narrow_x;            /* a is x */
+    fri_conv2d_reader reader; /* of x */
 } gradient;
 
 /* sum += a^T b over `rows` rows, for channels i .. i + channels of a and vectors v, v + 1, ... of `taken` of b. first:
@@ -185,10 +187,17 @@ FRI_INLINE void sum_block(const int taken, const gradient *g, int64_t rows, cons
 
 /* Rows from .. to; sum: [narrow, vectors, lanes]. */
 static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
+    _Alignas(64) float values[BLOCK_ROWS * WIDE];
     memset(sum, 0, (size_t)(g->narrow * g->vectors * FRI_VECTOR) * sizeof *sum);
     for (int64_t m = from, rows; m < to; m += rows) {
         const float *a = g->a + m * g->narrow, *b = g->b + m * g->wide;
         rows = fri_min_i64(BLOCK_ROWS, to - m);
+        if (g->reader.mean != NULL) {
+            const int64_t c = g->narrow_x ? g->narrow : g->wide;
+            const float **x = g->narrow_x ? &a : &b;
+            fri_conv2d_read(&g->reader, 0, rows, c, c, *x, values);
+            *x = values;
+        }
         if (g->vectors % 3 == 0)
             sum_block(3, g, rows, a, b, sum);
         else if (g->vectors % 2 == 0)
@@ -199,7 +208,7 @@ static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
 }
 
 /* The parts in order, to dw [K, C]. */
-static void add_parts(const fri_conv2d_engine *e, const gradient *g, bool narrow_x, const float *part, float *dw) {
+static void add_parts(const fri_conv2d_engine *e, const gradient *g, const float *part, float *dw) {
     const int64_t size = g->narrow * g->vectors * FRI_VECTOR;
     for (int64_t i = 0; i < g->narrow; i++)
         for (int64_t j = 0; j < g->wide; j++) {
@@ -207,7 +216,7 @@ static void add_parts(const fri_conv2d_engine *e, const gradient *g, bool narrow
             const float *at = part + (i * g->vectors + v) * FRI_VECTOR + lane;
             float sum = 0;
             for (int64_t n = 0; n < e->parts; n++) sum += at[n * size];
-            dw[narrow_x ? j * g->narrow + i : i * g->wide + j] = sum;
+            dw[g->narrow_x ? j * g->narrow + i : i * g->wide + j] = sum;
         }
 }
 
@@ -219,12 +228,19 @@ static void run_weight(const fri_conv2d_engine *e, const void *x, const void *dy
                         .wide = fri_max_i64(d->c, d->k),
                         .vectors = fri_vectors(fri_max_i64(d->c, d->k)),
                         .a = narrow_x ? x : dy,
-                        .b = narrow_x ? dy : x};
+                        .b = narrow_x ? dy : x,
+                        .narrow_x = narrow_x,
+                        .reader = fri_conv2d_reader_of(e, workspace)};
     float *part = (float *)(void *)(workspace + e->sum_at);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < e->parts; i++)
         sum_part(&g, i * m / e->parts, (i + 1) * m / e->parts, part + i * g.narrow * g.vectors * FRI_VECTOR);
-    add_parts(e, &g, narrow_x, part, dw);
+    add_parts(e, &g, part, dw);
 }
 
-const fri_conv2d_own FRI_FOR(fri_conv2d_pointwise) = {pays, plan, prepare, run, run_weight};
+static bool reads_norm(const fri_conv2d_desc *d) {
+    (void)d;
+    return true;
+}
+
+const fri_conv2d_own FRI_FOR(fri_conv2d_pointwise) = {pays, reads_norm, plan, prepare, run, run_weight};

@@ -63,6 +63,10 @@ static inline int64_t fri_max_i64(int64_t a, int64_t b) {
 /* FR_OK, or FR_EUNSUPPORTED with the op and the type, for a storage type that this build's kernels do not read. */
 fr_status fri_cpu_accepts(const char *op, fr_dtype t) FRI_CPU_SYMBOL(accepts);
 
+/* y = act(norm(x)) of rows of `width` channels that lie ld apart: batchnorm2d_apply's bits. */
+void fri_cpu_norm_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean, const real *scale,
+                       const real *shift, fri_activation act, real *y) FRI_CPU_SYMBOL(norm_rows);
+
 /* n elements of another storage type than real, to and from real (rounded to nearest even). */
 void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y) FRI_CPU_SYMBOL(widen);
 void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y) FRI_CPU_SYMBOL(narrow);

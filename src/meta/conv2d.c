@@ -5,6 +5,11 @@ FRI_META_WORKSPACE(conv2d_forward, fri_conv2d_desc)
 FRI_META_WORKSPACE(conv2d_backward_input, fri_conv2d_desc)
 FRI_META_WORKSPACE(conv2d_backward_weight, fri_conv2d_desc)
 
+bool fri_meta_conv2d_reads_norm(const fri_conv2d_desc *d) {
+    fri_conv2d_reads_norm_fn *f = FRI_META_TARGET(d->dtype, conv2d_reads_norm);
+    return f != NULL && f(d);
+}
+
 fr_status fri_meta_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layout *out) {
     fri_conv2d_constant_plan_fn *f = FRI_META_TARGET(d->dtype, conv2d_constant_plan);
     *out = (fri_conv2d_layout){0};

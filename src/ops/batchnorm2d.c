@@ -192,6 +192,29 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d",
 /* Eval mode: dx is a multiple of dy, and only gamma's gradient reads x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
+void fri_norm_read_end(fri_norm_read *r) {
+    fr_tensor_release(&r->x);
+    fr_tensor_release(&r->mean);
+    fr_tensor_release(&r->invstd);
+    fr_tensor_release(&r->gamma);
+    fr_tensor_release(&r->beta);
+}
+
+fr_status fri_norm_read_of(fr_node *norm, const fr_op *next, fri_norm_read *r) {
+    if (norm->op != &batchnorm2d) return FR_OK;
+    FRI_TRY(fr_node_saved(norm, SAVED_MEAN, &r->mean));
+    FRI_TRY(fr_node_saved(norm, SAVED_INVSTD, &r->invstd));
+    FRI_TRY(fr_node_saved(norm, SAVED_GAMMA, &r->gamma));
+    FRI_TRY(fr_node_saved(norm, SAVED_BETA, &r->beta));
+    FRI_TRY(fr_node_saved(norm, SAVED_X, &r->x));
+    r->norm = (fri_conv2d_norm){.mean = fri_data(r->mean),
+                                .invstd = fri_data(r->invstd),
+                                .gamma = r->gamma != NULL ? fri_data(r->gamma) : NULL,
+                                .beta = r->beta != NULL ? fri_data(r->beta) : NULL,
+                                .act = next != NULL ? fri_activation_of(next) : FRI_ACTIVATION_NONE};
+    return FR_OK;
+}
+
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *desc, const fr_tensor *x,

@@ -44,6 +44,15 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
  * make its result again. */
 bool fri_norm_bends(fr_node *norm, fri_activation act);
 
+/* How the reader of next(norm(x)) finds it: x, and the vectors. norm: a batch norm's node that keeps x; else *x stays
+ * NULL. next: an activation's op, or NULL. */
+typedef struct fri_norm_read {
+    fr_tensor *x, *mean, *invstd, *gamma, *beta;
+    fri_conv2d_norm norm;
+} fri_norm_read;
+fr_status fri_norm_read_of(fr_node *norm, const fr_op *next, fri_norm_read *r);
+void fri_norm_read_end(fri_norm_read *r);
+
 /* fr_inplace_abn of what batch norm reads. */
 fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_tensor **y);
 

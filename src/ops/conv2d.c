@@ -8,8 +8,10 @@
  *   autocast   low precision; b too */
 #include "ops/conv2d.h"
 
+#include "autograd/anomaly.h"
 #include "autograd/scratch.h"
 #include "base/status.h"
+#include "ops/batchnorm2d.h"
 #include "ops/binary.h"
 
 /* Bits for operands that are not 16-byte aligned: cuDNN requires the alignment, the CPU does not. A view may start
@@ -85,13 +87,33 @@ fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w,
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
-static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
+/* The norm's x, where a norm and an activation would make this op's x again and the kernel can do so while it reads. */
+static fr_status read_normalized(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy, fri_norm_read *r) {
+    fri_conv2d_reads_norm_fn *reads = fri_kernels_for(fri_backend_of(dy), d->dtype)->conv2d_reads_norm;
+    fri_slot *slot = &node->slots[0];
+    fr_node *norm = NULL;
+    const fr_op *next = NULL;
+    if (reads == NULL || empty(d) || !reads(d) || fri_results_examined()) return FR_OK;
+    FRI_TRY(fri_slot_resolve(&node, &slot));
+    if (!fri_slot_reads_norm(slot, &norm, &next) || !fri_settle_leaves_signs(slot->source)) return FR_OK;
+    return fri_norm_read_of(norm, next, r);
+}
+
+static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *described, const fr_tensor *dy) {
     FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *x = NULL;
+    FRI_OWNED(fri_norm_read_end) fri_norm_read read = {0};
+    fri_conv2d_desc normalized = *described;
+    const fri_conv2d_desc *d = &normalized;
     fr_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
-    FRI_TRY(fr_node_saved(node, 0, &x));
+    FRI_TRY(read_normalized(node, d, dy, &read));
+    if (read.x != NULL)
+        normalized.norm = &read.norm;
+    else
+        FRI_TRY(fr_node_saved(node, 0, &x));
     FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(fri_conv2d_weight(d, x, dy, dw));
+    FRI_TRY(fri_conv2d_weight(d, x != NULL ? x : read.x, dy, dw));
     fr_tensor_release(&x);
+    fri_norm_read_end(&read);
     return fr_node_grad(node, 1, &dw);
 }
 

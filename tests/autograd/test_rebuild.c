@@ -216,6 +216,69 @@ Test(rebuild, a_chain_of_blocks_needs_one_value) {
     expect_nothing_left();
 }
 
+static void count_applies(void *count, const char *kernel) {
+    *(int *)count += strcmp(kernel, "batchnorm2d_apply") == 0;
+}
+
+static void ended(void *count, const char *kernel, const fri_backend *b) {
+    (void)count;
+    (void)kernel;
+    (void)b;
+}
+
+/* Backward of a chain of blocks keeps values that it needs again, as long as its peak stays: 17 passes, not 21. */
+Test(rebuild, a_chain_of_blocks_is_made_in_few_passes) {
+    int passes = 0;
+    const fri_kernel_watch watch = {count_applies, ended, &passes};
+    fr_switches s = fr_switches_default();
+    s.rebuild = true;
+    fri_here.kernel_watch = &watch;
+    const residual r = residual_net(FR_META, FR_F32, BLOCKS, AHEAD, s);
+    fri_here.kernel_watch = NULL;
+    cr_expect_leq(passes - BLOCKS, 17, "%d passes in backward", passes - BLOCKS);
+    cr_expect_lt(r.peak, 6 * (size_t)IMAGE, "%zu", r.peak);
+    expect_nothing_left();
+}
+
+/* conv - norm - relu - depthwise conv: where the gradient of the depthwise weight normalizes what it reads, no map is
+ * made again; with a sum before the relu, one is. Bits are those of a map that was kept. */
+Test(rebuild, a_weight_gradient_normalizes_what_it_reads) {
+    enum { CHANNELS = 16, COUNT = CHANNELS * 9 };
+    float gradient[4][COUNT];
+    for (int i = 0; i < 4; i++) {
+        int passes = 0;
+        const fri_kernel_watch watch = {count_applies, ended, &passes};
+        fr_switches s = fr_switches_default();
+        fr_tensor *x = image(), *y = NULL, *w = NULL, *depthwise = NULL, *gamma = NULL, *beta = NULL;
+        s.rebuild = i % 2;
+        fr_switches_set(s);
+        fr_seed(3);
+        w = parameter(4, (int64_t[]){CHANNELS, 3, 3, C});
+        depthwise = parameter(4, (int64_t[]){CHANNELS, 3, 3, 1});
+        gamma = parameter(1, (int64_t[]){CHANNELS});
+        beta = parameter(1, (int64_t[]){CHANNELS});
+        fr_tensor_release(&x);
+        x = image();
+        must(conv(x, w, &x));
+        must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &y));
+        if (i / 2) must(fr_add(y, x, &y));
+        must(fr_relu(y, &x));
+        fr_tensor_release(&y);
+        must(fr_conv2d(x, depthwise, NULL, FR_CONV2D_OPTS(.padding = 1, .groups = CHANNELS), &x));
+        must(fr_sum(x, &x));
+        fri_here.kernel_watch = &watch;
+        must(fr_backward(x, NULL));
+        fri_here.kernel_watch = NULL;
+        if (fri_backend_of(w)->kernels.conv2d_reads_norm != NULL) cr_expect_eq(passes, i / 3, "%d passes", passes);
+        must(fr_tensor_to_host(fr_tensor_get_grad(depthwise), gradient[i]));
+        fr_tensor *all[] = {x, w, depthwise, gamma, beta};
+        for (int k = 0; k < 5; k++) fr_tensor_release(&all[k]);
+    }
+    cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0);
+    cr_expect_eq(memcmp(gradient[2], gradient[3], sizeof gradient[2]), 0, "with a sum");
+    expect_nothing_left();
+}
+
 /* z = a + b: holding a and b to be rid of z is no bargain. */
 Test(rebuild, never_holds_more_than_it_frees) {
     for (int on = 0; on < 2; on++) {

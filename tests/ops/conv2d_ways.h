@@ -141,4 +141,46 @@ static inline void ways_expect_same_bits(const fri_conv2d_desc *d, fri_conv2d_me
     must(fr_threads_set(before));
 }
 
+/* A weight gradient that normalizes x has the bits of a weight gradient after batch norm's kernel. */
+static inline void ways_expect_reads_norm(const fri_conv2d_desc *desc, fri_conv2d_method method) {
+    static const fri_activation acts[] = {FRI_ACTIVATION_NONE, FRI_ACTIVATION_RELU, FRI_ACTIVATION_RELU6,
+                                          FRI_ACTIVATION_SILU};
+    enum { MEAN, INVSTD, GAMMA, BETA, VECTORS };
+    const fri_backend *cpu = fri_backend_get(FR_CPU);
+    const fri_exec exec = {0};
+    const int before = fr_threads_get();
+    double *wide = ways_room((size_t)desc->c * sizeof *wide);
+    float *vector[VECTORS];
+    unsigned state = 7;
+    for (int i = 0; i < VECTORS; i++) vector[i] = ways_numbers(FR_F32, desc->c, &state, wide);
+    for (int i = 0; i < 8; i++) {
+        const bool affine = i % 2;
+        ways_data t = ways_make(desc, FRI_PASS_BACKWARD_WEIGHT);
+        const fri_conv2d_norm norm = {vector[MEAN], vector[INVSTD], affine ? vector[GAMMA] : NULL,
+                                      affine ? vector[BETA] : NULL, acts[i / 2]};
+        const fri_batchnorm2d_desc plain = {.dtype = FR_F32, .rows = t.d.n * t.d.h * t.d.w, .c = t.d.c};
+        void *x = t.a, *made = ways_room((size_t)(plain.rows * plain.c) * sizeof(float));
+        must(cpu->kernels.batchnorm2d_apply(&exec, &plain, x, norm.mean, norm.invstd, norm.gamma, norm.beta, NULL,
+                                            norm.act, made));
+        t.a = made;
+        char *expected = ways_run(&t, method);
+        t.a = x;
+        t.d.norm = &norm;
+        for (int threads = 1; threads <= 3; threads += 2) {
+            must(fr_threads_set(threads));
+            char *got = ways_run(&t, method);
+            cr_expect_eq(memcmp(got, expected, (size_t)t.results * sizeof(float)), 0,
+                         "%dx%d %d->%d, activation %d, affine %d, %d threads", (int)t.d.h, (int)t.d.w, (int)t.d.c,
+                         (int)t.d.k, (int)norm.act, affine, threads);
+            free(got);
+        }
+        must(fr_threads_set(before));
+        free(expected);
+        free(made);
+        ways_drop(&t);
+    }
+    for (int i = 0; i < VECTORS; i++) free(vector[i]);
+    free(wide);
+}
+
 #endif

@@ -65,6 +65,19 @@ Test(conv2d_depthwise, bits_do_not_depend_on_threads_or_batch) {
     }
 }
 
+/* The last two maps are normalized in several steps. */
+Test(conv2d_depthwise, normalizes_what_it_reads) {
+    static const shape large[] = {{60, 70, 96, 3, 3, 1, 1, 1}, {61, 70, 300, 3, 3, 2, 1, 0}};
+    const fri_kernels *k = &fri_backend_get(FR_CPU)->kernels;
+    for (int i = 0; i < SHAPES + 2; i++) {
+        const shape *s = i < SHAPES ? &shapes[i] : &large[i - SHAPES];
+        const fri_conv2d_desc f32 = desc_of(s, FR_F32), bf16 = desc_of(s, FR_BF16);
+        cr_expect_eq(k->conv2d_reads_norm(&f32), s->r == 3 && s->s == 3, "case %d", i);
+        cr_expect_not(k->conv2d_reads_norm(&bf16), "case %d", i);
+        if (k->conv2d_reads_norm(&f32)) ways_expect_reads_norm(&f32, FRI_CONV2D_DEPTHWISE);
+    }
+}
+
 /* Results larger than the caches are written past them: every byte of them arrives. */
 Test(conv2d_depthwise, large_results) {
     /* Lines of 17 channels begin where such a store may not. */

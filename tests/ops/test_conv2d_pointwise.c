@@ -49,6 +49,13 @@ Test(conv2d_pointwise, bits_do_not_depend_on_threads_or_batch) {
     }
 }
 
+Test(conv2d_pointwise, normalizes_what_it_reads) {
+    for (int i = 0; i < SHAPES; i++) {
+        const fri_conv2d_desc d = desc_of(3, shapes[i].h, shapes[i].w, shapes[i].c, shapes[i].k);
+        ways_expect_reads_norm(&d, FRI_CONV2D_POINTWISE);
+    }
+}
+
 /* A result larger than the caches is written past them: every byte of it arrives. */
 Test(conv2d_pointwise, large_results) {
     const fri_conv2d_desc d = desc_of(3, 224, 224, 16, 48);
