@@ -241,7 +241,7 @@ Test(rebuild, a_chain_of_blocks_is_made_in_few_passes) {
 }
 
 /* conv - norm - relu - depthwise conv: where the gradient of the depthwise weight normalizes what it reads, no map is
- * made again; with a sum before the relu, one is. Bits are those of a map that was kept. */
+ * made again; with a sum in place of the relu, one is. Bits are those of a map that was kept. */
 Test(rebuild, a_weight_gradient_normalizes_what_it_reads) {
     enum { CHANNELS = 16, COUNT = CHANNELS * 9 };
     float gradient[4][COUNT];
@@ -261,8 +261,7 @@ Test(rebuild, a_weight_gradient_normalizes_what_it_reads) {
         x = image();
         must(conv(x, w, &x));
         must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &y));
-        if (i / 2) must(fr_add(y, x, &y));
-        must(fr_relu(y, &x));
+        must(i / 2 ? fr_add(y, x, &x) : fr_relu(y, &x));
         fr_tensor_release(&y);
         must(fr_conv2d(x, depthwise, NULL, FR_CONV2D_OPTS(.padding = 1, .groups = CHANNELS), &x));
         must(fr_sum(x, &x));
