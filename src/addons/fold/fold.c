@@ -11,17 +11,17 @@
 
 const fr_addon fr_addon_fold = {.name = "fold", .fold = fr_net_fold};
 
-/* The old network, and the new one's values. */
+/* The old network, and the values of the new. */
 typedef struct folding {
     fr_module *from;
     fr_net_info info;
     fr_layer *layer; /* by number */
-    bool *within;    /* by layer: another call does it */
-    fr_value *value; /* of the new network, by the old one's */
+    bool *within;    /* by layer: absorbed by a call */
+    fr_value *value; /* of the new network, by the old network's number */
     fr_net *net;
 } folding;
 
-/* ---- the layers that one call takes in --------------------------------------------------------------------------- */
+/* ---- the layers of a call --------------------------------------------------------------------------- */
 
 /* Layers, -1: none. */
 typedef struct chain {
@@ -44,7 +44,7 @@ static bool folds(const folding *f, int i) {
     return is_a(f, i, "Conv2d") && runs_once(f, m) && fr_tensor_dtype(fr_module_tensor(m, "weight")) == FR_F32;
 }
 
-/* The layer that alone reads the value, if it is of this class; else -1. */
+/* The only reader of the value, if of the class; else -1. */
 static int reader(const folding *f, int value, const char *class_) {
     fr_net_value v = {.last_layer = -1};
     (void)fr_net_value_get(f->from, value, &v);
@@ -111,7 +111,7 @@ done:
     return s;
 }
 
-/* The folded weights lie where those of conv lay. */
+/* The folded weights have conv's paths. */
 static fr_status fold_values(fr_module *conv, fr_module *norm, fr_folded_conv2d *k) {
     fr_tensor *weight = fr_module_tensor(conv, "weight");
     const int64_t channels = fr_tensor_dim(weight, 0);
@@ -150,7 +150,7 @@ static bool ran_before(const folding *f, int layer) {
     return false;
 }
 
-/* Takes *m, which reads and makes the old network's values; NULL: the layer of this name again. */
+/* Takes *m, a layer with the old network's values; NULL: repeats the layer of the name. */
 static fr_status put(const folding *f, const char *name, fr_module **m, const int *in, int n_in, const int *out,
                      int n_out) {
     fr_value *v = malloc((size_t)(n_in + n_out) * sizeof *v);
@@ -204,7 +204,7 @@ static fr_status fold(fr_module *m, fr_module **out) {
     f.layer = calloc((size_t)f.info.layers + 1, sizeof *f.layer);
     f.within = calloc((size_t)f.info.layers + 1, sizeof *f.within);
     f.value = calloc((size_t)f.info.values + 1, sizeof *f.value);
-    f.net = fr_net_begin(FR_META); /* layers that are new have their tensors already */
+    f.net = fr_net_begin(FR_META); /* new layers already have tensors */
     if (f.layer == NULL || f.within == NULL || f.value == NULL || f.net == NULL)
         FR_TRY(s, fr_fail(FR_ENOMEM, "fold: out of host memory"));
     FR_TRY(s, fold_list(&f, out));

@@ -1,4 +1,4 @@
-/* fold.h - networks that only infer: the add-on fold. */
+/* fold.h - inference networks: the add-on fold. */
 #ifndef FRUGAL_FOLD_H
 #define FRUGAL_FOLD_H
 
@@ -8,12 +8,12 @@
 extern "C" {
 #endif
 
-/* *m, a network of f32 layers, becomes one that only infers: a batch norm behind a convolution is folded into its
- * weights, w gamma / sqrt(var + eps) by the running values; one call convolves, adds what the next layer adds, and
- * rectifies; weights are laid out once, at the first forward, as the kernel reads them. Results are the evaluation's
- * but for rounding; a NaN may become 0 in a rectifier. The folded layers have no parameters any more: save and load
- * before. *m is taken also on failure, and its old layers are of no use. One thread at a time may run it; a forward
- * that wants gradients is FR_EUSAGE. FR_EINVAL: *m is no network. torch.nn.utils.fusion.fuse_conv_bn_eval. */
+/* *m, a network of f32 layers, becomes an inference network. Batch norms are folded into the weights of the convolution
+ * before, w gamma / sqrt(var + eps) by the running values; a call convolves, adds the next layer's addend, and applies
+ * relu; weights are laid out for the kernel once, at the first forward. Results equal the evaluation's up to rounding;
+ * a NaN may become 0 in a relu. Folded layers have no parameters: save and load before. *m is taken also on failure;
+ * the old layers are then unusable. A single thread at a time may run the network; a forward with gradients is
+ * FR_EUSAGE. FR_EINVAL: *m is no network. torch.nn.utils.fusion.fuse_conv_bn_eval. */
 FR_API fr_status fr_net_fold(fr_module **m);
 
 #ifdef __cplusplus

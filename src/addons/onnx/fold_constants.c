@@ -24,7 +24,7 @@ static void set(constant *c, int64_t i, double v, int64_t whole) {
         ((float *)c->own)[i] = (float)v;
 }
 
-/* A new constant of n values, which the node's result becomes. */
+/* Makes the node's result a new constant of n values. */
 static fr_status result(fri_onnx_reader *r, const node *n, fr_dtype dtype, int64_t values, constant **out) {
     fr_status s = small(values);
     if (s == FR_OK) s = fri_onnx_constant_new(r, dtype, values, out);
@@ -97,7 +97,7 @@ static fr_status shape(fri_onnx_reader *r, const node *n) {
 
 /* ---- picking --------------------------------------------------------------------------------------------- */
 
-/* Vectors and numbers only: what shapes are made of. */
+/* Vectors and numbers only, as in shapes. */
 static fr_status vector(const constant *c) {
     return c->rank <= 1 ? FR_OK : fr_fail(FR_EUNSUPPORTED, "a constant of rank %d; frugal computes vectors", c->rank);
 }
@@ -122,7 +122,7 @@ static fr_status gather(fri_onnx_reader *r, const node *n) {
     return FR_OK;
 }
 
-/* Rows along axis 0, forwards or all of them backwards. */
+/* Rows along axis 0, forwards or backwards. */
 static fr_status slice(fri_onnx_reader *r, const node *n) {
     const constant *from = NULL;
     int64_t begin = 0, end = 0, axis = 0, step = 1;
@@ -170,7 +170,7 @@ static fr_status concat(fri_onnx_reader *r, const node *n) {
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------ */
 
-/* false: there is no such number. */
+/* false: no such number. */
 static bool whole(char op, int64_t a, int64_t b, int64_t *v) {
     switch (op) {
     case 'A': return !__builtin_add_overflow(a, b, v);
@@ -187,7 +187,7 @@ static double real(char op, double a, double b) {
     return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : a / b;
 }
 
-/* Add, Sub, Mul, Div: equal sizes, or one number with many. */
+/* Add, Sub, Mul, Div: equal sizes, or a single number with many. */
 static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
     const constant *a = NULL, *b = NULL;
     constant *c = NULL;

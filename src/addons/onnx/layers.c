@@ -1,4 +1,4 @@
-/* layers.c - which ONNX nodes are which layers: the table, and the nodes without windows or parameters. */
+/* layers.c - the table from ONNX nodes to layers, and the nodes without windows or parameters. */
 #include "addons/onnx/reader.h"
 
 #include <float.h>
@@ -10,7 +10,7 @@ typedef fr_value one_call(fr_net *, const char *, fr_value);
 
 /* ---- helpers --------------------------------------------------------------------------------------------- */
 
-/* A layer of one input; what it makes is the result of node `result`, which it takes in if that is another one. */
+/* Adds a layer with a single input. If `result` != `at`, node `result` is fused into the layer and marked done. */
 static fr_status one(fri_onnx_reader *r, int at, int result, one_call *call) {
     fri_onnx_value *x = NULL;
     FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
@@ -18,7 +18,7 @@ static fr_status one(fri_onnx_reader *r, int at, int result, one_call *call) {
     return fri_onnx_put_like(r, r->graph->node[result], call(r->net, r->name[at], x->x), x);
 }
 
-/* The value itself, padding and all. */
+/* The value, with padding. */
 static fr_status same(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
@@ -28,7 +28,7 @@ static fr_status same(fri_onnx_reader *r, int at) {
     return fri_onnx_put_like(r, n, x->x, x);
 }
 
-/* The number that input i is; NaN: none. */
+/* The number of a constant input i; NaN: none. */
 static double number(fri_onnx_reader *r, const node *n, size_t i) {
     const fri_onnx_value *v = fri_onnx_input(r, n, i);
     return v != NULL && v->constant != NULL && v->constant->n == 1 ? fri_onnx_float(v->constant, 0) : NAN;
@@ -38,7 +38,7 @@ static bool near(double a, double b) {
     return fabs(a - b) <= 1e-6;
 }
 
-/* Does the node have an input that is this number, in whichever order? */
+/* True if an input of the node is the number. */
 static bool has_number(fri_onnx_reader *r, int at, double v) {
     const node *n = r->graph->node[at];
     return n->n_input == 2 && (near(number(r, n, 0), v) || near(number(r, n, 1), v));
@@ -109,8 +109,8 @@ static fr_status gelu(fri_onnx_reader *r, int at) {
     return one(r, at, at, strcmp(text, "tanh") == 0 ? fr_net_gelu_tanh : fr_net_gelu);
 }
 
-/* x (1 + erf(x / sqrt 2)) / 2 as the exporters write it: Div, Erf, Add, and Mul by x and by 0.5 in either order. The
- * last; -1: no. */
+/* x (1 + erf(x / sqrt 2)) / 2 as the exporters write it: Div, Erf, Add, and Mul by x and by 0.5 in either order.
+ * Returns the last node; -1: no match. */
 static int gelu_end(fri_onnx_reader *r, int at) {
     const fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
     const int erf_ = fri_onnx_next(r, at, "Erf"), add = erf_ >= 0 ? fri_onnx_next(r, erf_, "Add") : -1;
@@ -121,7 +121,7 @@ static int gelu_end(fri_onnx_reader *r, int at) {
     return end;
 }
 
-/* Softmax over the channels; as the network's only result it is the loss's. */
+/* Softmax over the channels; as the network's only result, part of the loss. */
 static fr_status softmax(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool log_ = strcmp(n->op_type, "LogSoftmax") == 0;
@@ -221,7 +221,7 @@ static fr_status flatten(fri_onnx_reader *r, int at) {
     return flat(r, at, x);
 }
 
-/* Rows of all that an image has, or the shape that it has already. */
+/* Flattens to rows per image, or keeps the shape. */
 static fr_status reshape(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     int64_t to[FRI_ONNX_RANK], known = 1, all = 1;
@@ -291,8 +291,8 @@ static fr_status dropout(fri_onnx_reader *r, int at) {
     return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_dropout(r->net, r->name[at], x->x, p), x);
 }
 
-/* torchvision's stochastic depth, exported while it trains: a random number per image, kept where it is below 1 - p,
- * over 1 - p, times the branch. */
+/* torchvision's stochastic depth, exported in training mode: a random number per image, kept if below 1 - p, divided by
+ * 1 - p, times the branch. */
 static fr_status stochastic_depth(fri_onnx_reader *r, int at) {
     static const char *const chain[] = {"Less", "Cast", "Div", "Mul"};
     const node *n = r->graph->node[at];
@@ -315,7 +315,7 @@ static fr_status stochastic_depth(fri_onnx_reader *r, int at) {
 
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
-/* `attributes` are those that the function looks at, or that change nothing; another one is refused. */
+/* `attributes` lists the known and the harmless attributes; unknown attributes are refused. */
 static const struct op {
     const char *type;
     fri_onnx_make *make;

@@ -29,7 +29,7 @@ done:
 
 /* ---- layer norm ------------------------------------------------------------------------------------------ */
 
-/* The layer of node `at` on x; what it makes is the result of node `result`. */
+/* The layer of node `at` on x, with the result of node `result`. */
 static fr_status norm(fri_onnx_reader *r, int at, int result, const fri_onnx_value *x, double eps,
                       const char *const *in) {
     static const char *const name[] = {"weight", "bias"};
@@ -68,7 +68,7 @@ fr_status fri_onnx_layer_norm(fri_onnx_reader *r, int at) {
     return norm(r, at, at, x, eps, (const char *const[]){n->input[1], n->input[2]});
 }
 
-/* The number that is input i of a node; NaN: none. */
+/* The number of a node's constant input i; NaN: none. */
 static double number(fri_onnx_reader *r, const node *n, size_t i) {
     const fri_onnx_value *v = fri_onnx_input(r, n, i);
     return v != NULL && v->constant != NULL && v->constant->n == 1 ? fri_onnx_float(v->constant, 0) : NAN;
@@ -90,7 +90,7 @@ static bool is_mean(fri_onnx_reader *r, int at, int rank) {
 }
 
 /* (x - mean) / sqrt(mean((x - mean)^2) + eps) weight + bias, as exporters write it before opset 17: ReduceMean, Sub,
- * Pow, ReduceMean, Add, Sqrt, Div, Mul, Add. FR_END: the ReduceMean at `at` does not begin it. */
+ * Pow, ReduceMean, Add, Sqrt, Div, Mul, Add. FR_END: no such pattern at the ReduceMean `at`. */
 fr_status fri_onnx_written_norm(fri_onnx_reader *r, int at) {
     enum { MEAN, SUB, POW, VARIANCE, ADD, SQRT, DIV, MUL, BIAS, PARTS };
     static const char *const chain[PARTS] = {"", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"};

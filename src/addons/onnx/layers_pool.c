@@ -1,4 +1,4 @@
-/* layers_pool.c - ONNX nodes that have windows over images, without parameters: pooling, padding, resizing. */
+/* layers_pool.c - ONNX nodes with windows over images, without parameters: pooling, padding, resizing. */
 #include "addons/onnx/reader.h"
 
 #include <math.h>
@@ -6,14 +6,14 @@
 
 typedef Onnx__NodeProto node;
 
-/* Input 0, which must be images. */
+/* Input 0, of images. */
 static fr_status images(fri_onnx_reader *r, const node *n, bool pads, fri_onnx_value **x) {
     fr_status s = fri_onnx_activation(r, n, 0, pads ? FRI_ONNX_PADS : 0, x);
     if (s < 0 || fri_onnx_rank(r, (*x)->x) == 4) return s;
     return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; images are needed", fri_onnx_rank(r, (*x)->x));
 }
 
-/* Integers of an attribute of `want` numbers, each 0..2^31; `out` stays where there is none. */
+/* Integers of an attribute of `want` numbers, each 0..2^31; `out` stays without an attribute. */
 static fr_status window(fri_onnx_reader *r, const node *n, const char *name, int want, int64_t *out) {
     int count = 0;
     if (fri_onnx_attribute(n, name) == NULL) return FR_OK;
@@ -24,7 +24,7 @@ static fr_status window(fri_onnx_reader *r, const node *n, const char *name, int
     return s;
 }
 
-/* A MaxPool must not take padding from a Pad node: its own is -inf, that one's is 0. */
+/* A MaxPool (padding -inf) must not absorb a Pad node (padding 0). */
 fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool average = strcmp(n->op_type, "AveragePool") == 0;
@@ -126,7 +126,7 @@ fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
 
 /* ---- resizing -------------------------------------------------------------------------------------------- */
 
-/* The last value of this height and width; id -1: none. */
+/* The last value of the height and width; id -1: none. */
 static fr_value of_size(fri_onnx_reader *r, int64_t h, int64_t w) {
     fr_value like = {-1};
     for (size_t i = 0; i < r->values; i++) {

@@ -12,7 +12,7 @@ fr_status fr_onnx_load(const char *path, const fr_onnx_opts *opts, fr_module **m
 done:
     fr_rng_set(before); /* layers began with random values */
     if (s < 0) s = fr_fail_prefix(s, "loading ONNX: file '%.300s': ", path);
-    fr_net_try(r.net, s); /* ending what is half defined leaves this sentence */
+    fr_net_try(r.net, s); /* ending the unfinished definition keeps the sentence */
     fri_onnx_reader_free(&r);
     return s;
 }

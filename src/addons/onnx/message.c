@@ -1,7 +1,6 @@
 /* message.c - the bytes of an ONNX file as a protobuf message.
  *
- * The parser calls itself for a message within a message and knows no limit; what nests deeper than any network does is
- * refused before it. */
+ * The parser recurses for nested messages without a limit, so deeper nesting than any network's is refused first. */
 #include "addons/onnx/reader.h"
 
 #include <errno.h>
@@ -25,8 +24,7 @@ static bool varint(bytes *b, uint64_t *out) {
     return false;
 }
 
-/* Is every message within another one at most `deeper` levels below? Fields that the schema does not know are not
- * looked into: the parser does not either. */
+/* True if messages nest at most `deeper` levels. Skips fields outside the schema, as the parser does. */
 static bool is_shallow(bytes b, const ProtobufCMessageDescriptor *d, int deeper) {
     while (b.at < b.end) {
         uint64_t key = 0, n = 0;

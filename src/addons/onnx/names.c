@@ -2,8 +2,8 @@
  *
  * Three sources, the first that has something: the initializer of the weights ("layer1.0.conv1.weight" makes
  * layer1.0.conv1); the node's path of modules, as PyTorch's exporter writes it ("/layer1/layer1.0/relu/Relu" makes
- * layer1.0.relu); the node's name or type. Layers with parameters choose first, since their names are those of a state
- * dict. No name is another's prefix: a module is either a layer or a scope. */
+ * layer1.0.relu); the node's name or type. Layers with parameters choose first, for names of a state dict. No name is a
+ * prefix of a second name: a module is either a layer or a scope. */
 #include "addons/onnx/reader.h"
 
 #include <ctype.h>
@@ -13,7 +13,7 @@
 
 typedef Onnx__NodeProto node;
 
-/* The constant that a Mul multiplies channels by, where the file names it; NULL: none. */
+/* The named constant of a Mul over channels; NULL: none. */
 static const char *scale_of(fri_onnx_reader *r, const node *n) {
     for (size_t i = 0; i < n->n_input && strcmp(n->op_type, "Mul") == 0; i++) {
         const fri_onnx_value *v = fri_onnx_input(r, n, i);
@@ -31,7 +31,7 @@ static bool has_parameters(const node *n) {
     return false;
 }
 
-/* Letters, digits, _ and - stay; dots stay between two of them. */
+/* Letters, digits, _ and - stay; dots stay between such characters. */
 static void clean(char *name) {
     char *to = name;
     for (const char *c = name; *c != '\0'; c++) {
@@ -59,7 +59,7 @@ static bool from_weight(const char *weight, char out[FRI_ONNX_NAME]) {
     return from_ending(weight, ".weight", out);
 }
 
-/* "/layer1/layer1.0/relu/Relu": a part that goes on from the one before stands for both. */
+/* "/layer1/layer1.0/relu/Relu": a part that continues the part before replaces both. */
 static bool from_path(const char *path, char out[FRI_ONNX_NAME]) {
     char last[FRI_ONNX_NAME] = "";
     size_t length = 0;
@@ -99,7 +99,7 @@ static bool taken(const fri_onnx_reader *r, const char *name) {
     return false;
 }
 
-/* `wish`; or what is free below it; or, where another layer has that name, a number behind it on the top level. */
+/* `wish`; or a free name below; or, if taken by a layer, with a number appended on the top level. */
 static void choose(const fri_onnx_reader *r, const char *wish, const char *op, char out[FRI_ONNX_NAME]) {
     char type[FRI_ONNX_NAME], with[FRI_ONNX_NAME];
     lower(op, type);
@@ -110,7 +110,7 @@ static void choose(const fri_onnx_reader *r, const char *wish, const char *op, c
     for (int k = 1; taken(r, out); k++) snprintf(out, FRI_ONNX_NAME, "%.170s_%d", with, k);
 }
 
-/* An earlier node of the same parameters: the layer that runs again. */
+/* An earlier node with equal parameters: the layer to run again. */
 static int same_parameters(const fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     for (int i = 0; i < at; i++) {
@@ -122,7 +122,7 @@ static int same_parameters(const fri_onnx_reader *r, int at) {
     return -1;
 }
 
-/* One layer has one set of options. */
+/* A layer has a single set of options. */
 static bool same_options(const node *a, const node *b) {
     bool same = a->n_attribute == b->n_attribute;
     for (size_t i = 0; same && i < a->n_attribute; i++) {
@@ -134,8 +134,8 @@ static bool same_options(const node *a, const node *b) {
     return same;
 }
 
-/* Name of a node by its parameters: by its weight, by its bias where an exporter gave equal weights one
- * name, or by the bias that is added behind a MatMul. */
+/* Name of a node from the parameters: from the weight, from the bias if an exporter merged equal weights, or from the
+ * bias added after a MatMul. */
 static bool from_parameters(fri_onnx_reader *r, int i, char wish[FRI_ONNX_NAME]) {
     const node *n = r->graph->node[i];
     const int add = strcmp(n->op_type, "MatMul") == 0 ? fri_onnx_next(r, i, "Add") : -1;
@@ -178,7 +178,7 @@ fr_status fri_onnx_name_nodes(fri_onnx_reader *r) {
             const bool parameters = has_parameters(r->graph->node[i]) || scale_of(r, r->graph->node[i]) != NULL;
             char wish[FRI_ONNX_NAME];
             if (parameters != (pass == 0)) continue;
-            /* Weights that a state dict names are one tensor there; those that the exporter made are just equal. */
+            /* Weights with a state dict's name are a shared tensor; weights made by the exporter are only equal. */
             const int earlier =
                 parameters && r->graph->node[i]->n_input > 1 && from_weight(r->graph->node[i]->input[1], wish)
                     ? same_parameters(r, i)

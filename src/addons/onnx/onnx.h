@@ -12,21 +12,19 @@ extern "C" {
 
 typedef struct fr_onnx_opts {
     fr_device device FR_DEFAULT(FR_CPU);
-    int64_t height FR_DEFAULT(0), width FR_DEFAULT(0); /* of images, where the file leaves them open */
-    bool drop_softmax FR_DEFAULT(false); /* a result that is a (log) softmax becomes its input, the logits */
+    int64_t height FR_DEFAULT(0), width FR_DEFAULT(0); /* of images, if open in the file */
+    bool drop_softmax FR_DEFAULT(false);               /* replaces a result of (log) softmax by the logits */
 } fr_onnx_opts;
 #define FR_ONNX_DEFAULTS  .device = FR_CPU
 #define FR_ONNX_OPTS(...) FR_OPTS(fr_onnx_opts, FR_ONNX_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_onnx_opts, FR_ONNX_OPTS())
 
-/* *m = the network in the file, which trains, plans and fits like any other: opset 13 to 20, f32, images [N, H, W, C]
- * where the file has [N, C, H, W]; any batch, unless the file computes with its number. Constants are computed;
- * parameters have the names of their initializers ("conv1.weight"), or those of the modules that their nodes tell; a
- * normalization that the exporter folded into a convolution stays folded. Weights beside the file (external data) are
- * read from its folder. On meta no weights are kept.
- * FR_EUNSUPPORTED names the node that frugal has no layer for, with its place. FR_EFORMAT: damaged. FR_EINVAL: height
- * or width is open in the file and in opts; a (log) softmax as result without drop_softmax. FR_EIO, FR_ENOMEM.
- * https://onnx.ai/onnx/operators */
+/* *m = the network in the file, for training, plans and budgets: opset 13 to 20, f32, images [N, H, W, C] for the
+ * file's [N, C, H, W]; any batch, unless the file computes with the batch size. Constants are computed; parameters have
+ * the names of their initializers ("conv1.weight"), or names from the nodes' modules; normalizations folded by the
+ * exporter stay folded. External data are read from the file's folder. On meta no weights are kept. FR_EUNSUPPORTED
+ * names an unknown node, with the place. FR_EFORMAT: damaged. FR_EINVAL: height or width is open in the file and in
+ * opts; a (log) softmax as result without drop_softmax. FR_EIO, FR_ENOMEM. https://onnx.ai/onnx/operators */
 FR_API fr_status fr_onnx_load(const char *path, const fr_onnx_opts *opts, fr_module **m);
 
 typedef struct fr_onnx_save_opts {
@@ -36,11 +34,11 @@ typedef struct fr_onnx_save_opts {
 #define FR_ONNX_SAVE_OPTS(...) FR_OPTS(fr_onnx_save_opts, FR_ONNX_SAVE_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_onnx_save_opts, FR_ONNX_SAVE_OPTS())
 
-/* The network as others infer with it: batch norms with running values, no dropout; folded ones (fr_net_fold) too.
+/* Writes the network for inference: batch norms with running values, no dropout; also folded networks (fr_net_fold).
  * Input "input" [batch, C, H, W] with the example's C, H, W, results "output", "output_1" ...; constants f32 under
- * their paths, in PyTorch's layout. Holds a copy of the parameters on the host. path NULL: nothing is written, only
- * looked whether it could be, of a network on meta, too. FR_EINVAL: m is no network, another opset. FR_EUNSUPPORTED
- * names the layer that ONNX has no node for; on meta. FR_EIO: the older file stays. FR_ENOMEM. */
+ * parameter paths, in PyTorch's layout. Holds a copy of the parameters on the host. path NULL: only checks whether the
+ * network can be written, also on meta. FR_EINVAL: m is no network, an unknown opset. FR_EUNSUPPORTED names a layer
+ * without ONNX node; on meta. FR_EIO: the older file stays. FR_ENOMEM. */
 FR_API fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *opts);
 
 #ifdef __cplusplus

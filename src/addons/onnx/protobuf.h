@@ -9,7 +9,7 @@
 #include <frugal/base.h>
 #include <onnx.pb-c.h>
 
-/* FR_EUNSUPPORTED names the package. The calls of the library need a load before them. */
+/* FR_EUNSUPPORTED names the package. Load before calling the library. */
 fr_status fri_onnx_protobuf_load(void);
 
 #endif

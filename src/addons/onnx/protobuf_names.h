@@ -1,4 +1,5 @@
-/* protobuf_names.h - the functions of libprotobuf-c by which protobuf.c stands for them; included before its header. */
+/* protobuf_names.h - new names for libprotobuf-c's functions, implemented by protobuf.c; included before
+ * libprotobuf-c's header. */
 #ifndef FRI_ONNX_PROTOBUF_NAMES_H
 #define FRI_ONNX_PROTOBUF_NAMES_H
 

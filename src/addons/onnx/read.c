@@ -153,7 +153,7 @@ static fr_status list_values(fri_onnx_reader *r) {
         const fri_onnx_value key = {.name = g->input[i]->name};
         const bool listed =
             key.name == NULL || (made > 0 && bsearch(&key, r->value, made, sizeof key, by_name) != NULL);
-        if (!listed) FRI_TRY(add_value(r, key.name)); /* older files list the initializers here, too */
+        if (!listed) FRI_TRY(add_value(r, key.name)); /* older files also list initializers as inputs */
     }
     if (r->values > 0) qsort(r->value, r->values, sizeof *r->value, by_name);
     for (size_t i = 1; i < r->values; i++)
@@ -189,7 +189,7 @@ static fr_status read_initializers(fri_onnx_reader *r) {
 
 /* ---- inputs ---------------------------------------------------------------------------------------------- */
 
-/* Dimensions as the file counts them; an open batch is 1. */
+/* Dimensions in the file's order; an open batch is 1. */
 static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProto *v, int64_t dim[4], int *rank) {
     const Onnx__TypeProto__Tensor *t =
         v->type != NULL && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? v->type->tensor_type : NULL;
@@ -244,7 +244,7 @@ static bool reads_constants(fri_onnx_reader *r, const node *n) {
 static fr_status read_node(fri_onnx_reader *r, int i) {
     const node *n = r->graph->node[i];
     if (r->done[i]) return FR_OK;
-    const bool random = strcmp(n->op_type, "RandomUniformLike") == 0; /* begins a layer, though it reads a shape only */
+    const bool random = strcmp(n->op_type, "RandomUniformLike") == 0; /* starts a layer, with a shape as only input */
     fr_status s = reads_constants(r, n) && !random ? fri_onnx_fold(r, n) : fri_onnx_layer(r, i);
     r->done[i] = true;
     if (s >= 0) return FR_OK;

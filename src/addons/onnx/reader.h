@@ -20,21 +20,21 @@ typedef struct fri_onnx_constant {
     int rank;
     int64_t dim[FRI_ONNX_RANK], n;
     const void *data; /* may be unaligned */
-    void *own;        /* data, where it is no part of the message */
+    void *own;        /* external data */
     const char *name; /* of the initializer; NULL: computed */
 } fri_onnx_constant;
 
-/* A value of the graph: a constant, an activation, or (neither) one that nothing made yet. */
+/* A value of the graph: a constant, an activation, or (neither) not made yet. */
 typedef struct fri_onnx_value {
     const char *name;
     fri_onnx_constant *constant;
     fr_value x;          /* id -1: no activation */
-    bool last;           /* the file has its channels last: a Transpose's result, which is x itself */
-    int64_t pad[2];      /* zeros that a Pad node put around x's height and width, for the next layer to take in */
-    int readers, reader; /* inputs of nodes and results that are this value; a node among them, -1: none */
+    bool last;           /* channels last in the file: a Transpose's result, equal to x */
+    int64_t pad[2];      /* zeros around x's height and width from a Pad node, for the next layer */
+    int readers, reader; /* readers of the value; a reading node, -1: none */
 } fri_onnx_value;
 
-/* Values that a parameter gets. */
+/* Initial values of a parameter. */
 typedef struct fri_onnx_fill {
     char name[FRI_ONNX_NAME + 16];
     const fri_onnx_constant *from;
@@ -51,8 +51,8 @@ typedef struct fri_onnx_reader {
     fri_onnx_constant **constant;
     size_t constants;
     char (*name)[FRI_ONNX_NAME]; /* of each node's layer */
-    bool *again;                 /* by node: an earlier layer of its name runs again */
-    bool *done;                  /* by node: another one took it in */
+    bool *again;                 /* by node: repeats an earlier layer */
+    bool *done;                  /* by node: fused into an earlier node */
     fr_net *net;
     fri_onnx_fill *fill;
     size_t fills;
@@ -67,9 +67,9 @@ fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto
 
 /* ---- tensor.c -------------------------------------------------------------------------------------------- */
 
-/* A new constant of the reader's with room for n elements of this type, its shape [n]; *out is borrowed. */
+/* A new constant of the reader for n elements of the type, with shape [n]; *out is borrowed. */
 fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, fri_onnx_constant **out);
-/* A new constant of another one's shape. */
+/* A new constant with the shape of a constant. */
 fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_onnx_constant *c,
                                  fri_onnx_constant **out);
 /* Reads a message's tensor as a constant. External data come from files beside r->path. */
@@ -79,43 +79,43 @@ double fri_onnx_float(const fri_onnx_constant *c, int64_t i);
 
 /* ---- read.c: nodes --------------------------------------------------------------------------------------- */
 
-/* The attribute of this name, or NULL. */
+/* The attribute of the name, or NULL. */
 const Onnx__AttributeProto *fri_onnx_attribute(const Onnx__NodeProto *n, const char *name);
 int64_t fri_onnx_attribute_int(const Onnx__NodeProto *n, const char *name, int64_t otherwise);
-/* The decimal that was meant: 0.9 and not 0.899999976. */
+/* The intended decimal: 0.9 for 0.899999976. */
 double fri_onnx_attribute_float(const Onnx__NodeProto *n, const char *name, double otherwise);
 double fri_onnx_decimal(float v);
 /* "" where there is none. */
 const char *fri_onnx_attribute_text(const Onnx__NodeProto *n, const char *name, char text[64]);
-/* Integers of input `at` (a constant) or, in older opsets, of the attribute; *count 0: neither is there.
- * FR_EUNSUPPORTED: no constant, or more than `most`. */
+/* Integers of input `at` (a constant) or, in older opsets, of the attribute; *count 0: neither. FR_EUNSUPPORTED: no
+ * constant, or more than `most`. */
 fr_status fri_onnx_integers(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t at, const char *name, int64_t *out,
                             int most, int *count);
 
-/* Input i as it is; NULL: there is none (or its name is empty). */
+/* Input i; NULL: none (or an empty name). */
 fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
-/* The value of this name; NULL: none. */
+/* The value of the name; NULL: none. */
 fri_onnx_value *fri_onnx_value_find(fri_onnx_reader *r, const char *name);
-/* Input i, which must be an activation, or a constant. takes: what it may have beside [N, C, H, W] and [N, C]. */
+/* Input i, an activation or a constant. takes: further ranks than [N, C, H, W] and [N, C]. */
 enum { FRI_ONNX_PADS = 1, FRI_ONNX_LAST = 2 };
 fr_status fri_onnx_activation(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i, unsigned takes,
                               fri_onnx_value **out);
 fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i,
                                   const fri_onnx_constant **out);
-/* The rank of an activation, and dimension i as the file counts them. */
+/* The rank of an activation, and dimension i in the file's order. */
 int fri_onnx_rank(const fri_onnx_reader *r, fr_value x);
 int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i);
-/* Result 0 of the node is x; of a failed definition, its failure. */
+/* Sets result 0 of the node to x; returns the failure of a failed definition. */
 fr_status fri_onnx_put(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x);
-/* Result 0 is x, with its channels where those of `like` are. */
+/* Sets result 0 to x, with the channel position of `like`. */
 fr_status fri_onnx_put_like(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const fri_onnx_value *like);
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fri_onnx_constant *c);
-/* The node that alone reads the node's result 0, if it is of this type; -1: none. */
+/* The only reader of the node's result 0, if of the type; -1: none. */
 int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
 
 /* ---- fold_constants.c ------------------------------------------------------------------------------------ */
 
-/* Computes the node, whose inputs are all constants (or which is Shape or Size of an activation). */
+/* Computes a node with constant inputs (or Shape or Size of an activation). */
 fr_status fri_onnx_fold(fri_onnx_reader *r, const Onnx__NodeProto *n);
 
 /* ---- layers.c, layers_*.c -------------------------------------------------------------------------------- */
@@ -123,10 +123,10 @@ fr_status fri_onnx_fold(fri_onnx_reader *r, const Onnx__NodeProto *n);
 typedef fr_status fri_onnx_make(fri_onnx_reader *r, int node);
 fri_onnx_make fri_onnx_conv, fri_onnx_conv_transpose, fri_onnx_gemm, fri_onnx_matmul, fri_onnx_norm; /* weights.c */
 fri_onnx_make fri_onnx_transpose, fri_onnx_layer_norm, fri_onnx_written_norm;                        /* layers_last.c */
-/* Mul by a constant, its input of this number. */
+/* Mul by a constant, the given input. */
 fr_status fri_onnx_layer_scale(fri_onnx_reader *r, int node, size_t constant);
 fri_onnx_make fri_onnx_pool, fri_onnx_global_pool, fri_onnx_reduce_mean, fri_onnx_pad, fri_onnx_resize;
-/* The layer for a node; `name` is that of fri_onnx_reader. */
+/* The layer for a node; `name` as in fri_onnx_reader. */
 fr_status fri_onnx_layer(fri_onnx_reader *r, int node);
 
 /* ---- names.c --------------------------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ fr_status fri_onnx_name_nodes(fri_onnx_reader *r);
 
 /* ---- weights.c ------------------------------------------------------------------------------------------- */
 
-/* "<layer>.<parameter>" gets the constant's values, which are the reader's until the end. */
+/* "<layer>.<parameter>" gets the constant's values, owned by the reader. */
 fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char *parameter,
                               const fri_onnx_constant *from);
 fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m);

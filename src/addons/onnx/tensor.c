@@ -1,4 +1,4 @@
-/* tensor.c - constants of an ONNX file: TensorProto in its three ways to hold values. */
+/* tensor.c - constants of an ONNX file: TensorProto, with three ways to hold values. */
 #include "addons/onnx/reader.h"
 
 #include <frugal/unstable/weights.h>
@@ -57,10 +57,10 @@ fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_o
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
-/* Types that are read, the type they become, and the bytes of one in raw_data. */
+/* Types in files, the converted type, and bytes per element in raw_data. */
 static const struct element {
     int type;
-    fr_dtype file, becomes; /* file: as fr_host_convert reads it, or i64 for all integers */
+    fr_dtype file, becomes; /* file: type for fr_host_convert, or i64 for all integers */
     size_t bytes;
 } elements[] = {
     {ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, FR_F32, FR_F32, 4},
@@ -78,7 +78,7 @@ static const struct element *element_of(const tensor *t) {
     return NULL;
 }
 
-/* The values of raw bytes, which the message (or *held, taken) keeps. */
+/* The values of raw bytes, owned by the message (or *held, taken). */
 static fr_status from_raw(fri_onnx_constant *c, const struct element *e, const void *raw, void **held) {
     if (e->file == e->becomes && e->bytes == fr_dtype_size(e->becomes)) {
         c->data = raw;
@@ -137,7 +137,7 @@ static const char *entry(const tensor *t, const char *key) {
     return "";
 }
 
-/* A name that leads out of the folder is not followed. */
+/* Names that lead out of the folder are refused. */
 static fr_status beside(const char *path, const char *location, char out[4096]) {
     const char *slash = strrchr(path, '/');
     const int folder = slash != NULL ? (int)(slash - path) + 1 : 0;
@@ -175,7 +175,7 @@ static fr_status read_beside(const fri_onnx_reader *r, const tensor *t, size_t b
     return s < 0 ? fr_fail_prefix(s, "its data '%.300s': ", path) : FR_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------- */
+/* ---- the whole file ------------------------------------------------------------------------------------------- */
 
 static fr_status set_shape(fri_onnx_constant *c, const tensor *t) {
     const char *name = t->name != NULL ? t->name : "";

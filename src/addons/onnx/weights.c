@@ -34,7 +34,7 @@ static fr_status check_constant(const constant *c, const char *what, int rank, i
     return FR_OK;
 }
 
-/* Result of the layer, or of an earlier one that runs again; its parameters are filled once. */
+/* Result of the layer, or of a repeated earlier layer; parameters are filled once. */
 static fr_status filled(fri_onnx_reader *r, int at, fr_value y, const constant *weight, const constant *bias) {
     fr_status s = fri_onnx_put(r, r->graph->node[at], y);
     if (s < 0 || r->again[at]) return s;
@@ -42,8 +42,8 @@ static fr_status filled(fri_onnx_reader *r, int at, fr_value y, const constant *
     return s == FR_OK && bias != NULL ? fri_onnx_fill_later(r, r->name[at], "bias", bias) : s;
 }
 
-/* Sizes of the two directions, `pad` more around; sides: left, right, top and bottom, what `pads` has more at one end
- * than at both. */
+/* Sizes in both directions, with `pad` around; sides: extra padding left, right, top and bottom, for asymmetric
+ * `pads`. */
 static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[2], fr_conv2d_opts *o,
                            int64_t sides[4]) {
     int64_t v[3][4] = {{1, 1}, {1, 1}, {0}};
@@ -74,7 +74,7 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[
     return FR_OK;
 }
 
-/* x with zeros at these sides. */
+/* x with zeros at the sides. */
 static fr_value padded(fri_onnx_reader *r, int at, fr_value x, const int64_t sides[4]) {
     char name[FRI_ONNX_NAME + 16];
     if (sides[0] == 0 && sides[1] == 0 && sides[2] == 0 && sides[3] == 0) return x;
@@ -161,7 +161,7 @@ static fr_status turned(fri_onnx_reader *r, const constant *w, const constant **
     return FR_OK;
 }
 
-/* The layer of node `at`; what it makes is the result of node `result`. */
+/* The layer of node `at`, with the result of node `result`. */
 static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *w, const constant *b) {
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
@@ -193,7 +193,7 @@ fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
     return linear(r, at, at, w, b);
 }
 
-/* MatMul by a constant, with the Add of a constant behind it. */
+/* MatMul by a constant, with a following Add of a constant. */
 fr_status fri_onnx_matmul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const int next = fri_onnx_next(r, at, "Add");

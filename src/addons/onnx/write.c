@@ -6,7 +6,7 @@
 
 enum { OLDEST = 13, NEWEST = 18 };
 
-/* Results are "output", "output_1" ...; a value that another one is already keeps its name. */
+/* Results are "output", "output_1" ...; a repeated result keeps the first name. */
 static void name_values(fri_onnx_writer *w) {
     const fr_net_info *net = &w->net;
     w->name = fri_onnx_block(w, (size_t)net->values * sizeof *w->name);

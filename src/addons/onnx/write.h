@@ -1,5 +1,5 @@
-/* write.h - a network on its way to an ONNX file: write.c goes through its layers, write_layers.c says which nodes each
- * one is, write_message.c makes nodes and constants. */
+/* write.h - from a network to an ONNX file: write.c goes through the layers, write_layers.c chooses the nodes of each
+ * layer, write_message.c makes nodes and constants. */
 #ifndef FRI_ONNX_WRITE_H
 #define FRI_ONNX_WRITE_H
 
@@ -10,7 +10,7 @@
 #include <frugal/onnx.h>
 #include <frugal/unstable.h>
 
-/* Calls do nothing after a failure, which stays in `status`. */
+/* Calls do nothing after a failure in `status`. */
 typedef struct fri_onnx_writer {
     fr_module *network;
     fr_net_info net;
@@ -27,7 +27,7 @@ typedef struct fri_onnx_writer {
     fr_status status;
 } fri_onnx_writer;
 
-/* One layer: its nodes read and make these values. */
+/* A layer: input and output values of the layer's nodes. */
 typedef struct fri_onnx_writing {
     fri_onnx_writer *w;
     const fr_layer *layer;
@@ -43,7 +43,8 @@ fr_net_value fri_onnx_written_value(const fri_onnx_writer *w, int i);
 void *fri_onnx_block(fri_onnx_writer *w, size_t bytes);
 char *fri_onnx_text(fri_onnx_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The layer's node of this type, with inputs up to the first NULL, and room for 8 attributes; NULL after a failure. */
+/* Adds a node of the type for the layer, with inputs up to the first NULL and at most 8 attributes; NULL after a
+ * failure. */
 Onnx__NodeProto *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *const *in, const char *out);
 #define FRI_ONNX_NODE(l, type, out, ...) fri_onnx_node((l), (type), (const char *const[]){__VA_ARGS__, NULL}, (out))
 void fri_onnx_set_int(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name, int64_t v);
@@ -51,19 +52,19 @@ void fri_onnx_set_ints(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name,
 void fri_onnx_set_float(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name, double v);
 void fri_onnx_set_text(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name, const char *v);
 
-/* "<layer>.<name>" as a constant, once; returns its name. Of a tensor, in the layout of its entry or, if it has none,
- * of PyTorch; or of values. */
+/* "<layer>.<name>" as a constant, once; returns its name. From a tensor, in the entry's layout or else PyTorch's; or
+ * from values. */
 const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t);
 const char *fri_onnx_floats(const fri_onnx_writing *l, const char *name, int rank, const int64_t *dim, const float *v);
 const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, int64_t count, const int64_t *v);
 
-/* Packs the graph with these inputs and results into the file. */
+/* Packs the graph with inputs and results into the file. */
 fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path);
 void fri_onnx_writer_free(fri_onnx_writer *w);
 
 /* ---- write_layers.c -------------------------------------------------------------------------------------- */
 
-/* The layer's nodes. FR_EUNSUPPORTED: there are none. */
+/* The layer's nodes. FR_EUNSUPPORTED: none. */
 fr_status fri_onnx_write_layer(const fri_onnx_writing *l);
 
 #endif

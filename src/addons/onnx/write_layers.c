@@ -1,4 +1,4 @@
-/* write_layers.c - which nodes of ONNX a layer is. */
+/* write_layers.c - ONNX nodes of each layer. */
 #include "addons/onnx/write.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ typedef fri_onnx_writing writing;
 typedef Onnx__NodeProto node;
 #define NODE FRI_ONNX_NODE
 
-/* The layer's tensor of this name; NULL: none. */
+/* The layer's tensor of the name; NULL: none. */
 static const char *parameter(const writing *l, const char *name) {
     fr_tensor *t = fr_module_tensor(l->layer->module, name);
     return t != NULL ? fri_onnx_tensor(l, name, t) : NULL;
@@ -75,7 +75,7 @@ static fr_status folded(const writing *l) {
     return FR_OK;
 }
 
-/* x with its channels last: in[0] itself, if it has rank 2. */
+/* x with channels last: in[0], if of rank 2. */
 static const char *turned_in(const writing *l) {
     if (rank_in(l) != 4) return l->in[0];
     const char *x = between(l, "last");
@@ -108,7 +108,7 @@ static fr_status linear(const writing *l) {
     return FR_OK;
 }
 
-/* Nodes of its parts before opset 17. */
+/* Nodes of the parts before opset 17. */
 static fr_status layer_norm(const writing *l) {
     static const char *const part[] = {"mean", "centred", "square", "variance", "sum", "root", "quotient", "product"};
     const double eps = ((const fr_group_norm_state *)fr_module_state(l->layer->module))->eps;
@@ -357,7 +357,7 @@ static fr_status concat(const writing *l) {
 
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
-/* Classes: the function, or the node of the same inputs. */
+/* Classes: the function, or the node with equal inputs. */
 static const struct kind {
     const char *name;
     fr_status (*write)(const writing *l);

@@ -1,4 +1,4 @@
-/* write_message.c - the parts of an ONNX file that is written. */
+/* write_message.c - the parts of an output ONNX file. */
 #include "addons/onnx/write.h"
 
 #include <frugal/unstable/weights.h>
@@ -49,7 +49,8 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
     names[n_in] = (char *)out;
     *n = (node)ONNX__NODE_PROTO__INIT;
     n->op_type = (char *)type;
-    const char *what = out != l->out ? strrchr(out, '/') : NULL; /* a layer's nodes of one type have different names */
+    const char *what = out != l->out ? strrchr(out, '/') : NULL; /* nodes of a type within a layer have different
+                                                                  * names */
     n->name = fri_onnx_text(w, "/%s/%s%s%s", l->layer->name != NULL ? l->layer->name : "layer", type,
                             what != NULL ? "_" : "", what != NULL ? what + 1 : "");
     n->input = names;
@@ -106,7 +107,7 @@ void fri_onnx_set_text(fri_onnx_writer *w, node *n, const char *name, const char
 
 /* ---- constants ------------------------------------------------------------------------------------------- */
 
-/* A constant of this name, its data uninitialized; *fresh false: it is there already. */
+/* A constant of the name, with uninitialized data; *fresh false: exists already. */
 static tensor *constant(fri_onnx_writer *w, const char *name, int type, int rank, const int64_t *dim, size_t bytes,
                         bool *fresh) {
     *fresh = false;
@@ -197,7 +198,7 @@ const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tens
 
 /* ---- the file -------------------------------------------------------------------------------------------- */
 
-/* Bytes go to the file as protobuf makes them. */
+/* Writes protobuf's bytes to the file. */
 typedef struct sink {
     ProtobufCBuffer base;
     fr_atomic_file *file;

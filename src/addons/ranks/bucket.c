@@ -52,7 +52,7 @@ fr_status fri_bucket_add(fri_bucket *b, fri_member m) {
     return FR_OK;
 }
 
-/* The last bucket of this type, if it has room, or a new one. */
+/* The last bucket of the type, unless full; else a new bucket. */
 static fr_status bucket_for(fr_share *p, fr_dtype dtype, fri_bucket **out) {
     for (int i = p->buckets - 1; i >= 0; i--) {
         fri_bucket *b = &p->bucket[i];
@@ -67,7 +67,7 @@ static fr_status bucket_for(fr_share *p, fr_dtype dtype, fri_bucket **out) {
     return FR_OK;
 }
 
-/* Range of each parameter that this rank updates. */
+/* Range of each parameter for the rank's updates. */
 static void assign(const fr_share *p, const fri_bucket *b) {
     for (int i = 0; i < b->n; i++) {
         fri_parameter *of = b->member[i].parameter;

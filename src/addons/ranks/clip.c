@@ -25,7 +25,7 @@ static void *place_of(const summing *n, int64_t unit) {
     return fri_data(n->sums) != NULL ? fri_share_at(n->sums, unit) : NULL;
 }
 
-/* The chunks of one parameter's part; its first one is number `unit`. */
+/* The chunks of a parameter's part, numbered from `unit`. */
 static fr_status sum_part(const summing *to, const fri_parameter *p, int64_t unit) {
     const fri_backend *be = fri_backend_of(p->sum);
     const fr_dtype t = p->sum->dtype;
@@ -41,7 +41,7 @@ static fr_status sum_part(const summing *to, const fri_parameter *p, int64_t uni
     return FR_OK;
 }
 
-/* A chunk is 0 on all ranks but one, and squares are not negative: their sum is that one. */
+/* A chunk is nonzero on a single rank, and squares are not negative, so the sum over ranks is the chunk. */
 static double add_up(const summing *n) {
     const fr_optimizer *o = n->share->optimizer;
     double total = 0;
@@ -58,7 +58,7 @@ static double add_up(const summing *n) {
     return total;
 }
 
-/* Clipping on an asynchronous device: one process makes the factor there, in f32 (optim/clip.c). */
+/* Clipping on an asynchronous device: a single process computes the factor there, in f32 (optim/clip.c). */
 static fr_status device_shrink(const summing *n, double max_norm, double total) {
     const fr_optimizer *o = n->share->optimizer;
     const fri_backend *be = fri_backend_of(n->sums);

@@ -32,7 +32,7 @@ struct fr_comm {
     const fri_links *links; /* or NULL */
     bool dry, broken;
     double seconds;
-    fri_launcher launcher; /* of the processes that it started */
+    fri_launcher launcher; /* of the launcher's processes */
     char (*host)[FR_ENGINE_HOST];
     bool *late;
 
@@ -46,7 +46,7 @@ struct fr_comm {
     } queue[QUEUE];
     uint64_t queued, done; /* jobs so far */
     bool stop;
-    const char *farewell; /* said when it stops; borrowed */
+    const char *farewell; /* sentence of the end; borrowed */
     const char *heard;    /* rank 0's */
     fr_status status;     /* the first failure */
     char sentence[2 * FR_ENGINE_TEXT];
@@ -93,7 +93,7 @@ static void close_links(fr_comm *c, bool abort) {
     c->links = NULL;
 }
 
-/* A library wants to be left by the thread that came, so all calls of the engine are the lane's. */
+/* MPI libraries want a single thread, so the lane makes all calls of the engine. */
 static void leave(fr_comm *c) {
     close_links(c, c->farewell != NULL || c->broken || c->status < 0);
     if (c->engine.ctx == NULL) return;
@@ -164,7 +164,7 @@ static double patience(fr_comm *c) {
     return seconds;
 }
 
-/* ---- what jobs do ---------------------------------------------------------------------------------------------- */
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
 
 static fr_status explain(fr_comm *c, fr_status s, double seconds) {
     char who[256] = "";
@@ -212,7 +212,7 @@ fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *
     return s;
 }
 
-/* Devices wait for each other, and do not know for whom: the ranks that still answer are not to blame. */
+/* Devices wait for each other without knowing the late rank: answering ranks are not to blame. */
 static fr_status late(fr_comm *c, double seconds) {
     const char *reason = "", here = 1;
     char *all = malloc((size_t)c->engine.size);
@@ -228,7 +228,7 @@ static fr_status late(fr_comm *c, double seconds) {
 fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
     const struct timespec nap = {0, UNTIL_NAP};
     const double began = fri_now(),
-                 seconds = patience(c); /* as it begins: a first step's wait may last into the next */
+                 seconds = patience(c); /* at the start: a first step's wait may last into the next */
     for (;;) {
         fr_status s = over(ctx);
         if (s != FR_END) return s;
@@ -292,7 +292,7 @@ static fr_status start(fr_comm *c) {
     return c->started ? FR_OK : fr_fail(FR_ENOMEM, "ranks: the system starts no thread for them");
 }
 
-/* The library waits for all ranks, and for one that never comes it waits for ever: the lane is left to it then. */
+/* The library waits forever for a missing rank; then the program abandons the lane. */
 static fr_status wait_for_engine(fr_comm *c, const fri_launcher *l) {
     struct timespec until;
     uint64_t ticket = 0;
@@ -308,7 +308,7 @@ static fr_status wait_for_engine(fr_comm *c, const fri_launcher *l) {
     return fr_fail(FR_EPEER, "%s started %d ranks, and they have not met within %g s", l->name, l->size, c->seconds);
 }
 
-/* Every rank hears where the others are. */
+/* Every rank learns all hosts. */
 static fr_status meet(fr_comm *c) {
     char host[FR_ENGINE_HOST] = "";
     gethostname(host, sizeof host - 1);
@@ -349,8 +349,8 @@ static void end_now(int status, void *ctx) {
     _exit(status);
 }
 
-/* MPICH 4.0's MPI_Finalize over TCP does not return, now and then: a rank that is further no longer answers. All is
- * done by then, so the lane is left there, and the process ends without the library's own handlers. False: it is so. */
+/* MPICH 4.0's MPI_Finalize over TCP sometimes does not return, because a finished rank no longer answers. All work is
+ * done by then, so the program abandons the lane and ends without the library's handlers. False: abandoned. */
 static bool lane_ended(const fr_comm *c) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -370,7 +370,7 @@ void fri_comm_release(fr_comm **p) {
         c->stop = true;
         pthread_cond_signal(&c->work);
         pthread_mutex_unlock(&c->lock);
-        if (!lane_ended(c)) return; /* which still has c */
+        if (!lane_ended(c)) return; /* the lane, with c */
     }
     pthread_cond_destroy(&c->over);
     pthread_cond_destroy(&c->work);
@@ -385,7 +385,7 @@ void fri_comm_goodbye(fr_comm *c, const char *why, const char **first) {
     if (c->dry) return;
     pthread_mutex_lock(&c->lock);
     c->farewell = why;
-    c->stop = true; /* the lane ends, with what it waits for */
+    c->stop = true; /* ends the lane and the lane's waits */
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
     if (c->started) pthread_join(c->thread, NULL);
@@ -395,7 +395,7 @@ void fri_comm_goodbye(fr_comm *c, const char *why, const char **first) {
 
 /* ---- the engine ------------------------------------------------------------------------------------------------ */
 
-/* The folder of what this code lies in: the shared library, or the program that holds it. */
+/* The folder of the shared library, or of the static program. */
 static void own_folder(char folder[FOLDER_BYTES]) {
     Dl_info info;
     folder[0] = '\0';
@@ -408,8 +408,7 @@ static void own_folder(char folder[FOLDER_BYTES]) {
     if (slash != NULL) *slash = '\0';
 }
 
-/* Engine file: beside the library, beside the library that belongs to the program's folder, or where the loader
- * looks. */
+/* Engine file: beside the library, beside the program's library folder, or in the loader's path. */
 static void *open_plugin(const fri_launcher *l, char path[PATH_BYTES]) {
     static const char *const places[] = {"/frugal/", "/../lib/frugal/", "/../src/addons/ranks/",
                                          "/../../../src/addons/ranks/"};
@@ -468,7 +467,7 @@ fr_status fri_comm_open(double seconds, fr_comm **out) {
     c->launcher = l;
     if (s == FR_OK) s = start(c);
     if (s == FR_OK) s = wait_for_engine(c, &c->launcher);
-    if (s == FR_EPEER && c->done == 0) return s; /* the lane still has it */
+    if (s == FR_EPEER && c->done == 0) return s; /* still in use by the lane */
     if (s == FR_OK) s = meet(c);
     return keep_or_release(s, c, out);
 }

@@ -10,14 +10,14 @@
 
 typedef struct fr_comm fr_comm;
 
-/* Opens the engine of the launcher that started this program; *out stays NULL where there is none. A wait is FR_EPEER
- * after `seconds`. */
+/* Opens the engine of the program's launcher; *out stays NULL without a launcher. Waits fail with FR_EPEER after
+ * `seconds`. */
 fr_status fri_comm_open(double seconds, fr_comm **out);
-/* Communicator on an open engine; closes the engine with it, on failure too. */
+/* Communicator on an open engine; closes the engine, on failure too. */
 fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out);
-/* How long a wait that begins from now on may take. */
+/* Limit of later waits, in seconds. */
 void fri_comm_patience(fr_comm *c, double seconds);
-/* Rank `rank` of `size` that moves nothing: for plans. */
+/* Rank `rank` of `size` without transfers: for plans. */
 fr_status fri_comm_dry(int rank, int size, fr_comm **out);
 void fri_comm_release(fr_comm **c);
 
@@ -25,13 +25,13 @@ int fri_comm_rank(const fr_comm *c); /* 0 of NULL */
 int fri_comm_size(const fr_comm *c); /* 1 of NULL */
 bool fri_comm_is_dry(const fr_comm *c);
 const char *fri_comm_name(const fr_comm *c);           /* of the engine */
-const char *fri_comm_host(const fr_comm *c, int rank); /* where it runs */
+const char *fri_comm_host(const fr_comm *c, int rank); /* host */
 
-/* Runs on the lane; its failure's sentence is kept. */
+/* Runs on the lane, which keeps a failure's sentence. */
 typedef fr_status fri_comm_job(void *ctx, fr_comm *c);
 /* *ticket is for wait. ctx is the job's until then. */
 fr_status fri_comm_queue(fr_comm *c, fri_comm_job *job, void *ctx, uint64_t *ticket);
-/* Until the job with this ticket and all before it are over. */
+/* Waits for the job with the ticket and all earlier jobs. */
 fr_status fri_comm_wait(fr_comm *c, uint64_t ticket);
 
 /* Exchange of an fr_engine, in a job. */
@@ -42,11 +42,11 @@ fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx);
 /* fri_comm_agree in a job. */
 fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *all);
 
-/* Links that the lane closes, before the engine and where a job fails; NULL: there are none. */
+/* Links, closed by the lane before the engine and after a failure; NULL: none. */
 void fri_comm_links_set(fr_comm *c, const fri_links *links, const char *name);
 const fri_links *fri_comm_links(const fr_comm *c);
 
-/* Not in a job: all[i] becomes rank i's `mine`, of `bytes` each. Waits for what was queued before. */
+/* Not in a job: all[i] becomes rank i's `mine`, of `bytes` each. Waits for earlier jobs. */
 fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
 
 /* Ends the run for all ranks with this sentence; jobs that wait fail. *first (or NULL) is rank 0's sentence, "" if it

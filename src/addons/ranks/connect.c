@@ -70,8 +70,8 @@ static size_t taken(const fri_backend *b) {
     return total - left;
 }
 
-/* Connections are made, and their memory is taken, by a first exchange: rank i's byte for rank k goes from k's place
- * here to i's there. */
+/* A first exchange makes connections and takes their memory: rank i's byte for rank k goes from place k here to place i
+ * there. */
 static fr_status first_exchange(const connection *n, fr_comm *c, char *memory) {
     const int size = fri_comm_size(c);
     FRI_OWNED(fri_free) fr_piece *piece = malloc(2 * (size_t)size * sizeof *piece);
@@ -112,7 +112,7 @@ static fr_status make_links(void *ctx, fr_comm *c) {
 done:
     if (s == FR_OK) n->backend->segment_free(memory, 2 * size);
     const size_t after = taken(n->backend);
-    n->bytes = after > before ? after - before : 0; /* others of the machine may have given some back */
+    n->bytes = after > before ? after - before : 0; /* further ranks of the machine may have freed memory */
     free(ids);
     return s;
 }

@@ -69,8 +69,8 @@ fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f) {
     return fri_comm_until(c, arrived, &a);
 }
 
-/* Ranks tell each other over the engine that all have queued the job: over the links a device would wait for a late
- * rank and not know for whom. */
+/* Ranks confirm over the engine that all have queued the job: over the links a device would wait for an unknown late
+ * rank. */
 fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
     const fr_share *p = b->share;
     char here = 1;
@@ -83,7 +83,7 @@ fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
 
 /* ---- through host memory ----------------------------------------------------------------------------------------- */
 
-/* Places of n pieces while they are on the host; all but the first `different` share the place of another one. */
+/* Places of n pieces on the host; pieces after the first `different` share places. */
 static void lay_out(fr_share *p, int way, int n, int different) {
     char *at = p->staging[way];
     for (int i = 0; i < n; i++) {
@@ -105,7 +105,7 @@ static fr_status copy(const fr_share *p, int way, int n) {
     return s;
 }
 
-/* The wait is for what leaves, and for what the last exchange brought, whose place is written again. */
+/* Waits for the outgoing data, and for the last exchange's data, because the place is written again. */
 static fr_status carry_staged(fr_share *p, bool same, fr_comm *c) {
     const int out = p->first[0][p->size], in = p->first[1][p->size], different = same ? out / (p->size - 1) : out;
     fri_fence copied;

@@ -1,10 +1,10 @@
-/* exchange.c - what the lane does with a bucket: parts to their owners, sums in the order of micro-batches, results to
- * everybody. The arithmetic is the backend's own: what one process does between two of its micro-batches. */
+/* exchange.c - the lane's work on a bucket: parts to the owners, sums in the order of micro-batches, results to all
+ * ranks. The backend's kernels add, as a single process does between two micro-batches. */
 #include "addons/ranks/share.h"
 
 #include <stdlib.h>
 
-enum { BLOCK = 16384 }; /* elements per call on a CPU, which does not wake its threads for so few */
+enum { BLOCK = 16384 }; /* elements per call on a CPU, few enough for a single thread */
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -17,8 +17,8 @@ fr_status fri_share_make_scratch(fr_share *p) {
     const size_t n = (size_t)p->size;
     if ((p->heard = malloc(n)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
     for (int i = 0; i < 2; i++) {
-        /* a member's pieces for one rank follow each other: of each chunk, one more than cuts. Those of a rank's own
-         * part come from, or go to, each other one */
+        /* pieces of a member for a rank are consecutive, one more than cuts per chunk. Pieces of a rank's part come
+         * from, or go to, each further rank */
         p->piece[i] = malloc((most + 2) * n * sizeof *p->piece[i]);
         p->staged[i] = malloc((most + 2) * n * sizeof *p->staged[i]);
         p->first[i] = malloc((n + 1) * sizeof *p->first[i]);
@@ -28,7 +28,7 @@ fr_status fri_share_make_scratch(fr_share *p) {
     return FR_OK;
 }
 
-/* Elements [from, to) of rank's part, as they lie in the members' `base`; data at `of`. Returns how many pieces. */
+/* Elements [from, to) of rank's part, in the members' `base`; data at `of`. Returns the number of pieces. */
 typedef void *address_fn(const fri_bucket *b, int i, int64_t element);
 
 static int pieces_of(const fri_bucket *b, int rank, int64_t from, int64_t to, address_fn *of, fr_piece *out) {
@@ -59,13 +59,13 @@ static fr_status copy(const fri_bucket *b, void *to, const void *from, int64_t n
         ->copy(&b->share->exec, FRI_COPY_DEVICE_TO_DEVICE, from, to, (size_t)n * fr_dtype_size(b->dtype));
 }
 
-/* Elements of one member, as all micro-batches have them. */
+/* Elements of a member, from all micro-batches. */
 typedef struct block {
     const fri_member *m;
     int64_t n;
     void *to;           /* the sum */
-    const void *mine;   /* this rank's; NULL: it has none */
-    const char *landed; /* rank 0's, or 1's to rank 0; the others' follow */
+    const void *mine;   /* the rank's; NULL: none */
+    const char *landed; /* rank 0's, or 1's to rank 0; the rest follow */
     size_t stride;      /* each by so many bytes */
 } block;
 
@@ -74,11 +74,12 @@ static const void *source(const fri_bucket *b, const block *k, int64_t v) {
     return v == rank ? k->mine : k->landed + (size_t)(v < rank ? v : v - 1) * k->stride;
 }
 
-/* to = all, or to + all, in order; a running value first loses what it forgets. */
+/* to = all, or to + all, in order; a running value is scaled down first. */
 static fr_status add_block(const fri_bucket *b, const block *k) {
     const fri_backend *be = fri_backend_of(k->m->tensor);
     const fri_exec *e = &b->share->exec;
-    const bool moves = k->m->momentum != 0, begins = b->first; /* running values have a momentum, and begin nothing */
+    const bool moves = k->m->momentum != 0, begins = b->first; /* running values have a momentum, and an initial
+                                                                * value */
     const void *sum = begins ? source(b, k, 0) : k->to;
     for (int64_t v = begins; v < b->present; v++) {
         if (moves) FRI_TRY(FRI_KERNEL(be, b->dtype, scale, (e, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));
@@ -88,8 +89,8 @@ static fr_status add_block(const fri_bucket *b, const block *k) {
     return sum != k->to ? copy(b, k->to, sum, k->n) : FR_OK;
 }
 
-/* Elements [from, to) of this rank's part; of each other rank they lie in the landing zone. Block by block, so that a
- * sum stays in the cache until it is whole. */
+/* Adds elements [from, to) of the rank's part, with all further ranks' data from the landing zone. Block by block, so a
+ * sum stays in the cache until complete. */
 static fr_status add_chunk(const fri_bucket *b, int64_t from, int64_t to) {
     const fr_share *p = b->share;
     const size_t size = fr_dtype_size(b->dtype);
@@ -114,13 +115,13 @@ static fr_status add_chunk(const fri_bucket *b, int64_t from, int64_t to) {
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
-/* Elements that one rank sends another at a time, so that those of all fit into the landing zone. */
+/* Elements per transfer between two ranks, so all ranks' data fit into the landing zone. */
 static int64_t chunk_of(const fri_bucket *b) {
     const fr_share *p = b->share;
     return (int64_t)(fri_nbytes(p->landing) / fr_dtype_size(b->dtype)) / (p->size - 1);
 }
 
-/* Pieces as they are sent, from *landing on. */
+/* Pieces in order of sending, from *landing on. */
 static int landing_pieces(const fri_bucket *b, int64_t from, int64_t to, char **landing, fr_piece *out) {
     const int count = pieces_of(b, b->share->rank, from, to, value_at, out);
     for (int i = 0; i < count; i++) {
@@ -130,8 +131,8 @@ static int landing_pieces(const fri_bucket *b, int64_t from, int64_t to, char **
     return count;
 }
 
-/* Chunk [from, from + chunk) of each owner's part: out to it, and in from those that have a micro-batch, which lie in
- * the landing zone by their order. */
+/* Chunk [from, from + chunk) of each owner's part: sends the chunk to the owner, and receives into the landing zone
+ * from ranks with a micro-batch, in order. */
 static fr_status move_chunk(fri_bucket *b, int64_t from, int64_t chunk, fr_comm *c) {
     fr_share *p = b->share;
     const bool sends = p->rank < b->present;
@@ -161,7 +162,7 @@ static fr_status add_up(fri_bucket *b, fr_comm *c) {
     return FR_OK;
 }
 
-/* Running values of this rank's part go back to where they are read. */
+/* Copies the running values of the rank's part back. */
 static fr_status put_back(const fri_bucket *b) {
     int64_t first = 0;
     for (int i = 0; i < b->n && b->moved != NULL; i++) {

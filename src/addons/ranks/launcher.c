@@ -5,13 +5,13 @@
 
 #include <stdlib.h>
 
-/* Launchers and their variables. An MPI library that is not the launcher's says "rank 0 of 1" without a failure, so the
- * variables say how many ranks there are, and the engine must agree. srun may have started mpirun: the variables of
- * both are there, and mpirun's count, so mpirun comes first. */
+/* Launchers and their variables. A foreign MPI library says "rank 0 of 1" without a failure, so the variables give the
+ * number of ranks, and the engine must agree. Under srun with mpirun inside, both sets of variables exist and mpirun's
+ * count, so mpirun comes first. */
 static const struct {
     const char *name, *plugin;
     const char *rank, *size, *local_rank, *local_size;
-    const char *needs; /* another variable without which this launcher is none of the engine's */
+    const char *needs; /* a further variable, required by the engine */
 } launchers[] = {
     {"mpirun of Open MPI", "openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
@@ -19,7 +19,7 @@ static const struct {
     {"mpiexec of MPICH", "mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
 };
 
-/* The number that the variable holds, or `none`. */
+/* The variable's number, or `none`. */
 static int number_of(const char *variable, int none) {
     const char *text = variable != NULL ? getenv(variable) : NULL;
     char *end = NULL;

@@ -1,4 +1,4 @@
-/* launcher.h - what the program that started this one as a rank says in the environment. */
+/* launcher.h - the launcher's environment variables. */
 #ifndef FRI_RANKS_LAUNCHER_H
 #define FRI_RANKS_LAUNCHER_H
 
@@ -6,12 +6,12 @@
 #include <stdbool.h>
 
 typedef struct fri_launcher {
-    const char *name;   /* "mpirun (Open MPI)"; NULL: nobody started several ranks */
-    const char *plugin; /* the last part of its engine's name: "openmpi", "mpich" */
+    const char *name;   /* "mpirun (Open MPI)"; NULL: no launcher */
+    const char *plugin; /* last part of the engine's name: "openmpi", "mpich" */
     int rank, size, local_rank, local_size;
 } fri_launcher;
 
-/* FR_EUSAGE: a launcher whose ranks cannot find each other; the sentence says which one can. */
+/* FR_EUSAGE: the launcher's ranks cannot find each other; the sentence names a working launcher. */
 fr_status fri_launcher_find(fri_launcher *out);
 
 #endif

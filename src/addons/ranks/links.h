@@ -11,20 +11,20 @@
 enum { FRI_LINKS_ID = 128 };
 
 typedef struct fri_links {
-    /* Name of the library, "NCCL 2.28.9", in static storage; NULL: it cannot be used, and *reason says why. */
+    /* Name of the library, "NCCL 2.28.9", in static storage; NULL: unusable, for *reason. */
     const char *(*name)(const char **reason);
-    /* Made by one rank, told to all. */
+    /* Made by a single rank, sent to all. */
     fr_status (*id)(char id[FRI_LINKS_ID]);
     fr_status (*open)(const char id[FRI_LINKS_ID], int rank, int size);
     /* Exchange of an engine, of device memory; queued on FRI_STREAM_RANKS. */
     fr_status (*exchange)(int size, fr_pieces out, fr_pieces in);
-    /* FR_OK; FR_END: what was begun goes on; else the failure of what ran since. */
+    /* FR_OK; FR_END: still running; else a failure since. */
     fr_status (*state)(void);
-    /* abort: others may be gone; what waits for them on the device ends. */
+    /* abort: ranks may be gone; ends waits on the device. */
     void (*close)(bool abort);
 } fri_links;
 
-/* The library between devices of this kind; NULL: there is none. */
+/* The library between devices of the kind; NULL: none. */
 const fri_links *fri_links_of(fr_device d);
 
 #endif

@@ -1,8 +1,8 @@
 /* mpi.c - the engine on MPI (fr_engine in frugal/ranks.h): point-to-point messages, waited for by asking.
  *
- * The libraries' own waits spin, and never end where a rank is gone. So every message is nonblocking and the wait asks
- * with naps between, looks at the clock, and at what the others may have to say: from each peer a receive is posted for
- * its goodbye. Built once per MPI, whose interfaces differ in binary form only. */
+ * MPI's waits spin, and never end if a rank is gone. So every message is nonblocking; the wait polls with naps, and
+ * checks the clock and farewell messages: a receive is posted for each peer's farewell. Built once per MPI, because
+ * binary interfaces differ. */
 #include <frugal/ranks.h>
 
 #include <mpi.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { TAG = 1, SPINS = 200, NAP_LEAST = 20000, NAP_MOST = 200000, NAP_LAST = 100000000 }; /* nanoseconds */
-/* Pieces from this size on are messages of their own: such memory the libraries copy once, from process to process. */
+/* Larger pieces are separate messages, because MPI copies large memory only once, from process to process. */
 enum { LARGE = 65536 };
 #define GOODBYE_SECONDS 2.0
 
@@ -26,8 +26,8 @@ typedef struct message {
 typedef struct engine {
     MPI_Comm data, bye; /* messages of the two kinds never meet */
     int rank, size;
-    message *message;     /* [room]: those of an exchange, on their way */
-    MPI_Request *request; /* [room], theirs */
+    message *message;     /* [room]: messages of a running exchange */
+    MPI_Request *request; /* [room]: statuses */
     MPI_Status *status;   /* [room] */
     int n;
     size_t room;
@@ -42,7 +42,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The first asks follow each other, then the core is left to others. */
+/* The first polls are immediate, later polls leave the core to other work. */
 static void nap(int turn) {
     if (turn < SPINS) {
         sched_yield();
@@ -64,7 +64,7 @@ static fr_status failed(engine *e, const char *call, int code) {
 
 /* ---- goodbyes -------------------------------------------------------------------------------------------------- */
 
-/* Messages of goodbye that have arrived, complete. Returns a rank that has said goodbye, or -1. */
+/* Completes arrived farewells. Returns a rank with a farewell, or -1. */
 static int hear(engine *e) {
     int from = -1;
     for (int i = 0; i < e->size; i++) {
@@ -83,7 +83,7 @@ static const char *goodbye(void *ctx, const char *why) {
     int left = 1;
     if (text == NULL) return e->heard[0];
     snprintf(*text, sizeof *text, "%s", why[0] != '\0' ? why : "it ended");
-    for (int i = 0; i < e->size; i++) /* text stays: nobody waits for all of these */
+    for (int i = 0; i < e->size; i++) /* the text stays, because no wait covers the sends */
         if (i != e->rank) {
             MPI_Request sent;
             if (MPI_Isend(*text, FR_ENGINE_TEXT, MPI_CHAR, i, TAG, e->bye, &sent) == MPI_SUCCESS)
@@ -131,7 +131,7 @@ static bool is_large(const fr_piece *p) {
     return p->bytes >= LARGE;
 }
 
-/* The others as a type of their own, which takes each from where it lies. None: MPI_DATATYPE_NULL. */
+/* The remaining pieces as a single MPI type, without a copy. None: MPI_DATATYPE_NULL. */
 static int describe(const fr_piece *piece, int n, MPI_Datatype *type) {
     MPI_Aint *place = malloc((size_t)n * sizeof *place);
     int *length = malloc((size_t)n * sizeof *length), code = MPI_ERR_NO_MEM, small = 0;
@@ -158,7 +158,7 @@ static int post(engine *e, void *data, int count, MPI_Datatype type, int peer, b
     return code;
 }
 
-/* Both sides have pieces of the same sizes, so they make the same messages. */
+/* Both sides have pieces of equal sizes, and so equal messages. */
 static int begin(engine *e, fr_pieces p, int peer, bool out) {
     const fr_piece *piece = &p.piece[p.first[peer]];
     const int n = p.first[peer + 1] - p.first[peer];
@@ -210,9 +210,9 @@ static bool heard(void *ctx) {
     return gone >= 0;
 }
 
-/* No rank answers another one between here and MPI_Finalize. MPICH 4.0 on TCP asks its peers there whether they have
- * all, then waits for the launcher and answers nobody: who asks later, because it answered first, waits for ever. The
- * nap is longer than the ranks take to leave the barrier. */
+/* No rank answers between the barrier and MPI_Finalize. In MPI_Finalize, MPICH 4.0 on TCP asks all peers, then waits
+ * for the launcher without answering: a rank that asks later waits forever. The nap is longer than the ranks' way out
+ * of the barrier. */
 static void part(engine *e) {
     MPI_Request all;
     int done = 0;
@@ -225,7 +225,7 @@ static void part(engine *e) {
     nanosleep(&t, NULL);
 }
 
-/* MPI_Finalize of a broken run would wait for ranks that are gone: the process ends without it. */
+/* MPI_Finalize of a broken run would wait for missing ranks, so the process ends without the call. */
 static void close_engine(void *ctx, bool broken) {
     engine *e = ctx;
     if (broken) return;

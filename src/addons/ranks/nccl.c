@@ -15,8 +15,8 @@
 
 #define SONAME "libnccl.so.2"
 
-/* Each channel between two GPUs has buffers of its own, and sends open 32: 4 GiB on eight H100. Only this variable
- * binds them; the user's own stays. CTAs bind what the exchange takes from kernels that run beside it. */
+/* Each channel between two GPUs has separate buffers, and sends open 32 channels: 4 GiB on eight H100. Only the
+ * environment variable limits channels; a user's value stays. The CTA limit keeps processors for concurrent kernels. */
 enum { CTAS = 4, CLOSE_SECONDS = 10 };
 #define CHANNELS_VARIABLE "NCCL_MAX_P2P_NCHANNELS"
 #define CHANNELS          "4"
@@ -63,7 +63,7 @@ static const char *name(const char **reason) {
     return usable ? title : NULL;
 }
 
-/* NCCL calls that return while the work goes on have not failed. */
+/* NCCL's in-progress status is no failure. */
 static fr_status check(int code, const char *call) {
     if (code == FRI_NCCL_SUCCESS || code == FRI_NCCL_IN_PROGRESS) return FR_OK;
     const char *text = table.last_error(comm);

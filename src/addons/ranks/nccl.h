@@ -12,14 +12,14 @@ typedef struct fri_nccl_id {
     char bytes[FRI_LINKS_ID];
 } fri_nccl_id;
 
-/* ncclConfig_t of 2.18; newer libraries read its size and version and take the rest for unset. */
+/* ncclConfig_t of 2.18; newer libraries read size and version and treat the rest as unset. */
 typedef struct fri_nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking, cga_cluster_size, min_ctas, max_ctas;
     const char *net_name;
     int split_share;
-    int traffic_class; /* NCCL 2.26.2 to 2.26.6 read it, whatever the version says */
+    int traffic_class; /* read by NCCL 2.26.2 to 2.26.6 in spite of the version */
 } fri_nccl_config;
 
 enum {

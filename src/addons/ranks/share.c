@@ -37,7 +37,7 @@ fr_status fri_share_wait(fr_share *p, const fri_bucket *b) {
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
 
-/* Sums of this rank's part begin to live. */
+/* Allocates the sums of the rank's part. */
 static fr_status make_sums(fri_bucket *b) {
     const char *op = fri_scope_op_push("exchange");
     fr_status s = FR_OK;
@@ -59,7 +59,7 @@ static fr_status hand_out(fr_share *p, fri_bucket *b) {
     return p->dry ? FR_OK : fri_share_queue(b, fri_share_gather);
 }
 
-/* A fused optimizer updates this rank's part while backward goes on; nobody reads these parameters there any more. */
+/* A fused optimizer updates the rank's part during backward, after the last read of the parameters. */
 static fr_status update_now(fr_share *p, fri_bucket *b) {
     fr_status s = FR_OK;
     for (int i = 0; i < b->n && s == FR_OK; i++) {
@@ -71,7 +71,7 @@ static fr_status update_now(fr_share *p, fri_bucket *b) {
     return s == FR_OK ? hand_out(p, b) : s;
 }
 
-/* Waits for the oldest bucket that is on its way; its gradients die. */
+/* Waits for the oldest running bucket, and frees the gradients. */
 static fr_status finish_one(fr_share *p) {
     fri_bucket *b = &p->bucket[p->finished++];
     fr_status s = fri_share_wait(p, b);
@@ -97,7 +97,7 @@ static fr_status queue_next(fr_share *p) {
     return FR_OK;
 }
 
-/* Buckets leave in their order, which is that of all ranks. */
+/* Buckets leave in order, equal on all ranks. */
 static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     fri_member *m = ctx;
     fr_share *p = m->bucket->share;
@@ -138,7 +138,7 @@ fr_status fr_share_round_begin(fr_share *p, int64_t round) {
     return fri_statistics_begin(p, round == 0, v >= 0);
 }
 
-/* A gradient that is not there, or a forward that drew otherwise than the other ranks believe. */
+/* A missing gradient, or a forward with an unexpected number of random draws. */
 static fr_status check_round(const fr_share *p, int64_t v) {
     const uint64_t drawn = fr_rng_get().next_stream - p->rng.next_stream - (uint64_t)v * p->opts.streams;
     for (int i = p->queued; i < p->buckets; i++)
@@ -177,10 +177,10 @@ done:
     return s;
 }
 
-/* Every rank gets what the owners made of the parameters; `queued`: it is on its way. */
+/* Distributes the owners' parameters; `queued`: transfers are running. */
 static fr_status gather(fr_share *p, bool queued) {
     for (int i = 0; i < p->buckets && !queued; i++) FRI_TRY(hand_out(p, &p->bucket[i]));
-    return p->buckets > 0 ? fri_share_wait(p, &p->bucket[p->buckets - 1]) : FR_OK; /* and for those before */
+    return p->buckets > 0 ? fri_share_wait(p, &p->bucket[p->buckets - 1]) : FR_OK; /* and for earlier buckets */
 }
 
 fr_status fr_share_ema_swap(fr_share *p) {
@@ -217,7 +217,7 @@ static fr_status check(const fr_optimizer *o, const fr_share_opts *opts) {
     return FR_OK;
 }
 
-/* Room for one element from each other rank at least, and for no more than a part ever needs. */
+/* Number of elements: at least 1 from each further rank, at most the largest part. */
 static fr_status make_landing(fr_share *p) {
     size_t most = (size_t)p->statistics.largest * fr_dtype_size(p->statistics.dtype);
     for (int i = 0; i < p->buckets; i++) {

@@ -8,9 +8,8 @@
  * A bucket is a list, not a buffer: pieces are sent from where they lie. What arrives lands in one zone that is taken
  * at the start, and is added from there in the order of micro-batches.
  *
- * The running values of batch norms are a bucket too. There the owner does not add but moves its part, sample by
- * sample. A micro-batch's forward begins with running values of -0 and so leaves the step that they would make
- * (fri_running_update). */
+ * The running values of batch norms are a bucket too. The owner updates a part of the values, sample by sample. A
+ * micro-batch's forward begins with running values of -0 and so leaves the step (fri_running_update). */
 #ifndef FRI_RANKS_SHARE_H
 #define FRI_RANKS_SHARE_H
 
@@ -22,7 +21,7 @@
 
 #include <frugal/ranks.h>
 
-enum { FRI_SHARE_UNIT = FRI_NORM_UNIT }; /* parts of gradients have whole units of their norm */
+enum { FRI_SHARE_UNIT = FRI_NORM_UNIT }; /* parts of gradients have whole units for the norm */
 
 struct fr_share;
 struct fri_bucket;
@@ -30,11 +29,11 @@ struct fri_bucket;
 typedef struct fri_member {
     struct fri_bucket *bucket;
     fr_tensor *tensor;        /* the parameter or running value */
-    int64_t n;                /* its elements */
+    int64_t n;                /* elements */
     fri_parameter *parameter; /* NULL of a running value */
     double momentum;          /* of a running value; else 0 */
-    bool ready;               /* its gradient of this round is complete */
-    void *from, *to;          /* what this round adds; this rank's part of the sum. NULL: none */
+    bool ready;               /* the round's gradient is complete */
+    void *from, *to;          /* the round's addend; the rank's part of the sum. NULL: none */
 } fri_member;
 
 /* Rank k's part begins at element `at` of member `member` and ends where rank k + 1's begins. */
@@ -50,11 +49,11 @@ typedef struct fri_bucket {
     int n, ready;
     int64_t elements, largest; /* all, and of the largest part */
     fri_cut *cut;              /* [ranks + 1] */
-    fr_tensor *moved;          /* running values: this rank's part of them */
-    /* of the round that is on its way */
-    int64_t present;  /* ranks that have a micro-batch in it */
-    bool first;       /* its sums begin here */
-    fri_fence before; /* on a device: behind what the program queued before, and behind what the lane did */
+    fr_tensor *moved;          /* running values: the rank's part */
+    /* of the running round */
+    int64_t present;  /* ranks with a micro-batch in the round */
+    bool first;       /* sums begin here */
+    fri_fence before; /* on a device: fences after the program's earlier work, and after the lane's work */
     fri_fence after;
     uint64_t ticket;
 } fri_bucket;
@@ -65,66 +64,66 @@ struct fr_share {
     fr_comm *comm;
     fr_share_opts opts;
     int rank, size;
-    bool dry; /* nothing is sent */
+    bool dry; /* no transfers */
     fr_device device;
     fri_sharing sharing;
     fri_bucket *bucket;
     int buckets;
     fri_bucket statistics; /* without members: no batch norm trains */
-    fri_bucket found;      /* the loss scaler's flag, of one element */
-    fr_module **norm;      /* borrowed: whose statistics they are */
-    fr_tensor *counts;     /* i64 [2][norms]: their num_batches_tracked before the step, and of the last round */
+    fri_bucket found;      /* the loss scaler's flag, 1 element */
+    fr_module **norm;      /* borrowed: owners of the statistics */
+    fr_tensor *counts;     /* i64 [2][norms]: num_batches_tracked before the step, and of the last round */
     int64_t *counted;      /* counts, on the host */
     int norms;
     fri_statistics_sync sync; /* with sync_batch_norm */
-    double *numbers[2];       /* its rooms: of this rank, of all */
+    double *numbers[2];       /* buffers: of the rank, of all ranks */
     int64_t numbers_room;
-    fr_tensor *landing; /* NULL: one rank */
+    fr_tensor *landing; /* NULL: a single rank */
     /* device.c */
-    const fri_streams *streams; /* NULL: calls return when their work is done */
+    const fri_streams *streams; /* NULL: synchronous device */
     fri_exec exec;              /* of the lane's kernels */
     const fri_links *links;     /* between the devices; NULL: */
-    void *staging[2];           /* as large as the landing zone: what leaves, what arrives */
+    void *staging[2];           /* as large as the landing zone: outgoing, arriving */
     /* scratch of the lane */
     fr_piece *piece[2], *staged[2];
     char *heard; /* [size] */
     int *first[2];
     /* of the step */
     int64_t round;
-    fr_rng rng; /* at its begin */
+    fr_rng rng; /* at the step's begin */
     int queued, finished;
     uint64_t bytes; /* sent by the last step's jobs */
     uint64_t sending;
     double exchanged, waited; /* seconds, of the lane and of the program */
 };
 
-/* bucket.c. make: buckets of all parameters that train, and the statistics' one. */
+/* bucket.c. make: buckets of all training parameters, and of the statistics. */
 fr_status fri_buckets_make(fr_share *p);
 void fri_buckets_free(fr_share *p);
 fr_status fri_bucket_add(fri_bucket *b, fri_member m);
 int64_t fri_bucket_part(const fri_bucket *b, int rank); /* elements */
-/* The elements [*first, *first + result) of member i that rank has; 0: none. */
+/* The elements [*first, *first + result) of member i of the rank; 0: none. */
 int64_t fri_bucket_overlap(const fri_bucket *b, int rank, int i, int64_t *first);
 
-/* exchange.c: jobs of the lane. Sums the parts, or moves them; hands the results round. ctx: an fri_bucket. */
+/* exchange.c: jobs of the lane. Sums or updates the parts; sends the results to all ranks. ctx: an fri_bucket. */
 fr_status fri_share_exchange(void *bucket, fr_comm *c);
 fr_status fri_share_gather(void *bucket, fr_comm *c);
 /* Room of the lane for pieces of the largest bucket. */
 fr_status fri_share_make_scratch(fr_share *p);
 
-/* device.c: where the device works while the host goes on, the lane does so on a stream of its own. */
+/* device.c: on an asynchronous device the lane uses a separate stream. */
 fr_status fri_share_device_begin(fr_share *p);
 void fri_share_device_end(fr_share *p);
-/* Queues the job, behind what the program has queued on the device. */
+/* Queues the job after the program's work on the device. */
 fr_status fri_share_queue(fri_bucket *b, fri_comm_job *job);
-/* Work that the program queues from now on follows the bucket's job, which is over. */
+/* Makes later work of the program follow the finished job of the bucket. */
 fr_status fri_share_follow(const fri_bucket *b);
 /* Around a job. */
 fr_status fri_share_job_begin(const fri_bucket *b);
 fr_status fri_share_job_end(fri_bucket *b, fr_comm *c);
-/* Wait, in a job, until the device has passed f, which other ranks' devices may hold up. */
+/* Wait, in a job, until the device has passed f; devices of further ranks may delay f. */
 fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f);
-/* Exchange, in a job, of the pieces of p->piece and p->first; same: each rank gets the same ones. */
+/* Exchange, in a job, of the pieces of p->piece and p->first; same: all ranks get equal pieces. */
 fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c);
 
 /* statistics.c */
@@ -133,7 +132,7 @@ fr_status fri_statistics_memory(fr_share *p);
 fr_status fri_statistics_begin(fr_share *p, bool first, bool mine);
 fr_status fri_statistics_end(fr_share *p);
 
-/* sync.c: where batch norms exchange their statistics in this round; off: where they do not. */
+/* sync.c: switches the exchange of batch norms' statistics on for the round; off: switches off. */
 void fri_share_sync_begin(fr_share *p);
 void fri_share_sync_end(fr_share *p);
 

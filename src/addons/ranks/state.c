@@ -1,4 +1,4 @@
-/* state.c - what all ranks do together beside the sums: decisions, rank 0's look at the whole state, and comparing. */
+/* state.c - collective work beside the sums: decisions, rank 0's view of the whole state, comparison. */
 #include "addons/ranks/share.h"
 
 #include "base/cache.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The owner of the flag adds all ranks' and hands out the sum; the host of a device does not wait for it. */
+/* The flag's owner adds all ranks' flags and distributes the sum; a device's host does not wait. */
 static fr_status any(void *ctx, fr_tensor *found) {
     fr_share *p = ctx;
     fri_bucket *b = &p->found;
@@ -21,7 +21,7 @@ static fr_status any(void *ctx, fr_tensor *found) {
     return fri_share_wait(p, b);
 }
 
-/* The tensor's bytes where the host reads them: its own memory, or a copy. */
+/* The tensor's bytes in host memory, or a copy. */
 static fr_status on_host(fr_tensor *t, fr_piece *out) {
     *out = (fr_piece){fri_data(t), fri_nbytes(t)};
     if (fri_device_of(t) == FR_CPU) return FR_OK;
@@ -62,7 +62,7 @@ static size_t part_of(const fr_share *p, int rank, int i, int k, size_t *offset)
     return (size_t)fri_shape_numel(&slots[k].shape) * size;
 }
 
-/* A job: the parts go to rank 0; `mine` is this rank's, on the host. */
+/* A job: the parts go to rank 0; `mine` is the rank's, on the host. */
 static fr_status exchange_parts(const collection *w, fr_piece mine, fr_comm *c) {
     const fr_share *p = w->share;
     int out = 0, in = 0;

@@ -7,7 +7,7 @@
 
 /* ---- which ------------------------------------------------------------------------------------------------------- */
 
-/* A module that several places share stands there once. */
+/* A shared module is listed once. */
 static bool known(const fr_share *p, const fr_module *m) {
     for (int i = 0; i < p->norms; i++)
         if (p->norm[i] == m) return true;
@@ -36,7 +36,7 @@ static fr_status find(fr_share *p, fr_module *m) {
 
 fr_status fri_statistics_find(fr_share *p) {
     p->norms = 0;
-    if (p->opts.sync_batch_norm) return FR_OK; /* each rank moves its own by the same sample */
+    if (p->opts.sync_batch_norm) return FR_OK; /* each rank updates a part by the sample */
     return find(p, p->module);
 }
 
@@ -60,8 +60,8 @@ static fr_status copy(const fr_tensor *like, const void *from, void *to, size_t 
     return fri_backend_of(like)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, bytes);
 }
 
-/* The norms' numbers of batches go to p->counts, from element `at` on, or come from there. The device copies them, and
- * the host does not wait. */
+/* Copies the norms' numbers of batches to p->counts, from element `at` on, or back, on the device without a wait of the
+ * host. */
 static fr_status copy_counts(const fr_share *p, int64_t at, bool back) {
     for (int i = 0; i < p->norms; i++) {
         void *own = fri_data(batches_of(p->norm[i])), *all = fri_share_at(p->counts, at + i);
@@ -70,7 +70,7 @@ static fr_status copy_counts(const fr_share *p, int64_t at, bool back) {
     return FR_OK;
 }
 
-/* Running values of this rank's part go aside, to where they move. */
+/* Copies running values of the rank's part to the buffer for updates. */
 static fr_status keep_part(fr_share *p) {
     fri_bucket *b = &p->statistics;
     int64_t at = 0, first = 0;
@@ -85,7 +85,7 @@ static fr_status keep_part(fr_share *p) {
     return copy_counts(p, 0, false);
 }
 
-/* Running values begin at -0 and become the step that the sample makes. */
+/* Sets running values to -0, so the forward leaves the sample's step. */
 fr_status fri_statistics_begin(fr_share *p, bool first, bool mine) {
     fri_bucket *b = &p->statistics;
     if (b->n == 0 || p->device == FR_META) return FR_OK;
@@ -98,8 +98,8 @@ fr_status fri_statistics_begin(fr_share *p, bool first, bool mine) {
     return FR_OK;
 }
 
-/* The step's one wait for the device: the host reads how often each norm ran before the step and in this rank's last
- * round. A norm that ran twice in a round has made two steps in one. */
+/* The step's only wait for the device: the host reads how often each norm ran before the step and in the rank's last
+ * round. A norm that ran twice in a round is an error. */
 fr_status fri_statistics_end(fr_share *p) {
     if (p->statistics.n == 0 || p->device == FR_META) return FR_OK;
     const bool ran = fr_share_micro_batch(p, 0) >= 0 && !p->dry;

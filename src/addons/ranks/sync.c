@@ -1,5 +1,5 @@
-/* sync.c - synchronized batch norms: what each norm has summed on this rank goes to all, in its own pass. The numbers
- * are small (2 C + 1 of f64) and lie on the host beside the engine's memory, as the lane's own do. */
+/* sync.c - synchronized batch norms: each norm sends the rank's sums to all ranks, within the norm's pass. The data are
+ * small (2 C + 1 f64 numbers) and in host memory outside the engine, as the lane's. */
 #include "addons/ranks/share.h"
 
 #include "autograd/state.h"

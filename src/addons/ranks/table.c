@@ -1,4 +1,4 @@
-/* table.c - the add-on's table: its flags, its calls, and which of a machine's processes this one is. */
+/* table.c - the add-on's table: flags, calls, and the rank's number on the machine. */
 #include "addons/ranks/launcher.h"
 
 #include <frugal/addon.h>

@@ -65,7 +65,7 @@ static union {
     } call;
 } library;
 
-/* WebDataset's key: the path up to the first dot of its last part. */
+/* WebDataset's key: the path up to the first dot of the last part. */
 static size_t key_length(const char *name) {
     const char *slash = strrchr(name, '/'), *last = slash != NULL ? slash + 1 : name;
     return (size_t)(last - name) + strcspn(last, ".");
@@ -80,9 +80,9 @@ typedef struct scan {
     struct archive *archive;
     const char *path;
     fri_tar_index *out;
-    int64_t first;   /* image of the key that is being read */
+    int64_t first;   /* image of the current key */
     char *labelled;  /* name of the last .cls file */
-    int64_t label;   /* what it said */
+    int64_t label;   /* the label file's number */
     const char *now; /* the entry's name */
     struct archive_entry *entry;
 } scan;
@@ -94,7 +94,7 @@ static fr_status broken(const scan *c) {
                    why != NULL ? why : "it breaks off");
 }
 
-/* The images of a key get the label that stands before or after them. */
+/* The images of a key get the label before or after. */
 static void give_label(scan *c) {
     fri_tar_index *x = c->out;
     for (int64_t i = x->count - 1; i >= c->first && same_key(x->image[i].name, c->labelled); i--)
@@ -175,7 +175,7 @@ static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {
     return s;
 }
 
-/* ---- the index beside it ----------------------------------------------------------------------------------- */
+/* ---- the index file ----------------------------------------------------------------------------------- */
 
 static fr_status bad_index(const char *name, int64_t at) {
     if (at < 0) return fr_fail(FR_EFORMAT, "%s: is not a tar index; remove it, and it is made anew", name);
@@ -229,7 +229,7 @@ done:
     return s;
 }
 
-/* FR_END: there is none, or it is of a shard in another state. */
+/* FR_END: no index, or of a changed shard. */
 static fr_status read_index(const char *path, const fri_tar_stamp *shard, fri_tar_index *out) {
     uint64_t bytes = 0;
     char *text = NULL;
@@ -277,7 +277,7 @@ static cJSON *index_json(const fri_tar_index *x, const fri_tar_stamp *shard) {
     return root;
 }
 
-/* Writes the index. In a folder that is read only the shard is read again the next time. */
+/* Writes the index. In a read-only folder the shard is read again each time. */
 static void write_index(const char *path, const fri_tar_index *x, const fri_tar_stamp *shard) {
     fr_atomic_file f = FR_ATOMIC_FILE_CLOSED;
     cJSON *root = index_json(x, shard);

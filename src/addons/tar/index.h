@@ -1,4 +1,4 @@
-/* index.h - where the images of one tar shard lie, and the file beside it that remembers. */
+/* index.h - places of images in a tar shard, and the index file. */
 #ifndef FRI_TAR_INDEX_H
 #define FRI_TAR_INDEX_H
 
@@ -10,9 +10,9 @@
 enum { FRI_TAR_BLOCK = 512, FRI_TAR_PATH = 4096, FRI_TAR_NO_LABEL = -1, FRI_TAR_LABEL_MAX = (1 << 20) - 1 };
 
 typedef struct fri_tar_image {
-    char *name;            /* its path inside of the shard */
-    int64_t offset, bytes; /* of its data in the shard */
-    int64_t label;         /* its .cls file's number, or FRI_TAR_NO_LABEL */
+    char *name;            /* path inside the shard */
+    int64_t offset, bytes; /* offset of the data in the shard */
+    int64_t label;         /* number of the .cls file, or FRI_TAR_NO_LABEL */
 } fri_tar_image;
 
 typedef struct fri_tar_index {
@@ -21,18 +21,17 @@ typedef struct fri_tar_index {
     int64_t count;
 } fri_tar_index;
 
-/* The state of a shard that an index was made from. tar fills shards up with zeros, so corrected labels leave the size
- * as it was: the time tells. */
+/* The state of an index's shard. tar fills shards up with zeros, so corrected labels may keep the size; the time
+ * differs. */
 typedef struct fri_tar_stamp {
     uint64_t bytes;
     char changed[48]; /* "seconds.nanoseconds" of the file's last change */
 } fri_tar_stamp;
 
-/* Reads <path>.index if the shard still has the size and time that the index names; else reads the shard once, and
- * writes the index where the folder permits. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: libarchive is not
- * there. */
+/* Reads <path>.index if the shard still has the index's size and time; else reads the shard once, and writes the index
+ * if the folder permits. FR_EIO, FR_EFORMAT name the file; FR_EUNSUPPORTED: no libarchive. */
 fr_status fri_tar_index_open(const char *path, fri_tar_index *out);
-/* The text of an index. *other: it is one of a shard in another state. */
+/* Reads the text of an index. *other: the index of a changed shard. */
 fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, const fri_tar_stamp *shard,
                               fri_tar_index *out, bool *other);
 void fri_tar_index_free(fri_tar_index *x);

@@ -34,7 +34,7 @@ typedef struct tar {
     names shards, classes;
     atomic_int *descriptor; /* of each shard, plus 1; 0: closed */
     atomic_int open;
-    entry *entry; /* count of them, as images are numbered */
+    entry *entry; /* [count], in order of number */
     int64_t count, n_classes;
 } tar;
 
@@ -53,7 +53,7 @@ static int names_order(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* ---- which shards ------------------------------------------------------------------------------------------ */
+/* ---- shards ------------------------------------------------------------------------------------------ */
 
 /* "train-{000..127}.tar", bash's range: as many digits as the first number has. */
 static fr_status expand_range(const char *pattern, const char *brace, names *out) {
@@ -105,7 +105,7 @@ static fr_status open_shard(tar *t, int64_t shard, int *fd, bool *keeps) {
     return FR_OK;
 }
 
-/* A header's size, in octal. Other forms are of files above 8 GiB, which no image is. */
+/* A header's size, in octal. Larger forms are for files above 8 GiB, larger than any image. */
 static bool header_agrees(const uint8_t *header, int64_t bytes) {
     int64_t size = 0;
     for (int i = 0; i < SIZE_DIGITS; i++) {
@@ -118,7 +118,7 @@ static bool header_agrees(const uint8_t *header, int64_t bytes) {
     return size == bytes;
 }
 
-/* *bytes = the image's, in its room. Sentences name neither shard nor image. */
+/* *bytes = the image's, in the image's buffer. Sentences name neither shard nor image. */
 static fr_status read_bytes(int fd, const fri_tar_image *m, fr_image *image, void **bytes) {
     uint8_t first[FRI_TAR_BLOCK + SIGNATURE];
     const size_t look = m->bytes < SIGNATURE ? (size_t)m->bytes : SIGNATURE;
@@ -129,7 +129,7 @@ static fr_status read_bytes(int fd, const fri_tar_image *m, fr_image *image, voi
         return fr_fail(FR_EFORMAT,
                        "no file of %lld bytes begins at byte %lld, as the shard's index says; remove the index",
                        (long long)m->bytes, (long long)m->offset);
-    FRI_TRY(fr_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before memory is taken for all of it */
+    FRI_TRY(fr_image_check_signature(first + FRI_TAR_BLOCK, look)); /* before allocating memory for the file */
     FRI_TRY(fr_image_room(image, (size_t)m->bytes, bytes));
     return fr_file_read(fd, *bytes, (size_t)m->bytes, (uint64_t)m->offset);
 }
@@ -176,7 +176,7 @@ static int by_name(const void *a, const void *b) {
     return x->image.offset < y->image.offset ? -1 : x->image.offset > y->image.offset;
 }
 
-/* The folder that a name stands in; false: in none. */
+/* The folder of a name; false: none. */
 static bool folder_of(const char *name, char folder[FRI_TAR_PATH]) {
     const char *slash = strrchr(name, '/'), *begin = slash;
     while (begin != NULL && begin > name && begin[-1] != '/') begin--;
@@ -264,7 +264,7 @@ static int by_place(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Arrays that the data set copies. */
+/* Arrays, copied by the dataset. */
 typedef struct arrays {
     int32_t *labels;
     int64_t *place, *run_end;
@@ -278,7 +278,7 @@ static void arrays_free(arrays *a) {
     free(a->all);
 }
 
-/* The images as they lie, and where each shard's end. */
+/* The images in order of storage, and the end of each shard. */
 static void set_places(const tar *t, arrays *a) {
     for (int64_t i = 0; i < t->count; i++) a->all[i] = (place){t->entry[i].shard, t->entry[i].image.offset, i};
     qsort(a->all, (size_t)t->count, sizeof *a->all, by_place);

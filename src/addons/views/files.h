@@ -1,4 +1,4 @@
-/* files.h - the views of this add-on: a file each. */
+/* files.h - the views of the add-on, with a file each. */
 #ifndef FRI_VIEWS_FILES_H
 #define FRI_VIEWS_FILES_H
 
@@ -6,7 +6,7 @@
 #include <frugal/unstable.h>
 #include <frugal/views.h>
 
-/* Rows of the table in views.c, by the order in which an event reaches them. */
+/* Rows of the table in views.c, in the order of calls. */
 extern const fr_view fri_track_view, fri_track_lines_view, fri_trace_view, fri_memory_plot_view, fri_tensorboard_view;
 
 #endif

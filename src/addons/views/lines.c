@@ -1,8 +1,8 @@
 /* lines.c - fr_track_lines: every allocation and free, charged to the source line that caused it.
  *
- * A subscriber of the event log: what nobody tracks costs nothing. At each event the stack is walked outwards twice:
- * to the innermost line of the program, and to the innermost line of the library above the floors of memory. Each is a
- * list of its own, and in both the bytes add up to the allocator's. */
+ * A subscriber of the event log: what nobody tracks costs nothing. At each event the stack is walked outwards twice: to
+ * the innermost line of the program, and to the innermost line of the library above the floors of memory. Both lists
+ * add up to the allocator's bytes. */
 #include "addons/views/files.h"
 #include "addons/views/source.h"
 
@@ -14,13 +14,13 @@ enum { FRAMES = 256, SOURCE_TEXT = 160, PATH_TEXT = 4096 };
 
 enum list { PROGRAM, LIBRARY, LISTS };
 
-/* A source line, or an address that has none, on one device. */
+/* A source line, or an address without line, on a device. */
 typedef struct place {
     fr_device device;
-    const void *address; /* NULL: what lived before the tracker began */
+    const void *address; /* NULL: blocks from before the tracker */
     fri_source_line source;
-    size_t allocated, freed; /* by this line */
-    size_t live, at_peak;    /* of what it allocated */
+    size_t allocated, freed; /* by the line */
+    size_t live, at_peak;    /* of the line's allocations */
 } place;
 
 typedef struct known_address {
@@ -41,7 +41,7 @@ typedef struct lines {
     size_t n[LISTS];
     live_block *block;
     size_t n_blocks;
-    known_address *known; /* a hash table; capacity is a power of two, at most half of it is used */
+    known_address *known; /* a hash table; capacity is a power of two, at most half full */
     size_t n_known, capacity;
     size_t live[FR_DEVICE_COUNT], peak[FR_DEVICE_COUNT];
     bool seen[FR_DEVICE_COUNT], no_memory;
@@ -100,8 +100,8 @@ static size_t place_of(lines *t, enum list l, fr_device d, const void *address) 
     return i;
 }
 
-/* The innermost frames of the two lists, from this file's own outwards: a sanitizer's may come before it. In a program
- * that holds the library and no debug information, the program begins behind the outermost of the library's calls. */
+/* The innermost frames of the two lists, from the file's frames outwards: a sanitizer's frames may come first. In a
+ * static program without debug information, the program begins outside the outermost call of the library. */
 static void walk(lines *t, const void *at[LISTS]) {
     void *frame[FRAMES];
     int n = backtrace(frame, FRAMES), outermost = -1;
@@ -149,7 +149,7 @@ static void add_block(lines *t, fr_device d, uint64_t block, size_t bytes, const
     note_peak(t, d);
 }
 
-/* Blocks of another pool are not known. */
+/* Blocks of a different pool are unknown. */
 static void drop_block(lines *t, const fr_event *e, const void *const address[LISTS]) {
     size_t i = t->n_blocks;
     while (i > 0 && (t->block[i - 1].block != e->block || t->block[i - 1].device != e->device)) i--;
@@ -165,7 +165,7 @@ static void drop_block(lines *t, const fr_event *e, const void *const address[LI
     t->live[e->device] -= b.bytes;
 }
 
-/* Blocks that live when the tracker begins are a line of their own. */
+/* Blocks from before the tracker have a separate line. */
 static void take_earlier(void *ctx, fr_device device, uint64_t block, size_t allocated) {
     add_block(ctx, device, block, allocated, (const void *[LISTS]){NULL, NULL});
 }
@@ -191,7 +191,7 @@ static int largest_live_first(const void *a, const void *b) {
     return (p->freed < q->freed) - (p->freed > q->freed);
 }
 
-/* The line itself, if its file can be read. */
+/* The line's text, if the file can be read. */
 static void print_text(const fri_source_line *s, FILE *out) {
     char text[SOURCE_TEXT], path[PATH_TEXT];
     bool relative = s->file[0] != '/' && s->folder != NULL;

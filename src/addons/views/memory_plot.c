@@ -1,4 +1,4 @@
-/* memory_plot.c - --memory-plot: the step that needs most memory, of a run or of a plan, as a picture. */
+/* memory_plot.c - --memory-plot: a picture of the step with the highest memory, of a run or a plan. */
 #include "addons/views/files.h"
 
 #include <inttypes.h>

@@ -21,7 +21,7 @@ typedef uint64_t Dwarf_Addr;
 #endif
 
 struct fri_sources {
-    const void *base; /* of the object that holds frugal */
+    const void *base; /* of frugal's object */
     char *own;        /* what the names of its files begin with, up to "addons/views/source.c"; NULL: not known */
     Dwfl_Callbacks callbacks;
     Dwfl *dwfl;
@@ -103,14 +103,15 @@ static void find_dwfl(fri_sources *s, Dwarf_Addr pc, fri_source_line *out) {
 }
 #endif
 
-/* ---- whose line it is -------------------------------------------------------------------------------------------- */
+/* ---- owner of the line
+ * -------------------------------------------------------------------------------------------- */
 
 static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
 static void classify(const fri_sources *s, const void *base, fri_source_line *f) {
-    if (f->file == NULL) { /* the floors of memory are told from others by the names of the library's calls */
+    if (f->file == NULL) { /* names of the library's calls mark the floors of memory */
         f->library = base == s->base;
         f->memory = f->library && (f->name == NULL || !begins(f->name, "fr_") || begins(f->name, "fr_tensor_"));
     } else if (s->own != NULL && begins(f->file, s->own)) {

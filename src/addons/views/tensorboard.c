@@ -4,7 +4,7 @@
  *   data     an Event (tensorflow/core/util/event.proto): wall_time = 1, step = 2, file_version = 3, summary = 5,
  *            session_log = 7; a Summary's value = 1 with tag = 1, simple_value = 2
  *
- * A record is written by one call, and a failed one is cut off again. */
+ * A record is written by a single call; a failed record is cut off. */
 #include "addons/views/files.h"
 
 #include <frugal/unstable/atomic_file.h>
@@ -42,7 +42,7 @@ static uint32_t crc32c(const void *data, size_t n) {
     return ~crc;
 }
 
-/* TFRecord rotates and adds, so that the CRC of data with a CRC in them is not a special value. */
+/* TFRecord rotates and adds, so the CRC of data with a CRC is no special value. */
 static uint32_t masked(uint32_t crc) {
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
@@ -130,7 +130,7 @@ static fr_status put_first_records(fr_tensorboard *t, int64_t purge_from) {
     return put_record(t, &event);
 }
 
-/* TensorBoard reads a folder's files in the order of their names, which begin with the time. */
+/* TensorBoard reads a folder's files in the order of names, so names begin with the time. */
 static fr_status create(const char *folder, fr_tensorboard *t) {
     char host[64] = "localhost";
     size_t room = strlen(folder) + 256;
@@ -170,7 +170,7 @@ void fr_tensorboard_close(fr_tensorboard *t) {
 }
 
 static fr_status put_scalars(fr_tensorboard *t, int64_t step, const scalar *scalars, size_t n) {
-    enum { FRAME = 64 }; /* keys, lengths and CRCs of one value, generously */
+    enum { FRAME = 64 }; /* keys, lengths and CRCs of a value, generously */
     message event, summary = {.n = 0};
     size_t bytes = FRAME;
     if (step < 0) return fr_fail(FR_EINVAL, "TensorBoard: step %lld must not be negative", (long long)step);

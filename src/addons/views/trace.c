@@ -1,7 +1,7 @@
-/* trace.c - --trace: the first steps as Chrome trace events, which Perfetto and chrome://tracing show.
+/* trace.c - --trace: the first steps as Chrome trace events, for Perfetto and chrome://tracing.
  *
  * Ops are slices ("B", "E") in the order of the event log, bytes per category are counters ("C"), steps are slices
- * around their ops. Times are microseconds since the first event. */
+ * around ops. Times are microseconds since the first event. */
 #include "addons/views/files.h"
 
 #include <time.h>
@@ -16,7 +16,7 @@ static double seconds_now(void) {
 
 typedef struct trace {
     fr_flag_output output;
-    FILE *file; /* its stream */
+    FILE *file; /* the stream */
     fr_device device;
     double began;
     int steps;
@@ -33,7 +33,7 @@ static void begin_event(trace *t, const char *kind) {
     t->comma = true;
 }
 
-/* A JSON string: a program names its ops and modules as it likes. */
+/* A JSON string, for arbitrary names of ops and modules. */
 static void text(trace *t, const char *key, const char *value) {
     fprintf(t->file, "\"%s\":\"", key);
     for (const unsigned char *c = (const unsigned char *)value; *c != '\0'; c++)
@@ -62,7 +62,7 @@ static void slice_end(trace *t) {
     fputc('}', t->file);
 }
 
-/* One counter with all categories: viewers stack its values. */
+/* A single counter with all categories, stacked by viewers. */
 static void counter(trace *t) {
     begin_event(t, "C");
     fputs(",\"name\":\"memory\",\"args\":{", t->file);

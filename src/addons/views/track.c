@@ -54,11 +54,11 @@ static void memory_event(track *t, const fr_event *e) {
     }
 }
 
-/* A point where the step goes on to another phase. */
+/* A point where the step changes the phase. */
 static void phase_event(track *t) {
     char where[64];
     fr_phase now = fr_phase_get();
-    if (!t->in_step || now <= t->phase) return; /* a step goes forward: what falls back to an earlier phase is short */
+    if (!t->in_step || now <= t->phase) return; /* steps go forward: returns to an earlier phase are short */
     snprintf(where, sizeof where, "the end of %s", fr_phase_name(t->phase));
     if (t->phase != FR_PHASE_NONE) fr_tracker_point(&t->tracker, where, t->file);
     t->phase = now;

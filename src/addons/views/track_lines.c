@@ -1,4 +1,5 @@
-/* track_lines.c - --track-lines: what each source line allocates, frees and holds, from the model to the last step. */
+/* track_lines.c - --track-lines: allocations, frees and live bytes of each source line, from the model to the last
+ * step. */
 #include "addons/views/files.h"
 
 typedef struct track_lines {
@@ -27,7 +28,7 @@ static fr_status event(void *state, const fr_run *r, fr_run_event e) {
     return s;
 }
 
-/* A run that failed: what was seen is kept. */
+/* A failed run keeps the numbers. */
 static void end(void *state) {
     track_lines *t = state;
     if (t->tracks) (void)write(t);

@@ -23,7 +23,7 @@ static const fr_flag flags[] = {
     {0},
 };
 
-/* Views, in the order in which an event reaches them. */
+/* Views, in the order of calls. */
 static const fr_view *const views[] = {&fri_track_view,       &fri_track_lines_view, &fri_trace_view,
                                        &fri_memory_plot_view, &fri_tensorboard_view, NULL};
 
