@@ -41,7 +41,7 @@ typedef float fri_real;
 
 /* ---- two operands ------------------------------------------------------------------------------------------ */
 
-/* Every backend makes kernels of these. */
+/* Every backend makes kernels of the functions. */
 #define FRI_BINARIES(B) B(add, ADD, +) B(sub, SUB, -) B(mul, MUL, *) B(div, DIV, /)
 
 static inline FRI_HOST_DEVICE fri_real fri_binary_of(fri_binary op, fri_real a, fri_real b) {
@@ -61,7 +61,7 @@ typedef struct fri_upsample_source {
     fri_real t;
 } fri_upsample_source;
 
-/* Positions are fractions of whole numbers, so every backend has the same sources and weights. */
+/* Positions are fractions of whole numbers, so all backends have equal sources and weights. */
 static inline FRI_HOST_DEVICE fri_upsample_source fri_upsample_source_of(const fri_upsample_axis *a, int64_t o) {
     const int64_t last = a->in - 1, of = !a->bilinear        ? a->out
                                          : !a->align_corners ? 2 * a->out
@@ -78,7 +78,7 @@ static inline FRI_HOST_DEVICE fri_upsample_source fri_upsample_source_of(const f
     return s;
 }
 
-/* The share of output o that comes from source i. */
+/* The weight of source i in output o. */
 static inline FRI_HOST_DEVICE fri_real fri_upsample_share(fri_upsample_source s, int64_t i) {
     return (s.low == i ? 1 - s.t : 0) + (s.high == i ? s.t : 0);
 }
@@ -117,10 +117,10 @@ static inline FRI_HOST_DEVICE float fri_normalized(int v, double mean, double st
 
 /* ---- exponential ------------------------------------------------------------------------------------------- */
 
-/* An exponential that loops can vectorize. f32: exp(x) = 2^n exp(r), n the nearest integer to x / ln 2,
- * |r| <= ln 2 / 2, a polynomial of degree 6 in r (Cephes' expf, S. L. Moshier). Within 1.5 units in the last place
- * where the result is normal; 0 where it would be subnormal; infinity and NaN as expf. Plain multiplications and
- * additions, so every instruction set gives the same bits. */
+/* A vectorizable exponential. f32: exp(x) = 2^n exp(r), n the nearest integer to x / ln 2, |r| <= ln 2 / 2, a
+ * polynomial of degree 6 in r (Cephes' expf, S. L. Moshier). Within 1.5 units in the last place where the result is
+ * normal; 0 where it would be subnormal; infinity and NaN as expf. Plain multiplications and additions, so all
+ * instruction sets give equal bits. */
 #ifdef FRI_REAL_F64
 static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     return exp(x);
@@ -135,10 +135,10 @@ static inline FRI_HOST_DEVICE fri_real fri_silu_sigmoid(fri_real x) {
 typedef union fri_float_bits {
     float value;
     uint32_t bits;
-    int32_t ordered; /* as floats that are not negative are */
+    int32_t ordered; /* as for non-negative floats */
 } fri_float_bits;
 
-/* 1.5 * 2^23: what is added to it is rounded to the nearest integer, which stands in the lowest bits. */
+/* 1.5 * 2^23: an addend is rounded to the nearest integer, in the lowest bits. */
 #define FRI_ROUNDING 12582912.0f
 
 static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
@@ -158,13 +158,13 @@ static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
     return x == x ? y.value : x;
 }
 
-/* 1 / (1 + e^-x), for NaN something in 0..1, in as few instructions as it takes: they bound silu. With n and r of -x as
- * above e^r = (c + r) / (c - r), c = r coth(r / 2), here 2 + a polynomial in r^2 (relative error of e^r 6e-10): one
- * division is enough. Multiplications and additions are fused (processors without that compute the same bits, slowly),
- * ln 2 is one number (the result is that of an x that differs by 3e-9 of itself, a twentieth of what rounding it did),
- * and what rounds also adds 127, so that the sum's lowest bits, shifted, are 2^n. Limits are those of integers:
- * x <= 87.33; then as unsigned numbers, where the negative ones are the larger, x >= -88.5. Below -87.68 it may be 0.
- */
+/* 1 / (1 + e^-x), for NaN something in 0..1, in as few instructions as possible, because instructions bound silu. With
+ * n and r of -x as above e^r = (c + r) / (c - r), c = r coth(r / 2), here 2 + a polynomial in r^2 (relative error of
+ * e^r 6e-10): a single division is enough. Multiplications and additions are fused (processors without fused
+ * instructions compute equal bits, slowly), ln 2 is a single number (a relative error of 3e-9 in x, a twentieth of x's
+ * rounding), and the rounding constant also adds 127, so the sum's lowest bits, shifted, are 2^n. Limits are compared
+ * as integers: x <= 87.33; then as unsigned numbers, larger for negative x, x >= -88.5. Below -87.68 the result may be
+ * 0. */
 static inline FRI_HOST_DEVICE fri_real fri_silu_sigmoid(fri_real x) {
     const float rounding = FRI_ROUNDING + 127;
     fri_float_bits from, sum, power;
@@ -215,12 +215,12 @@ static inline FRI_HOST_DEVICE fri_real fri_relu6_gradient(fri_real y, fri_real d
     return fri_relu6_passes(y) ? dy : 0;
 }
 
-/* One bit of a mask. */
+/* A bit of a mask. */
 static inline FRI_HOST_DEVICE bool fri_mask_bit(fri_mask_rule rule, fri_real y) {
     return rule == FRI_MASK_RELU ? fri_relu_passes(y) : rule == FRI_MASK_POSITIVE ? y > 0 : fri_relu6_passes(y);
 }
 
-/* Gradient of relu from one bit of the mask. slope 0 gives exactly 0, also for an infinite dy. */
+/* Gradient of relu from a bit of the mask. slope 0 gives exactly 0, also for an infinite dy. */
 static inline FRI_HOST_DEVICE fri_real fri_relu_gradient_bit(bool bit, fri_real slope, fri_real dy) {
     return bit ? dy : slope == 0 ? 0 : slope * dy;
 }
@@ -241,8 +241,7 @@ static inline FRI_HOST_DEVICE fri_real fri_elu_gradient(fri_real y, fri_real dy)
     return y > 0 ? dy : dy * (y + 1);
 }
 
-/* Far on the negative side y rounds to -1: half of the gap that numbers have below 1 is taken for y + 1 there. NaN
- * passes. */
+/* Far on the negative side y rounds to -1: y + 1 then counts as half of the gap between numbers below 1. NaN passes. */
 static inline FRI_HOST_DEVICE fri_real fri_elu_inverse(fri_real y) {
     const fri_real least = sizeof(fri_real) == 8 ? (fri_real)0x1p-54 : (fri_real)0x1p-25;
     return y > 0 ? y : y + 1 < least ? FRI_LOG(least) : FRI_LOG1P(y);
@@ -258,8 +257,8 @@ static inline FRI_HOST_DEVICE fri_real fri_clamp_gradient(fri_real x, fri_real d
 
 /* ---- activations: y of x, and the gradient from y or from x ------------------------------------------------- */
 
-/* Every backend makes forward and backward kernels of these: fri_<name>(x) and fri_<name>_gradient(saved, dy), where
- * saved is y or x. */
+/* Every backend makes forward and backward kernels of the activations: fri_<name>(x) and fri_<name>_gradient(saved,
+ * dy), with y or x as saved. */
 #define FRI_ACTIVATIONS(A) \
     A(sigmoid, Y) A(tanh, Y) A(silu, X) A(hardsigmoid, X) A(hardswish, X) A(gelu, X) A(gelu_tanh, X)
 
@@ -304,7 +303,7 @@ static inline FRI_HOST_DEVICE fri_real fri_hardswish_gradient(fri_real x, fri_re
     return x <= -3 ? 0 : x < 3 ? dy * (x / 3 + (fri_real)0.5) : dy;
 }
 
-/* erfc: nothing cancels far on the negative side. */
+/* erfc: no cancellation far on the negative side. */
 static inline FRI_HOST_DEVICE fri_real fri_normal_below(fri_real x) {
     return (fri_real)0.5 * FRI_ERFC(x * (fri_real)-0.70710678118654752440);
 }
@@ -354,20 +353,20 @@ static inline FRI_HOST_DEVICE fri_real fri_activate_gradient(fri_activation a, f
     }
 }
 
-/* Is act(x) made of x as it was rounded? A rectifier may as well be rounded after it. */
+/* True if act(x) takes the rounded x. Rectifiers may round afterwards. */
 static inline FRI_HOST_DEVICE bool fri_bends(fri_activation a) {
     return a > FRI_ACTIVATION_RELU6;
 }
 
 /* ---- random numbers -------------------------------------------------------------------------------------- */
 
-/* Uniform in [low, high); where rounding would reach high it answers low, as PyTorch does on CUDA. */
+/* Uniform in [low, high); low if rounding would reach high, as PyTorch on CUDA. */
 static inline FRI_HOST_DEVICE fri_real fri_uniform_between(uint32_t u, fri_real low, fri_real high) {
     fri_real v = (fri_real)fri_uniform_f32(u) * (high - low) + low;
     return v < high ? v : low;
 }
 
-/* Box-Muller: two numbers become two independent standard normal ones. */
+/* Box-Muller: turns two uniform numbers into two independent standard normal numbers. */
 static inline FRI_HOST_DEVICE void fri_normal_pair(uint32_t a, uint32_t b, fri_real *even, fri_real *odd) {
     fri_real radius = FRI_SQRT((fri_real)-2 * FRI_LOG((fri_real)1 - (fri_real)fri_uniform_f32(a)));
     fri_real angle = (fri_real)6.283185307179586476925 * (fri_real)fri_uniform_f32(b);
@@ -375,7 +374,7 @@ static inline FRI_HOST_DEVICE void fri_normal_pair(uint32_t a, uint32_t b, fri_r
     *odd = radius * FRI_SIN(angle);
 }
 
-/* kept iff uniform >= p, decided on the 24 integer bits behind the uniform number: the same on every backend. */
+/* kept iff uniform >= p, decided on the 24 integer bits of the uniform number, equal on every backend. */
 static inline uint32_t fri_dropout_threshold(double p) {
     return (uint32_t)ceil(p * 16777216.0);
 }
@@ -398,8 +397,7 @@ static inline FRI_HOST_DEVICE fri_real fri_norm_scale(const fri_real *invstd, co
 }
 
 /* A running statistic (or NULL) moves towards sum / count by the fraction momentum: a rounded product plus a rounded
- * step. So the step alone, made from a running value of -0, can be added elsewhere, with the same bits (the add-on
- * ranks). */
+ * step. So the step from a running value of -0 can be added later, with equal bits (the add-on ranks). */
 static inline FRI_HOST_DEVICE void fri_running_update(fri_real *running, int64_t c, double momentum, double sum,
                                                       double count) {
     if (running == NULL) return;
@@ -407,13 +405,13 @@ static inline FRI_HOST_DEVICE void fri_running_update(fri_real *running, int64_t
     running[c] = kept + (fri_real)(momentum * sum / count);
 }
 
-/* The largest number that a type rounds to 0: half of its smallest one. */
+/* The largest number that a type rounds to 0: half of the type's smallest. */
 static inline FRI_HOST_DEVICE fri_real fri_largest_zero(fr_dtype t) {
     return t == FR_F16 ? (fri_real)0x1p-25f : t == FR_BF16 ? (fri_real)0x1p-134f : 0;
 }
 
-/* Gradient of a relu after the normalization, from dy. The sign is that of the value the forward pass rounded and
- * stored: zero = fri_largest_zero of its type. NaN passes. */
+/* Gradient of a relu after the normalization, from dy. The sign is the stored value's, rounded by the forward pass:
+ * zero = fri_largest_zero of the type. NaN passes. */
 static inline FRI_HOST_DEVICE fri_real fri_batchnorm_relu_gradient(fri_real x, fri_real dy, fri_real mean,
                                                                    fri_real scale, fri_real beta, fri_real zero) {
     return fri_batchnorm_apply(x, mean, scale, beta) <= zero ? 0 : dy;
@@ -444,7 +442,7 @@ static inline FRI_HOST_DEVICE fri_real fri_class_share(fri_real t, fri_real weig
     return weight * (kept * t + even);
 }
 
-/* Gradient for arbitrary shares q, whose sum is `all`. */
+/* Gradient for arbitrary shares q, with sum `all`. */
 static inline FRI_HOST_DEVICE fri_real fri_share_gradient(fri_real x, fri_real lse, fri_real all, fri_real q,
                                                           fri_real g) {
     return (all * FRI_EXP(x - lse) - q) * g;
@@ -455,7 +453,7 @@ static inline FRI_HOST_DEVICE fri_real fri_minus_log_sigmoid(fri_real x) {
     return (x < 0 ? -x : 0) + FRI_LOG1P(FRI_EXP(x < 0 ? x : -x));
 }
 
-/* Binary cross entropy of sigmoid(x) and t, positive targets times w, and with its focal factor
+/* Binary cross entropy of sigmoid(x) and t, positive targets times w, and with the focal factor
  * a (1 - p_t)^gamma, p_t = t p + (1 - t) (1 - p); a = t alpha + (1 - t) (1 - alpha), or 1 where alpha < 0. */
 static inline FRI_HOST_DEVICE fri_real fri_bce(fri_real x, fri_real t, fri_real w) {
     return (1 - t) * x + (1 + (w - 1) * t) * fri_minus_log_sigmoid(x);
@@ -481,7 +479,7 @@ static inline FRI_HOST_DEVICE fri_real fri_focal_gradient(fri_real x, fri_real t
     return a * (FRI_POW(miss, gamma) * slope + bend * fri_bce(x, t, w));
 }
 
-/* A class's term of the Dice loss from the sums over rows of p t, p and t: 1 - score, 0 where no row has the class.
+/* A class's term of the Dice loss from the sums over rows of p t, p and t: 1 - score, 0 without rows of the class.
  * *other, *own: as the kernel's factors. */
 static inline FRI_HOST_DEVICE double fri_dice(double both, double p, double t, const fri_loss_desc *d, fri_real *other,
                                               fri_real *own) {
@@ -498,12 +496,12 @@ static inline FRI_HOST_DEVICE fri_real fri_dice_slope(const fri_real *factors, i
     return factors[c] + (c == target ? factors[classes + c] : 0);
 }
 
-/* Softmax from log(sum(exp(x))) of the row, in f64: where classes are far from each other nothing cancels. */
+/* Softmax from log(sum(exp(x))) of the row, in f64: no cancellation for distant classes. */
 static inline FRI_HOST_DEVICE fri_real fri_softmax(fri_real x, double lse, bool logarithm) {
     const fri_real y = (fri_real)((double)x - lse);
     return logarithm ? y : fri_exp(y);
 }
-/* Term that softmax's backward sums over the row, and the gradient from that sum. */
+/* Term of softmax's backward, summed over the row, and the gradient from the sum. */
 static inline FRI_HOST_DEVICE double fri_softmax_term(fri_real y, fri_real dy, bool logarithm) {
     return logarithm ? (double)dy : (double)y * (double)dy;
 }
@@ -524,7 +522,7 @@ static inline FRI_HOST_DEVICE fri_real fri_distance_half_slope(fri_real d, fri_r
 
 /* ---- single numbers ----------------------------------------------------------------------------------------- */
 
-/* torch.nn.utils.clip_grad_norm_ from the sum of squares. A NaN stays one, so that it shows in all gradients. */
+/* torch.nn.utils.clip_grad_norm_ from the sum of squares. A NaN stays NaN and reaches all gradients. */
 static inline FRI_HOST_DEVICE double fri_clip_factor(double max_norm, double square) {
     double factor = max_norm / (sqrt(square) + 1e-6);
     return factor >= 1 ? 1 : factor;
@@ -534,8 +532,8 @@ static inline FRI_HOST_DEVICE float fri_loss_scale_inverse(float scale) {
     return (float)(1.0 / (double)scale); /* PyTorch: the reciprocal in double, then rounded */
 }
 
-/* GradScaler.update after a step: overflow shrinks the scale, growth_interval steps without it grow it, if the larger
- * one is finite. */
+/* GradScaler.update after a step: overflow shrinks the scale, growth_interval steps without overflow grow the scale, if
+ * still finite. */
 static inline FRI_HOST_DEVICE fri_loss_scale fri_loss_scale_next(const fri_loss_scale_desc *d, fri_loss_scale s,
                                                                  bool found) {
     if (found) s.skipped++;

@@ -57,8 +57,8 @@ static inline FRI_HOST_DEVICE fri_rmsprop_coef fri_rmsprop_coef_of(const fri_rms
     return c;
 }
 
-/* One element: p and the states are updated in place; buf is NULL without momentum, average where nothing is centered.
- * A variance that rounding makes negative is 0. */
+/* An element: p and the states are updated in place; buf is NULL without momentum, average if not centered. A variance
+ * below 0 by rounding is 0. */
 static inline FRI_HOST_DEVICE void fri_rmsprop_update(fri_rmsprop_coef c, fri_real g, fri_real *p, fri_real *square,
                                                       fri_real *buf, fri_real *average) {
     const fri_real x = *p;
@@ -102,7 +102,7 @@ static inline FRI_HOST_DEVICE fri_adam_coef fri_adam_coef_of(const fri_adam_desc
     return c;
 }
 
-/* One element: p, m and v are updated in place. */
+/* An element: p, m and v are updated in place. */
 static inline FRI_HOST_DEVICE void fri_adam_update(fri_adam_coef c, fri_real g, fri_real *p, fri_real *m, fri_real *v) {
     fri_real x = *p;
     g *= c.grad_scale;
@@ -114,7 +114,7 @@ static inline FRI_HOST_DEVICE void fri_adam_update(fri_adam_coef c, fri_real g, 
     *p = x * c.shrink - c.step_size * (m1 / (FRI_SQRT(v1) / c.correction2 + c.eps));
 }
 
-/* Index of the nearest of 256 ascending values to x: the number of their 255 midpoints below x. NaN gives 0. */
+/* Index of the nearest of 256 ascending values to x: the number of the 255 midpoints below x. NaN gives 0. */
 static inline FRI_HOST_DEVICE int fri_nearest_code(const fri_real *midpoint, fri_real x) {
     int at = x > midpoint[127] ? 128 : 0;
     at += x > midpoint[at + 63] ? 64 : 0;

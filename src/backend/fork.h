@@ -8,9 +8,9 @@
 
 #include <frugal/base.h>
 
-/* Starts to tell child processes from this one. */
+/* Starts to distinguish child processes from the parent. */
 void fri_fork_watch(void);
-/* True in a child whose parent had called fri_fork_watch. */
+/* True in a child of a parent that called fri_fork_watch. */
 bool fri_forked(void);
 
 #endif

@@ -13,7 +13,7 @@
 #define FRI_IF_OPTIONAL(...)
 
 /* clang-format off */
-/* Kernels that take every element type: the f64 table has the same functions. */
+/* Kernels that take every element type: the f64 table shares the functions. */
 #define FRI_MEMORY_KERNELS(X)                                                                                          \
     X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)   \
     X(normalize, fri_normalize_fn, REQUIRED) X(copy_strided, fri_copy_strided_fn, REQUIRED)
@@ -30,16 +30,16 @@
     X(hardsigmoid_forward, fri_unary_fn, REQUIRED) /* y = min(max(x + 3, 0), 6) / 6 */ \
     X(hardswish_forward, fri_unary_fn, REQUIRED) /* y = x hardsigmoid(x) */ \
     X(gelu_forward, fri_unary_fn, REQUIRED) /* y = x P(normal < x) */ \
-    X(gelu_tanh_forward, fri_unary_fn, REQUIRED) /* the same, by tanh */
+    X(gelu_tanh_forward, fri_unary_fn, REQUIRED) /* likewise, by tanh */
 #define FRI_BINARY_KERNELS(X)                                                                                         \
     X(add, fri_binary_fn, REQUIRED)           /* y = a + b */                                                         \
     X(add_relu, fri_binary_fn, REQUIRED)      /* y = max(a + b, 0), NaN passes: the bits of add, then relu_forward */ \
     X(sub, fri_binary_fn, REQUIRED)           /* y = a - b */                                                         \
     X(mul, fri_binary_fn, REQUIRED)           /* y = a * b */                                                         \
     X(div, fri_binary_fn, REQUIRED)           /* y = a / b */                                                         \
-    X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b its gradient */    \
+    X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b the gradient */    \
     X(relu6_backward, fri_binary_fn, REQUIRED) /* y = b where 0 < a < 6, else 0 */ \
-    X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1); a: the output, b: its gradient */ \
+    X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1); a: the output, b: the gradient */ \
     X(sigmoid_backward, fri_binary_fn, REQUIRED) /* a is the output, b the output's gradient */ \
     X(tanh_backward, fri_binary_fn, REQUIRED) /* a is the output, b the output's gradient */ \
     X(silu_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \

@@ -26,7 +26,7 @@ typedef struct fri_exec {
     void *workspace; /* scratch, 64-byte aligned, or NULL */
     size_t workspace_bytes;
 } fri_exec;
-/* A device's one stream (NULL: the backend names its own), no workspace. */
+/* A device's stream (NULL: the backend's default), no workspace. */
 #define FRI_EXEC (&(const fri_exec){0})
 
 typedef enum fri_accum {
@@ -43,7 +43,7 @@ typedef fr_status fri_fill_fn(const fri_exec *e, fr_dtype dtype, int64_t n, doub
 typedef fr_status fri_copy_rows_fn(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
                                    void *dst, size_t dst_pitch);
 
-/* Element i of `extent`, the last dimension the fastest, at its place on either side: y[sum i * y_stride] = x[sum i *
+/* Element i of `extent`, the last dimension the fastest, at the place on either side: y[sum i * y_stride] = x[sum i *
  * x_stride]. Strides in elements of `size` bytes, 1, 2, 4 or 8; extents >= 1. No overlap, no place of y twice. */
 typedef struct fri_strided_desc {
     size_t size;
@@ -55,8 +55,8 @@ typedef fr_status fri_copy_strided_fn(const fri_exec *e, const fri_strided_desc 
 /* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
 typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y);
 
-/* n bytes, the channels of a pixel one after the other, become (x / 255 - mean) / std of the channel: rounded from f64
- * to f32 (fri_normalized), then to the type, f32 or a half. */
+/* n bytes, the channels of a pixel in sequence, become (x / 255 - mean) / std of the channel: rounded from f64 to f32
+ * (fri_normalized), then to the type, f32 or a half. */
 enum { FRI_NORMALIZE_CHANNELS = 16 };
 typedef struct fri_normalize_desc {
     fr_dtype dtype; /* of y */
@@ -81,7 +81,7 @@ typedef fr_status fri_clamp_forward_fn(const fri_exec *e, fr_dtype dtype, int64_
 typedef fr_status fri_clamp_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double low, double high,
                                         const void *x, const void *dy, void *dx);
 
-/* Rule by which an activation passes the gradient, from its output. NaN passes through relu only. */
+/* Rule of an activation for passing the gradient, from the output. NaN passes through relu only. */
 typedef enum fri_mask_rule {
     FRI_MASK_RELU,     /* !(y <= 0) */
     FRI_MASK_POSITIVE, /* y > 0: leaky relu */
@@ -101,8 +101,8 @@ typedef fr_status fri_add_mask_fn(const fri_exec *e, fr_dtype dtype, int64_t n, 
 typedef fr_status fri_leaky_relu_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const void *y,
                                              const void *dy, void *dx);
 
-/* a, y and dy [n, hw, c], b and db [n, c]: one value of b for hw of a, of each image and channel, say. y = a op b; y
- * may be a. The sum: db = sum of a * dy over hw; a NULL: of dy. */
+/* a, y and dy [n, hw, c], b and db [n, c]: a value of b for hw of a, for example of each image and channel. y = a op b;
+ * y may be a. The sum: db = sum of a * dy over hw; a NULL: of dy. */
 typedef enum fri_binary { FRI_BINARY_ADD, FRI_BINARY_SUB, FRI_BINARY_MUL, FRI_BINARY_DIV } fri_binary;
 typedef struct fri_binary_desc {
     fr_dtype dtype;
@@ -124,14 +124,14 @@ typedef fr_status fri_random_fn(const fri_exec *e, fr_dtype dtype, int64_t n, ui
 typedef struct fri_dropout_desc {
     fr_dtype dtype;
     int64_t n, hw, c;      /* x [n, hw, c]; plain dropout uses n * hw * c elements */
-    bool per_channel;      /* dropout2d: one number per (n, c) */
+    bool per_channel;      /* dropout2d: a number per (n, c) */
     double p;              /* probability of zeroing, 0 <= p <= 1 */
     uint64_t seed, stream; /* element i (or n*C+c) is kept iff uniform(i) >= p */
 } fri_dropout_desc;
 
-/* y = kept ? x / (1 - p) : 0; y may be x. Backward is the same kernel on dy. */
+/* y = kept ? x / (1 - p) : 0; y may be x. Backward is the kernel on dy. */
 typedef fr_status fri_dropout_fn(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y);
-/* The byte mask that PyTorch keeps: mask[i] = kept. The number of elements is that of x. */
+/* PyTorch's byte mask: mask[i] = kept. Has x's number of elements. */
 typedef fr_status fri_dropout_mask_fn(const fri_exec *e, const fri_dropout_desc *d, uint8_t *mask);
 /* y = mask ? x / (1 - p) : 0; y may be x. */
 typedef fr_status fri_dropout_apply_mask_fn(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask,
@@ -152,45 +152,45 @@ typedef struct fri_conv2d_norm {
 } fri_conv2d_norm;
 
 typedef struct fri_conv2d_desc {
-    fr_dtype dtype;      /* of x, w, y and their gradients */
+    fr_dtype dtype;      /* of x, w, y and gradients */
     fr_dtype bias_dtype; /* of b and db: dtype or f32 */
     int64_t n, h, w, c;  /* x [n, h, w, c] */
     int64_t k, r, s;     /* w [k, r, s, c / groups] */
     int64_t p, q;        /* y [n, p, q, k] */
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
-    size_t workspace_limit;      /* bytes; a hint: among equal implementations prefer one below it */
+    size_t workspace_limit;      /* bytes; a hint: prefer implementations below, if equal */
     bool bias;                   /* the forward pass is given b */
-    uint8_t unaligned;           /* FRI_UNALIGNED_*: operands that do not start at a multiple of 16 bytes */
+    uint8_t unaligned;           /* FRI_UNALIGNED_*: operands with a start at no multiple of 16 bytes */
     bool accumulate;             /* conv2d_constant only: y = relu(y + conv(x, w) + b) */
     fri_activation relu;         /* conv2d_constant only */
     const fri_conv2d_norm *norm; /* conv2d_backward_weight only, where conv2d_reads_norm permits it; NULL: x as it is */
 } fri_conv2d_desc;
 
-/* The words that tell one convolution from another, beside its types: of the caches of primitives and plans, and of the
- * kernel-time file. p and q follow from them. */
+/* The words that identify a convolution, beside the types: for caches of primitives and plans, and for the kernel-time
+ * file. p and q follow from the words. */
 #define FRI_CONV2D_KEY(d)                                                                                         \
     (d)->n, (d)->h, (d)->w, (d)->c, (d)->k, (d)->r, (d)->s, (d)->stride_h, (d)->stride_w, (d)->pad_h, (d)->pad_w, \
         (d)->dilation_h, (d)->dilation_w, (d)->groups,                                                            \
         (int64_t)((d)->workspace_limit < INT64_MAX ? (d)->workspace_limit : INT64_MAX)
 
-/* y: also its gradient, where that is read. What a kernel writes is always aligned. */
+/* y: also y's gradient, if read. Written operands are always aligned. */
 enum { FRI_UNALIGNED_X = 1, FRI_UNALIGNED_W = 2, FRI_UNALIGNED_Y = 4, FRI_UNALIGNED_B = 8 };
 
 typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *bytes);
 /* y = conv(x, w) + b; b or NULL. */
 typedef fr_status fri_conv2d_forward_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         const void *b, void *y);
-/* Forward alone, with weights that stay as they are: how they are laid out once, as `layout` says (NULL: KRSC). */
+/* Forward only, with constant weights, laid out once as `layout` says (NULL: KRSC). */
 typedef struct fri_conv2d_layout {
-    bool there; /* the backend has it for this convolution */
+    bool there; /* the backend has the kernel for the convolution */
     const void *layout;
     size_t packed_bytes, workspace;
 } fri_conv2d_layout;
 typedef fr_status fri_conv2d_constant_plan_fn(const fri_conv2d_desc *d, fri_conv2d_layout *out);
-/* Weights in one layout to another; not both NULL. */
+/* Converts weights between two layouts; not both NULL. */
 typedef fr_status fri_conv2d_constant_pack_fn(const void *from_layout, const void *from, const void *to_layout,
                                               void *to);
-/* conv2d_constant_forward is a fri_conv2d_forward_fn whose w is in the plan's layout; b is given. */
+/* conv2d_constant_forward is a fri_conv2d_forward_fn with w in the plan's layout and b given. */
 typedef fr_status fri_conv2d_backward_input_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *w,
                                                const void *dy, void *dx);
 /* Can the weight gradient normalize x while it reads it? The bits are those of a normalized copy. */
@@ -203,7 +203,7 @@ typedef size_t fri_bias_workspace_fn(fr_dtype dtype, int64_t rows, int64_t k);
 typedef fr_status fri_conv2d_backward_bias_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *dy, void *db);
 
 typedef struct fri_linear_desc {
-    fr_dtype dtype;      /* of x, w, y and their gradients */
+    fr_dtype dtype;      /* of x, w, y and gradients */
     fr_dtype bias_dtype; /* of b and db: dtype or f32 */
     int64_t n, in, out;  /* x [n, in], w [out, in], b [out], y [n, out] */
     bool bias_gradient;  /* backward weight makes db too */
@@ -215,7 +215,7 @@ typedef fr_status fri_linear_forward_fn(const fri_exec *e, const fri_linear_desc
                                         const void *b, void *y);
 typedef fr_status fri_linear_backward_input_fn(const fri_exec *e, const fri_linear_desc *d, const void *w,
                                                const void *dy, void *dx);
-/* db, a sum over the rows of dy, is made in the same call where d->bias_gradient is set, else NULL. */
+/* db, a sum over the rows of dy, is computed in the call if d->bias_gradient is set, else NULL. */
 typedef fr_status fri_linear_backward_weight_fn(const fri_exec *e, const fri_linear_desc *d, const void *x,
                                                 const void *dy, void *dw, void *db);
 /* db[out] = sum of dy over n; workspace: fri_bias_workspace_fn(n, out) bytes. */
@@ -223,10 +223,10 @@ typedef fr_status fri_linear_backward_bias_fn(const fri_exec *e, const fri_linea
 
 /* ---- batch norm -------------------------------------------------------------------------------------------- */
 
-/* Exchange of a norm's sums between processes that hold different rows of the batch. */
+/* Exchange of a norm's sums between processes with different rows of the batch. */
 typedef struct fri_statistics_sync {
     int ranks;
-    double *(*room)(void *ctx, int64_t n); /* for this process's n numbers; NULL, with the sentence set: no memory */
+    double *(*room)(void *ctx, int64_t n); /* for the process's n numbers; NULL, with the sentence set: no memory */
     /* Gathers the numbers of all processes, in the order of ranks. Borrowed until the next call. */
     fr_status (*gather)(void *ctx, int64_t n, const double **all);
     void *ctx;
@@ -237,9 +237,9 @@ typedef struct fri_batchnorm2d_desc {
     int64_t rows, c; /* x [rows, c], rows = n * h * w */
     double eps;
     double momentum;  /* r = (1 - momentum) * r + momentum * s, variance unbiased (rows / (rows - 1)) */
-    int64_t *batches; /* on the device: stats counts it up; or NULL */
+    int64_t *batches; /* on the device: incremented by stats; or NULL */
     const fri_statistics_sync
-        *sync; /* of stats and backward in train mode, on the CPU; NULL: the rows are all there are */
+        *sync; /* of stats and backward in train mode, on the CPU; NULL: the rows are the whole batch */
 } fri_batchnorm2d_desc;
 
 typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);
@@ -247,26 +247,25 @@ typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);
  * running_mean, running_var [c] (real) or both NULL are updated. */
 typedef fr_status fri_batchnorm2d_stats_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,
                                            void *invstd, void *running_mean, void *running_var);
-/* invstd [c] = 1 / sqrt(var + eps): what eval mode hands to apply. */
+/* invstd [c] = 1 / sqrt(var + eps): for apply in eval mode. */
 typedef fr_status fri_batchnorm2d_invstd_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
                                             void *invstd);
-/* y = (x - mean) * invstd * gamma + beta, rounded to its type, then + addend (of dtype, or NULL), then the activation;
+/* y = (x - mean) * invstd * gamma + beta, rounded to y's type, then + addend (of dtype, or NULL), then the activation;
  * gamma, beta (real) or both NULL. y may be x or the addend. */
 typedef fr_status fri_batchnorm2d_apply_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                            const void *mean, const void *invstd, const void *gamma, const void *beta,
                                            const void *addend, fri_activation act, void *y);
 /* dgamma, dbeta [c] (real) or NULL; dx or NULL. Train: dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));
- * eval (train false): dx = gamma * invstd * dy. dx may be dy, and x unless act bends. act: dy is the gradient of
- * act(y), and what that makes of it where y is as apply stores it, rounded to its type, stands for it; only then beta
- * is read. */
+ * eval (train false): dx = gamma * invstd * dy. dx may be dy, and x unless act is smooth. act: dy is the gradient of
+ * act(y), with y rounded as stored by apply; only then beta is read. */
 typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
                                               const void *x, const void *mean, const void *invstd, const void *gamma,
                                               const void *beta, fri_activation act, const void *dy, void *dx,
                                               void *dgamma, void *dbeta);
 
-/* Backward in train mode in two halves, without an activation. The first half sums in the pass that makes dy: a + b
- * where the bit is 1, else 0, as add_mask makes it; dy may be a or b. half [2, c] (real) is for the second one, which
- * makes dx. */
+/* Backward in train mode in two halves, without an activation. The first half computes sums in the pass of dy = a + b
+ * where the bit is 1, else 0 (as add_mask); dy may be a or b. half [2, c] (real) is for the second half, which computes
+ * dx. */
 typedef fr_status fri_batchnorm2d_backward_sums_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                    const void *mean, const void *invstd, const uint8_t *bits,
                                                    const void *a, const void *b, void *dy, void *dgamma, void *dbeta,
@@ -281,7 +280,7 @@ typedef struct fri_pool2d_desc {
     fr_dtype dtype;
     int64_t n, h, w, c;         /* x */
     int64_t p, q;               /* y [n, p, q, c] */
-    int64_t kernel_h, kernel_w; /* max and average pool; adaptive pooling derives its windows from h, w, p, q */
+    int64_t kernel_h, kernel_w; /* max and average pool; adaptive pooling derives windows from h, w, p, q */
     int64_t stride_h, stride_w, pad_h, pad_w;
     int64_t dilation_h, dilation_w; /* max pool only */
     bool count_include_pad;         /* average pool: divide by kernel_h * kernel_w also at the border */
@@ -294,11 +293,11 @@ typedef fr_status fri_maxpool2d_forward_fn(const fri_exec *e, const fri_pool2d_d
 /* dx is zeroed and summed into, in order of (p, q); u8 code 255 and i32/i64 -1 pass nothing. */
 typedef fr_status fri_maxpool2d_backward_fn(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
                                             const void *index, const void *dy, void *dx);
-/* index[i] = 255 (u8) or -1 (i32, i64) where y[i] <= 0: the pool takes over the mask of the relu before it. */
+/* index[i] = 255 (u8) or -1 (i32, i64) where y[i] <= 0: the pool takes over the mask of the relu before. */
 typedef fr_status fri_maxpool2d_mask_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *y,
                                         fr_dtype index_dtype, void *index);
-/* y = means over the windows of x, or (backward) x is the gradient of the output and y that of the input. Adaptive:
- * the window of output i is floor(i * in / out) .. ceil((i + 1) * in / out), as PyTorch's. */
+/* y = means over the windows of x, or (backward) x is the gradient of the output and y the input's. Adaptive: the
+ * window of output i is floor(i * in / out) .. ceil((i + 1) * in / out), as PyTorch's. */
 typedef fr_status fri_avgpool2d_fn(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y);
 
 typedef struct fri_upsample_desc {
@@ -308,7 +307,7 @@ typedef struct fri_upsample_desc {
     bool align_corners;       /* bilinear only */
 } fri_upsample_desc;
 
-/* y = x resampled, or (backward) x is the gradient of the output and y that of the input. */
+/* y = x resampled, or (backward) x is the gradient of the output and y the input's. */
 typedef fr_status fri_upsample_fn(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y);
 
 /* ---- group norm and layer norm ------------------------------------------------------------------------------ */
@@ -327,8 +326,8 @@ typedef size_t fri_group_norm_workspace_fn(const fri_group_norm_desc *d);
 typedef fr_status fri_group_norm_forward_fn(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
                                             const void *gamma, const void *beta, void *y, void *mean, void *invstd);
 /* Backward of group norm. With xhat = (x - mean) * invstd and g = gamma * dy: dx = invstd * (g - mean(g) - xhat *
- * mean(g * xhat)), means over the group; dgamma = sum dy * xhat, dbeta = sum dy over n and hw. What is NULL is not
- * computed; dgamma and dbeta are both there or neither. dx may be dy or x. */
+ * mean(g * xhat)), means over the group; dgamma = sum dy * xhat, dbeta = sum dy over n and hw. NULL results are not
+ * computed; dgamma and dbeta are both NULL or neither. dx may be dy or x. */
 typedef fr_status fri_group_norm_backward_fn(const fri_exec *e, const fri_group_norm_desc *d, const void *x,
                                              const void *gamma, const void *mean, const void *invstd, const void *dy,
                                              void *dx, void *dgamma, void *dbeta);
@@ -340,34 +339,34 @@ typedef struct fri_embedding_desc {
     int64_t n, vocabulary, dim; /* index [n] i64, w [vocabulary, dim], y [n, dim] */
 } fri_embedding_desc;
 
-/* bad [1] i64: -1, or the first position whose index is out of range (its row of y is zero). */
+/* bad [1] i64: -1, or the first position with an index out of range (with a zero row of y). */
 typedef fr_status fri_embedding_forward_fn(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
                                            const void *w, void *y, int64_t *bad);
 /* dw is zeroed and summed into in order of position. */
 typedef fr_status fri_embedding_backward_fn(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
                                             const void *dy, void *dw);
 
-/* Positions of an index tensor in lines along one dimension. A place of x is a line's own in all other dimensions, so
- * no two lines write the same element. Sizes and strides of these, the last first. */
+/* Positions of an index tensor in lines along one dimension. Lines differ in all further dimensions, so no two lines
+ * write an element of x twice. Sizes and strides of the further dimensions, the last first. */
 typedef struct fri_gather_desc {
     fr_dtype dtype;
     int64_t lines, n;           /* n positions in each line */
     int64_t extent;             /* of x along the dimension: an index is in 0 .. extent - 1 */
-    int64_t index_step, x_step; /* from one to the next along the dimension */
+    int64_t index_step, x_step; /* stride along the dimension */
     int rank;
     int64_t size[FR_MAX_RANK], index_stride[FR_MAX_RANK], x_stride[FR_MAX_RANK];
 } fri_gather_desc;
 
-/* y, as index, = the elements of x that index names along the dimension. bad [1] i64: -1, or the first position whose
- * index is out of range (its y is 0). */
+/* y, as index, = the elements of x that index names along the dimension. bad [1] i64: -1, or the first position with an
+ * index out of range (with y 0). */
 typedef fr_status fri_gather_fn(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *x,
                                 void *y, int64_t *bad);
 /* The elements of x that index names = src's, or += them (add); src NULL: 0. In order along a line: the last wins. An
- * index out of range writes nothing; on the CPU then none does. */
+ * index out of range writes nothing; on the CPU the whole call then writes nothing. */
 typedef fr_status fri_scatter_fn(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *src,
                                  bool add, void *x, int64_t *bad);
 
-/* Losses of classes: x [rows, classes]. A row whose target is ignore_index counts for nothing. */
+/* Losses of classes: x [rows, classes]. Rows with target ignore_index are ignored. */
 typedef struct fri_loss_desc {
     fr_dtype dtype; /* of x and dx; loss, shares, weights and statistics are real */
     int64_t rows, classes;
@@ -379,12 +378,12 @@ typedef struct fri_loss_desc {
 } fri_loss_desc;
 
 /* Operands by loss: weight [classes] (real) or NULL; lse [rows] = log(sum(exp(x))); factors (real).
- *   cross_entropy   weight of each class; lse; factors [1] = what the sum is divided by
- *   bce             weight of positive targets; no lse; factors [1] = elements that count
- *   dice            no weight; lse; factors [2 classes] = dloss/dp of a class's probability: where it is not the
- *                   target, and what is added where it is */
+ *   cross_entropy   weight of each class; lse; factors [1] = divisor of the sum
+ *   bce             weight of positive targets; no lse; factors [1] = number of counted elements
+ *   dice            no weight; lse; factors [2 classes] = dloss/dp of a class's probability: outside the target, and
+ *                   the addend at the target */
 typedef size_t fri_loss_workspace_fn(const fri_loss_desc *d);
-/* loss [1]; bad [1] i64 = -1, or the first row whose target is neither a class nor ignore_index. */
+/* loss [1]; bad [1] i64 = -1, or the first row with a target that is neither a class nor ignore_index. */
 typedef fr_status fri_loss_forward_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                       const void *weight, void *loss, void *lse, void *factors, int64_t *bad);
 /* dloss [1] real; dx may be x. */
@@ -397,7 +396,7 @@ typedef fr_status fri_softmax_forward_fn(const fri_exec *e, const fri_loss_desc 
 /* dx = y * (dy - sum(y * dy)), of the logarithm dy - exp(y) * sum(dy); dx may be dy. */
 typedef fr_status fri_softmax_backward_fn(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *y,
                                           const void *dy, void *dx);
-/* correct [1] i64 = rows whose first largest element is the target. */
+/* correct [1] i64 = rows with the target as first largest element. */
 typedef fr_status fri_count_correct_fn(const fri_exec *e, const fri_loss_desc *d, const void *x, const int64_t *target,
                                        int64_t *correct);
 
@@ -411,30 +410,30 @@ typedef fr_status fri_mse_backward_fn(const fri_exec *e, fr_dtype dtype, int64_t
 
 /* ---- gradients and optimizers ------------------------------------------------------------------------------ */
 
-/* An array of a list: one call works on all of them, in no order; n may be 0. */
+/* An array of a list: a call works on all arrays, in no order; n may be 0. */
 typedef struct fri_array {
     int64_t n;
     void *data;
 } fri_array;
 
-/* found [1] f32 = 1 if any element is inf or NaN, else untouched; x = x * inv_scale[0] unless that is 1. inv_scale [1]
- * f32 or NULL (check only). */
+/* found [1] f32 = 1 if any element is inf or NaN, else untouched; x = x * inv_scale[0] unless 1. inv_scale [1] f32 or
+ * NULL (check only). */
 typedef fr_status fri_unscale_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
                                  const float *inv_scale, float *found);
-/* out [1] f64 += sums of squares, array by array; an array's sum is that of its units' in order, so ranks that have
- * some of the units each make the same (src/addons/ranks/clip.c). */
+/* out [1] f64 += sums of squares, array by array; an array's sum adds units in order, so ranks with parts of the units
+ * compute equal sums (src/addons/ranks/clip.c). */
 enum { FRI_NORM_UNIT = 16384 };
 typedef fr_status fri_norm_squared_fn(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays,
                                       double *out);
 /* Workspace of norm_squared; depends on the lengths only. */
 typedef size_t fri_norm_squared_workspace_fn(fr_dtype dtype, int count, const fri_array *arrays);
 
-/* ---- single numbers that steer a training: changed on the device, so that nobody waits for them ---------------- */
+/* ---- single numbers that steer a training, changed on the device without a wait ---------------- */
 
 /* Every element of the arrays (f32) += 1, unless found [1] f32 is given and is not 0. */
 typedef fr_status fri_count_up_fn(const fri_exec *e, const float *found, int count, const fri_array *arrays);
 
-/* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) where that is below 1 or NaN, else 1. */
+/* factor [1] f32 = max_norm / (sqrt(square[0]) + 1e-6) if below 1 or NaN, else 1. */
 typedef fr_status fri_clip_factor_fn(const fri_exec *e, double max_norm, const double *square, float *factor);
 
 /* State of torch.amp.GradScaler. inverse is the first member: an inv_scale [1]. */
@@ -453,26 +452,26 @@ typedef struct fri_loss_scale_desc {
 typedef fr_status fri_loss_scale_update_fn(const fri_exec *e, const fri_loss_scale_desc *d, fri_loss_scale *state,
                                            float *found);
 
-/* One parameter of a step; all of a call have the same types and options. */
+/* A parameter of a step; all parameters of a call have equal types and options. */
 typedef struct fri_step_item {
     int64_t n;
     void *param;
     const void *grad;
-    void *state[4];    /* sgd: momentum or NULL; adam: m, v; adam8: m's codes and scales,
-                        * v's; rmsprop: the average of squares, then momentum and average, if there are any */
-    const float *step; /* adam, adam8: [1], the parameter's count of steps after this one (1 at its first) */
+    void *state[4];    /* sgd: momentum or NULL; adam: m, v; adam8: m's codes and scales, v's; rmsprop: the average
+                        * of squares, then momentum and average, or NULL */
+    const float *step; /* adam, adam8: [1], the parameter's step count after the step (1 at the first) */
 } fri_step_item;
 
 typedef struct fri_sgd_desc {
-    fr_dtype dtype;      /* of the parameter and its momentum */
+    fr_dtype dtype;      /* of the parameter and the momentum */
     fr_dtype grad_dtype; /* of the gradient */
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize;
     bool first; /* momentum buffer is written, not read: buf = g */
 } fri_sgd_desc;
 
-/* torch.optim.SGD in one pass; the momentum is NULL where there is none. found [1] f32 or NULL: nothing happens where
- * it is not 0. inv_scale [1] f32 or NULL multiplies the gradient on the way in. */
+/* torch.optim.SGD in a single pass; the momentum may be NULL. found [1] f32 or NULL: no update if not 0. inv_scale [1]
+ * f32 or NULL multiplies the gradient on the way in. */
 typedef fr_status fri_sgd_fn(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
                              const float *inv_scale, const float *found);
 
@@ -482,7 +481,7 @@ typedef struct fri_rmsprop_desc {
     bool centered, maximize;
 } fri_rmsprop_desc;
 
-/* torch.optim.RMSprop in one pass; all states in the parameter's dtype (f32 for half). */
+/* torch.optim.RMSprop in a single pass; all states in the parameter's dtype (f32 for half). */
 typedef fr_status fri_rmsprop_fn(const fri_exec *e, const fri_rmsprop_desc *d, int count, const fri_step_item *items,
                                  const float *inv_scale, const float *found);
 
@@ -493,16 +492,16 @@ typedef struct fri_adam_desc {
     bool maximize;
 } fri_adam_desc;
 
-/* torch.optim.Adam / AdamW in one pass; m, v in the parameter's dtype (f32 for half). */
+/* torch.optim.Adam / AdamW in a single pass; m, v in the parameter's dtype (f32 for half). */
 typedef fr_status fri_adam_fn(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
                               const float *inv_scale, const float *found);
 
-enum { FRI_SCALE_BLOCK = 256 }; /* elements that share one scale */
+enum { FRI_SCALE_BLOCK = 256 }; /* elements with a common scale */
 
 /* Step of Adam on 8-bit moments. Elements in the order of memory form blocks of FRI_SCALE_BLOCK, the last one shorter.
  * m = maps[0][m_code] * m_absmax[block], v = maps[1][v_code] * v_absmax[block]; after the step absmax is the block's
- * largest magnitude and a code the nearest of the map to value / absmax (of two equally near ones the lower). maps [2,
- * 256] f32, each ascending; codes [n] u8; absmax [blocks] f32. */
+ * largest magnitude and a code the nearest of the map to value / absmax (the lower of two equally near). maps [2, 256]
+ * f32, each ascending; codes [n] u8; absmax [blocks] f32. */
 typedef fr_status fri_adam8_fn(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
                                const fri_step_item *items, const float *inv_scale, const float *found);
 

@@ -1,4 +1,4 @@
-/* registry.c - the one file that names the backends: from a device to its table, its name, and why it is missing. */
+/* registry.c - the only file with the backends' names: from a device to table, name, and reason of absence. */
 #include "backend/backend.h"
 #include "meta/meta.h"
 

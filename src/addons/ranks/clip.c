@@ -1,7 +1,7 @@
-/* clip.c - the norm of gradients that lie in parts on all ranks.
+/* clip.c - the norm of gradients in parts on all ranks.
  *
- * The reduction adds chunks of FRI_SHARE_UNIT elements to numbers, and those in order. A chunk is on one rank, so its
- * number is the one process's; all numbers go to all ranks, which add them as it does. */
+ * The reduction adds chunks of FRI_SHARE_UNIT elements to numbers, and those in order. A chunk is on a single rank, so
+ * a chunk's number equals a single process's; all ranks get all numbers and add in a single process's order. */
 #include "addons/ranks/share.h"
 
 #include "backend/arith.h"
@@ -12,7 +12,7 @@
 typedef struct summing {
     fr_share *share;
     int64_t units;   /* of all parameters, in the module's order */
-    fr_tensor *sums; /* f64 [units + 2] on the device: this rank's, 0 for the others'; total; two f32: factor, flag */
+    fr_tensor *sums; /* f64 [units + 2] on the device: the rank's, else 0; total; two f32: factor, flag */
     double *partial; /* [units + 2]: on the host */
     double *all;     /* [ranks][units] */
 } summing;
