@@ -105,6 +105,8 @@ Test(threads, each_thread_begins_with_the_number_of_the_environment) {
     pthread_join(t, NULL);
     cr_expect_eq(n, 3);
     cr_expect_eq(fr_threads_get(), 2);
+    omp_set_num_threads(1);
+    cr_expect_eq(fr_threads_get(), 1, "a number that the program gave to OpenMP is taken away");
 }
 
 static void write_text(const char *folder, const char *name, const char *text) {
@@ -127,8 +129,8 @@ Test(threads, limits_of_containers_are_read) {
         {"0::/a/b\n", "a/b", "cpu.max", "max 100000\n", "150000 100000\n", 2, 0},
         {"0::/a/b\n", "a/b", "memory.max", "max\n", "268435456\n", 0, 268435456},
         {"0::/not/there\n", "a", "cpu.max", "50000 100000\n", "max 100000\n", 0, 0},
-        {"12:memory:/docker/7\n0::/\n", "memory/docker/7", "memory.limit_in_bytes", "1073741824\n",
-         "9223372036854771712\n", 0, 1073741824},
+        {"12:memory:/docker/7\n0::/\n", "memory/docker/7", "memory.limit_in_bytes", "8589934592\n",
+         "9223372036854771712\n", 0, 8589934592},
         {"3:cpu,cpuacct:/\n", "cpu", "cpu.cfs_quota_us", "250000\n", "-1\n", 3, 0},
         {"3:cpu,cpuacct:/x\n", "cpu/x", "cpu.cfs_quota_us", "-1\n", "-1\n", 0, 0},
         {"a line of nothing\n", "a", "cpu.max", "100000 100000\n", "100000 100000\n", 0, 0},
