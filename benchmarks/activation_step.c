@@ -3,9 +3,8 @@
  *     build/benchmarks/activation_step [batch] [pixels] [rounds]      (16 images of 32 x 32, 30 rounds)
  *
  * Six inverted residuals of 24 channels (Sandler et al. 2018): 1x1 to 144, depthwise 3x3, each with batch norm and the
- * activation, 1x1 back and batch norm. A round is a step of each network, the first one changing from round to round.
- * Prints least and median times, the median and quartiles of the ratio to relu's step of the round, and what a step
- * allocates at its peak. */
+ * activation, 1x1 back and batch norm. A round is a step of each network, in changing order. Prints minimum and median
+ * times, the median and quartiles of the ratio to relu's step of the round, and the peak of a step. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 #include <stdlib.h>

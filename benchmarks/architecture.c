@@ -1,4 +1,4 @@
-/* architecture.c - see architecture.h. VGG-16's convolutions are built here from modules, so that one choice changes at
+/* architecture.c - see architecture.h. VGG-16's convolutions are built here from modules, so a single choice changes at
  * a time: the head, the image's size, and pooling against a stride in the convolution before it. On meta, default
  * switches. */
 #include "architecture.h"
@@ -11,7 +11,7 @@ enum { POOL = 0, END = -1 };
 static const int vgg16[] = {64,  64,  POOL, 128,  128, POOL, 256, 256,  256, POOL,
                             512, 512, 512,  POOL, 512, 512,  512, POOL, END};
 
-/* The choice that build_strided cannot be handed by fr_model_opts. */
+/* Parameter of build_strided, outside fr_model_opts. */
 static bool strided;
 
 /* `strided`: the last convolution before a pool has stride 2, and the pool is left out. */

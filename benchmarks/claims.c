@@ -1,5 +1,5 @@
-/* claims.c - see claims.h. Steps run on meta, with all switches off unless the claim is about one; only the time of
- * emptying the cache is measured. */
+/* claims.c - see claims.h. Steps run on meta, with all switches off unless a claim names a switch; only emptying the
+ * cache is timed. */
 #include "claims.h"
 
 #include "architecture.h"

@@ -26,7 +26,7 @@ typedef struct worker {
     fr_tensor *images, *targets;
     fr_dtype autocast; /* FR_F32: none */
     int segments;
-    int units, rebuilt; /* of the units, the first ones that rebuild; 0: as the switches say */
+    int units, rebuilt; /* number of first units that rebuild; 0: as the switches say */
     size_t saved;       /* bytes held for backward behind the forward pass */
 } worker;
 
@@ -47,7 +47,7 @@ static double milliseconds(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* A field of /proc/self/status in bytes; 0 where there is none. */
+/* A field of /proc/self/status in bytes; 0 without the field. */
 static int64_t resident(const char *field) {
     FILE *f = fopen("/proc/self/status", "r");
     char line[256];
@@ -84,7 +84,7 @@ static fr_dtype dtype_of(const char *name) {
     return FR_F32;
 }
 
-/* Random images, and classes that go around; a network for pixels has a target each. */
+/* Random images, and cycling classes; per pixel for segmentation. */
 static void make_batch(worker *w, const char *name, int64_t batch, int64_t size, int64_t classes) {
     bool pixels = strncmp(name, "unet", 4) == 0;
     int64_t n = pixels ? batch * size * size : batch;

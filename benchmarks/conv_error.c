@@ -1,4 +1,4 @@
-/* conv_error.c - rounding errors of a trained network's own 3 x 3 convolutions.
+/* conv_error.c - rounding errors of a trained network's 3 x 3 convolutions.
  *
  *     build/benchmarks/conv_error MODEL FOLDER PIXELS [lr]         (vgg16 cifar10 32)
  *
@@ -24,9 +24,9 @@ static void must(fr_status s, const char *what) {
     exit(1);
 }
 
-/* ---- what passes a layer ------------------------------------------------------------------------------------- */
+/* ---- tensors of a layer ------------------------------------------------------------------------------------- */
 
-/* A convolution in front of an op that changes nothing and sees the gradient. */
+/* A convolution before an identity op that records the gradient. */
 typedef struct probe {
     fr_tensor *x, *w, *dy;
 } probe;
@@ -68,7 +68,7 @@ static int replace(fr_module *m, probe *probes, char names[][128]) {
 
 /* ---- errors -------------------------------------------------------------------------------------------------- */
 
-/* Rounds to the nearest of 10 bits behind the leading one, ties to even. */
+/* Rounds to 10 bits of fraction, to nearest, ties to even. */
 static void round_to_tf32(fr_tensor *t) {
     uint32_t *bits = fr_tensor_data(t);
     for (int64_t i = 0; i < fr_tensor_numel(t); i++) bits[i] = (bits[i] + 0xfff + (bits[i] >> 13 & 1)) & ~0x1fffu;
@@ -108,7 +108,7 @@ static double error(fr_tensor *of, fr_tensor *truth) {
     return largest > 0 ? off / largest : 0;
 }
 
-/* The errors of one layer. Returns whether the library's own way is another one than the exact. */
+/* The errors of a layer. Returns whether the default method differs from the exact. */
 static bool measure(const probe *p, double of[WAYS][RESULTS]) {
     fr_tensor *truth[RESULTS] = {0}, *made[WAYS][RESULTS] = {0};
     bool other = false;

@@ -1,4 +1,4 @@
-/* guide_nets.c - what the networks of the guides need in memory, technique by technique, in bytes.
+/* guide_nets.c - memory of the guides' networks, technique by technique, in bytes.
  *
  *     build/benchmarks/guide_nets [unet | vgg19 | chain]          (default: all)
  *

@@ -1,4 +1,4 @@
-/* guide_nets.h - the networks that guides to saving memory take as examples, as lists of layers. */
+/* guide_nets.h - example networks of guides to saving memory, as lists of layers. */
 #ifndef BENCHMARKS_GUIDE_NETS_H
 #define BENCHMARKS_GUIDE_NETS_H
 
@@ -49,7 +49,7 @@ static inline fr_status guide_hyper_unet(int64_t top, int64_t side, fr_device de
     return fr_net_end(&n, &x, 1, m);
 }
 
-/* VGG-19 up to relu_9, its layers named conv_k and relu_k: for losses on features, at relu_1, 3, 5 and 9. */
+/* VGG-19 up to relu_9, with layers named conv_k and relu_k: for losses on features, at relu_1, 3, 5 and 9. */
 static inline fr_status guide_vgg19_features(int64_t side, fr_device device, fr_module **m) {
     static const int64_t channels[] = {64, 64, 128, 128, 256, 256, 256, 256, 512};
     char name[16];

@@ -2,9 +2,9 @@
  *
  *     build/benchmarks/memory_timeline FILE.svg [batch] [image size]        (VGG-16, 64 images of 224 pixels, f32)
  *
- * Runs two steps of VGG-16 on addresses without memory (FR_META), once with all switches off, as PyTorch eager keeps
- * things, and once with the defaults; draws the second step of each. The numbers are exact and the same on every
- * machine: no kernel runs, library scratch is not included. */
+ * Runs two steps of VGG-16 on addresses without memory (FR_META), once with all switches off, as PyTorch eager, and
+ * once with the defaults; draws the second step of each. The numbers are exact and equal on every machine: no kernel
+ * runs, library scratch is not included. */
 #include <frugal/frugal.h>
 #include <frugal/unstable.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void step(fr_module *m, fr_optimizer *o, int64_t batch, int64_t size) {
     must(fr_step_end(&scope));
 }
 
-/* Records the second of two steps, which needs more memory: the optimizer's state exists from its begin. */
+/* Records the second of two steps, with the optimizer's state from the begin. */
 static void record(fr_switches switches, int64_t batch, int64_t size, fr_timeline_recorder *r) {
     fr_module *m = NULL;
     fr_optimizer *o = NULL;

@@ -13,7 +13,7 @@ typedef struct peak_chart {
     struct {
         const char *name;
         double exponent; /* fitted */
-    } line[PEAK_LINES];  /* n, sqrt n, log n, n: each with its theory's curve, dashed, through the last point */
+    } line[PEAK_LINES];  /* n, sqrt n, log n, n: each with the theoretical curve, dashed, through the last point */
 } peak_chart;
 
 /* False after a message on stderr. */

@@ -1,4 +1,4 @@
-/* peak_fit.h - the plan of a network for the smallest memory budget under which it trains. */
+/* peak_fit.h - the plan of a network for the smallest memory budget. */
 #ifndef BENCHMARKS_PEAK_FIT_H
 #define BENCHMARKS_PEAK_FIT_H
 

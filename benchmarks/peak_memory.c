@@ -1,4 +1,4 @@
-/* peak_memory.c - memory that one training step needs under each switch.
+/* peak_memory.c - memory of a training step under each switch.
  *
  *     build/benchmarks/peak_memory [--model NAME|all] [--batch-size N] [--image-size N] [--device cpu|meta] [--amp]
  *                                  [--adam] [--rounds N] [--csv FILE] [--svg FILE] [--only ROW] [--architecture]
@@ -175,7 +175,7 @@ static void evaluations(peak_table *t, const options *o) {
     c->call = "fr_relu_inplace";
 }
 
-/* The baseline and the row of that label; false if there is none. */
+/* Keeps the baseline and the row with the label; false without such a row. */
 static bool keep_only(peak_table *t, const char *label) {
     for (int i = 1; i < t->n; i++)
         if (strcmp(t->c[i].label, label) == 0) {
@@ -187,7 +187,7 @@ static bool keep_only(peak_table *t, const char *label) {
     return false;
 }
 
-/* Compares the parameters that case i trained with the baseline's, unless the case computes something else. */
+/* Compares the parameters that case i trained with the baseline's, unless the case has different results. */
 static bool same(const peak_table *t, int i) {
     const peak_result *r = &t->r[i];
     const peak_case *c = &t->c[i];

@@ -104,7 +104,7 @@ static fr_status forward(trainee *t, fr_tensor *x, fr_tensor **y) {
     return s;
 }
 
-/* Function that a step calls where the first backward begins. */
+/* Function called before the first backward of a step. */
 typedef void look_fn(void *ctx);
 
 static fr_status optimizer_step(trainee *t) {
@@ -113,7 +113,7 @@ static fr_status optimizer_step(trainee *t) {
     return s < 0 ? s : fr_grad_scaler_update(t->scaler, NULL);
 }
 
-/* Forward and backward of one part of a batch. Releases both tensors as early as a training loop can. */
+/* Forward and backward of a part of a batch. Releases both tensors as early as a training loop can. */
 static fr_status train_part(trainee *t, fr_tensor **x, fr_tensor **target, look_fn *look, void *ctx, double *value) {
     fr_tensor *y = NULL, *loss = NULL, *scaled = NULL;
     fr_status s = FR_OK;
@@ -213,7 +213,7 @@ static int64_t numel(const fr_shape *s) {
     return n;
 }
 
-/* The low-precision copy of a parameter: a cast with as many elements as one. */
+/* The low-precision copy of a parameter: a cast with a parameter's number of elements. */
 static bool is_weight_cast(const watch *w, const fr_event *e) {
     if ((e->tag.dtype != FR_F16 && e->tag.dtype != FR_BF16) || strcmp(e->tag.op, "cast") != 0) return false;
     for (int i = 0; i < w->parameters; i++)
@@ -257,7 +257,7 @@ static void before_backward(void *ctx) {
     w->r->saved_part = w->part;
 }
 
-/* Weight and bias of a layer come one after the other and have the same path but for the last name. */
+/* Weight and bias of a layer are consecutive, with paths equal up to the last name. */
 static fr_status note_parameter(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     watch *w = ctx;
     if (!is_parameter || w->parameters == MAX_PARAMETERS) return FR_OK;
@@ -353,7 +353,7 @@ double peak_time_ratio(const peak_setting *at, const peak_case *base, const peak
     if (rounds > MAX_ROUNDS) rounds = MAX_ROUNDS;
     peak_must(trainee_make(&a, at, base));
     peak_must(trainee_make(&b, at, c));
-    timed_step(&a); /* memory, primitives and pages are there from the second step on */
+    timed_step(&a); /* memory, primitives and pages exist from the second step on */
     timed_step(&b);
     for (int i = 0; i < rounds; i++) {
         bool first = i % 2 == 0;

@@ -15,9 +15,9 @@ typedef struct peak_table {
     peak_result r[PEAK_CASES];
 } peak_table;
 
-/* The rows of one network for a person, with a heading and a sentence that explains the columns. */
+/* The rows of a network for a person, with a heading and an explanation of the columns. */
 void peak_write_text(FILE *f, const peak_table *t);
-/* The Markdown table of README.md: the rows with a call, the peaks of two networks and their change in percent. */
+/* The Markdown table of README.md: the rows with a call, the peaks of two networks and the changes in percent. */
 void peak_write_readme(FILE *f, const peak_table *t, int tables);
 void peak_write_csv(FILE *f, const peak_table *t, bool header);
 /* A bar per row, divided by category; the whole picture. */

@@ -1,5 +1,5 @@
-/* resnet_step.c - a training step of ResNet-50 with the residual sums in batch norm's last pass, and in passes of their
- * own.
+/* resnet_step.c - a training step of ResNet-50 with the residual sums in batch norm's last pass, and in separate
+ * passes.
  *
  *     build/benchmarks/resnet_step [batch] [pixels] [pairs] [f32|f16|bf16]      (8 images of 128 x 128, 15 pairs, f32)
  *
@@ -39,13 +39,13 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The value below which `share` of v lies. */
+/* The value with `share` of v below. */
 static double quantile(double *v, int n, double share) {
     qsort(v, (size_t)n, sizeof *v, ascending);
     return v[(int)((double)(n - 1) * share)];
 }
 
-/* The norm whose result is summed last in each block: the downsample's, or the branch's. */
+/* The last summed norm of each block: the downsample's, or the branch's. */
 static void find_last(training *t, fr_module *m) {
     fr_layer l;
     fr_module *norm = NULL;
@@ -75,7 +75,7 @@ static void drop(training *t) {
     fr_tensor_release(&t->target);
 }
 
-/* One step; the time of its forward pass and of all of it. */
+/* A step; times of the forward pass and of the whole step. */
 static double step(training *t, bool fused, double *forward, double *whole) {
     fr_step_scope scope;
     fr_autocast_state was;

@@ -1,4 +1,4 @@
-/* textbook.c - figures that tools and guides publish, from first principles.
+/* textbook.c - published figures of tools and guides, from first principles.
  *
  *     build/benchmarks/textbook
  *
@@ -22,16 +22,16 @@ typedef enum network {
     RESNET50,
     RESNET152,
     MNIST,    /* PyTorch's old example: conv 1-10 5x5, pool, conv 10-20 5x5, dropout, pool, 320-50-10 */
-    TORCHSTAT /* the same on 3 x 224 x 224: 56180-50-10 */
+    TORCHSTAT /* likewise on 3 x 224 x 224: 56180-50-10 */
 } network;
 
 enum { LAYERS = 600 };
 
-/* One image's way through the layers. */
+/* An image's way through the layers. */
 typedef struct values {
     int64_t input;
     int64_t parameters, biases; /* elements; biases: of rank 1, batch norm's too */
-    int n;                      /* layers in the order in which they ended, a network after its parts */
+    int n;                      /* layers in the order of their end, a network after the parts */
     fr_summary_layer layer[LAYERS];
 } values;
 
@@ -115,7 +115,7 @@ static int64_t elements(const fr_summary_layer *l) {
     return product;
 }
 
-/* Sum of the layers' results over the kinds named ("Conv2d ReLU"), or NULL: all layers that have parameters. */
+/* Sum of the layers' results over the kinds named ("Conv2d ReLU"), or NULL: all layers with parameters. */
 static int64_t sum_of(const values *v, const char *kinds) {
     int64_t sum = 0;
     for (int i = 0; i < v->n; i++) {
@@ -134,7 +134,7 @@ typedef struct table {
     int right, wrong, unexpected;
 } table;
 
-/* why NULL: the figure is right, as far as its source prints it; else why it is not. */
+/* why NULL: the figure is right, to the printed digits; else the reason of the error. */
 static void line(table *t, const char *item, const char *published, const char *why, const char *computed) {
     bool same = strcmp(published, computed) == 0;
     const char *verdict = same ? "equal" : "DIFFERS";
@@ -248,7 +248,7 @@ static void print_tracker_lines(table *t) {
     }
 }
 
-/* Two totals of a log, 10^6 bytes, each rounded to one digit: their difference is right within 0.1. */
+/* Two totals of a log, 10^6 bytes, each rounded to a digit: the difference is right within 0.1. */
 static void difference(table *t, const char *what, double before, double after, int64_t bytes) {
     char item[96], published[32], computed[32];
     double off = after - before - (double)bytes / mega;

@@ -30,7 +30,7 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* One tensor on both sides; half data is made on the CPU. */
+/* A tensor on both sides; half data is made on the CPU. */
 typedef struct pair {
     void *host, *device;
     size_t bytes;

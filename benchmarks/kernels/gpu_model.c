@@ -32,18 +32,18 @@ enum { COLUMNS = 3, MIDDLE = 1, MOST_CALLS = 4096, MOST_LISTED = 56 /* FRI_STEP_
 static const char *const column_name[COLUMNS] = {"optimistic", "middle", "pessimistic"};
 static const double rate[COLUMNS] = {600e12, 500e12, 400e12}, conv_share[COLUMNS] = {0.85, 0.75, 0.60};
 static const double bandwidth = 3.0e12, launch = 1.2e-6, own_share = 0.88, chain_end = 2.4e-6;
-/* cuda/columns.cuh: FRI_COLUMN_BLOCKS; chunks of a turn, FRI_ENDS_LANES * FRI_ENDS_LOADS; those that `chain` is for */
+/* cuda/columns.cuh: FRI_COLUMN_BLOCKS; chunks of a turn, FRI_ENDS_LANES * FRI_ENDS_LOADS; chunks of `chain` */
 enum { CHUNKS_MOST = 1024, TURN = 256, TURN_OF_CHAIN = 8 };
 
-/* Exceptions to the rule that an own kernel moves a call's bytes once in one launch. */
+/* Exceptions to the rule: an own kernel moves a call's bytes once in a single launch. */
 static const struct {
     const char *name;
     double part;  /* of a convolution's rate; 0: an own kernel */
     double share; /* of the bandwidth; 0: own_share */
-    double moved; /* of the call's bytes; 0: all of them */
-    double chain; /* seconds of the turns that end 1,024 chunks, 8 at a time */
+    double moved; /* part of the call's bytes; 0: all bytes */
+    double chain; /* seconds of turns for 1,024 chunks, 8 at a time */
     int launches; /* 0: 1 */
-    bool counts;  /* batches: in 2042fd4 by a launch of its own */
+    bool counts;  /* batches: a separate launch in 2042fd4 */
 } kernels[] = {
     {.name = "conv2d_forward", .part = 1},
     {.name = "conv2d_backward_input", .part = 0.9},
@@ -70,7 +70,7 @@ typedef struct call {
 
 typedef struct call_list {
     int64_t images, turn;
-    bool counters;               /* are launches of their own */
+    bool counters;               /* are separate launches */
     int64_t expect[COLUMNS + 1]; /* images/s and launches */
     int n;
     call call[MOST_CALLS];
@@ -80,7 +80,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Chunks of rows in half types, as cuda/columns.cuh cuts them. */
+/* Chunks of rows in half types, as in cuda/columns.cuh. */
 static int64_t chunks_of(int64_t rows, int64_t c) {
     int64_t packs = c % 8 == 0 ? c / 8 : c, tx = 1;
     while (tx < packs && tx < 32) tx *= 2;
@@ -89,7 +89,7 @@ static int64_t chunks_of(int64_t rows, int64_t c) {
     return ceil_div(rows, ceil_div(rows, chunks));
 }
 
-/* Seconds of one call; *launches of it. */
+/* Seconds and *launches of a call. */
 static double seconds(const call_list *l, const call *c, int column, int *launches) {
     double flops = c->flops, bytes = c->bytes, share = own_share, part = 0, chain = 0;
     *launches = strcmp(c->name, "sgd") == 0 ? (int)ceil_div(c->dim[1], MOST_LISTED) : 1;
@@ -169,7 +169,7 @@ static fr_module *network_make(network which) {
     return m;
 }
 
-/* A device whose convolutions make a batch norm's sums where CUDA's do (cuda/conv2d.c), and need no scratch. */
+/* A device with CUDA's convolutions that sum for batch norms (cuda/conv2d.c), without scratch. */
 static fr_status no_scratch(const fri_conv2d_desc *d, size_t *bytes) {
     (void)d;
     *bytes = 0;
@@ -217,7 +217,7 @@ static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch
     must(fr_step_end(&scope), "step");
 }
 
-/* The second step: the first one makes the momentum. */
+/* The second step, because the first makes the momentum. */
 static void dry_run(network which, int64_t batch, call_list *out) {
     fr_module *m = network_make(which);
     fr_optimizer *o = NULL;
@@ -331,7 +331,7 @@ static double work(const call_list *l) {
     return sum;
 }
 
-/* 1 where one of the figures is not the expected one, or with `more`, of another tree, is worse. */
+/* 1 if a figure differs from the expected, or, with `more`, is worse than the expected. */
 static int differs(const int64_t expect[COLUMNS + 1], const int64_t got[COLUMNS + 1], bool more) {
     int wrong = 0;
     for (int i = 0; i <= COLUMNS && expect[0] > 0; i++) {
@@ -365,7 +365,7 @@ static int compare(const char *path) {
     return 1;
 }
 
-/* Launches of a step, and gigabytes that own kernels move. */
+/* Launches of a step, and gigabytes of own kernels. */
 static double own_gigabytes(const call_list *l, int64_t *launches) {
     double sum = 0;
     (void)step_seconds(l, MIDDLE, launches);

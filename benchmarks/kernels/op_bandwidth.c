@@ -19,7 +19,7 @@
 enum { N = 128, H = 56, W = 56, C = 64, MAX_ROUNDS = 99, CLASSES = 1000, ROWS = N * H * W * C / CLASSES };
 enum { COUNT = N * H * W * C, PIXELS = N * H * W };
 
-/* Buffers of a kernel, in the element type of its table. Statistics are real: f64 in the twin's. */
+/* Buffers of a kernel, in the element type of its table. Statistics are real: f64 in the twin. */
 typedef struct arena {
     const fri_kernels *k;
     fri_exec e;
@@ -61,7 +61,7 @@ static fri_batchnorm2d_desc norm(const arena *a) {
     return (fri_batchnorm2d_desc){.dtype = a->t, .rows = PIXELS, .c = C, .eps = 1e-5, .momentum = 0.1};
 }
 
-/* Each channel has 3 x 3 weights of its own, in `buf`. */
+/* Each channel has separate 3 x 3 weights, in `buf`. */
 static fri_conv2d_desc depthwise(const arena *a) {
     return (fri_conv2d_desc){.dtype = a->t,
                              .bias_dtype = a->t,
@@ -255,7 +255,7 @@ static fr_dtype real_of(const arena *a) {
     return a->t == FR_F64 ? FR_F64 : FR_F32;
 }
 
-/* Numbers in [-1, 1) in x, dy and y, in [0, 1) in the optimizer's state; the twin holds what the narrow type can. */
+/* Numbers in [-1, 1) in x, dy and y, in [0, 1) in the optimizer's state; the twin holds the rounded numbers. */
 static void arena_fill(arena *a, const arena *like) {
     const fri_backend *b = fri_backend_get(FR_CPU);
     void *const big[] = {a->x, a->dy, a->y, a->buf};
@@ -282,7 +282,7 @@ static void arena_fill(arena *a, const arena *like) {
 
 enum { ARRAYS = 16 };
 
-/* Every array and its bytes, in one order. */
+/* Every array and the bytes, in a fixed order. */
 static void arrays_of(arena *a, void **at[ARRAYS], size_t bytes[ARRAYS]) {
     const size_t n = (size_t)COUNT * fr_dtype_size(a->t), moment = (size_t)COUNT * fr_dtype_size(real_of(a));
     void *const all[ARRAYS] = {&a->x,   &a->dy,      &a->y,       &a->buf, &a->mean, &a->invstd, &a->gamma, &a->beta,
@@ -321,7 +321,7 @@ static void arena_make(arena *a, fr_dtype t, const fri_backend *b) {
     for (int i = 0; i < ARRAYS; i++) *at[i] = room_on(b, bytes[i]);
 }
 
-/* All arrays from one arena to the other; one of them is on the device. */
+/* Copies all arrays between host and device arena. */
 static void arena_move(arena *from, arena *to) {
     const bool there = to->b->device != FR_CPU;
     void **src[ARRAYS], **dst[ARRAYS];
@@ -343,7 +343,7 @@ static double element(const void *p, fr_dtype t, int64_t i) {
     return v;
 }
 
-/* The result of the twin, at every 997th element; half types may be one rounding apart. */
+/* Compares with the twin at every 997th element; half types may differ by a rounding. */
 static void check(int i, const arena *a, const arena *twin) {
     const double tolerance = a->t == FR_F32 ? 2e-5 : a->t == FR_BF16 ? 1.0 / 128 : 1.0 / 1024;
     const void *p = a->y, *q = twin->y;
@@ -382,7 +382,7 @@ static double median(double *v, int n) {
     return v[n / 2];
 }
 
-enum { REPEAT = 20 }; /* calls in a row on a device, so that waiting for them does not count */
+enum { REPEAT = 20 }; /* calls in a row on a device, so the wait does not count */
 
 static double device_copy_ms(const arena *a, void *to, size_t bytes) {
     must(a->b->synchronize(&a->e), "wait");
@@ -401,7 +401,7 @@ static double run_ms(int i, arena *a) {
     return (milliseconds() - began) / times;
 }
 
-/* Each thread copies its part; reads and writes count. */
+/* Each thread copies a part; reads and writes count. */
 static double copy_ms(const arena *a, void *to, size_t bytes) {
     const void *from = a->x;
     if (a->b->device != FR_CPU) return device_copy_ms(a, to, bytes);
@@ -420,7 +420,10 @@ static double moved(int i, const arena *a) {
     const fr_dtype t = a->t;
     double size = (double)fr_dtype_size(t);
     double passes = kernels[i].run == run_bn_stats && a->b->device != FR_CPU ? 1 : kernels[i].elements;
-    double bytes = kernels[i].bytes >= 0 ? kernels[i].bytes : t == FR_F32 ? 2 : 4; /* a cast writes the other width */
+    double bytes = kernels[i].bytes >= 0 ? kernels[i].bytes
+                   : t == FR_F32         ? 2
+                                         : 4; /* a cast writes the opposite
+                                                                                    * width */
     return COUNT * (passes * size + bytes);
 }
 

@@ -4,10 +4,10 @@
  *     build/benchmarks/op_gflops [f32|bf16|f16] [rounds] [layer]          (f32, 5 rounds, all layers)
  *     build/benchmarks/op_gflops exact [rounds] [batch]                   (5 rounds, each layer's own batch)
  *
- * A row is one layer and direction: our kernel as a step calls it (weights in KRSC, packing and widening included)
- * beside one oneDNN primitive whose weights are already packed (dw stays packed). Where the library has no primitive of
- * a type (f16; bf16 without hardware) it is given f32 data. Both run in turn; the share is the median of the rounds'
- * ratios, 100 % is the library's time, more is faster than it. Before a row is timed the two results are compared.
+ * A row is a layer and direction: our kernel as a step calls it (weights in KRSC, packing and widening included) beside
+ * one oneDNN primitive whose weights are already packed (dw stays packed). Where the library has no primitive of a type
+ * (f16; bf16 without hardware) it is given f32 data. Both run in turn; the share is the median of the rounds' ratios,
+ * 100 % is the library's time, more is faster than it. Before a row is timed the two results are compared.
  *
  * `exact` runs all f32 layers of 3 x 3 with stride 1 beside themselves under --exact-convolutions, and says how the
  * times compare: their median, and which are above 1.02. GFLOP/s count the direct sum's operations. */
@@ -87,7 +87,7 @@ typedef struct bed {
     void *packed, *scratch;
     fri_exec exec;
     const fri_dnnl_op *op;
-    fr_dtype library; /* what the primitive computes on */
+    fr_dtype library; /* operands of the primitive */
 } bed;
 
 static void must(fr_status s, const char *what) {
@@ -123,7 +123,7 @@ static double median(double *v, int n) {
     return v[n / 2];
 }
 
-/* ---- one layer ------------------------------------------------------------------------------------------------- */
+/* ---- a layer ------------------------------------------------------------------------------------------------- */
 
 static fri_conv2d_desc conv_of(int i, fr_dtype t) {
     int64_t pad = layers[i].kernel / 2, out = (layers[i].size + 2 * pad - layers[i].kernel) / layers[i].stride + 1;
@@ -154,7 +154,7 @@ static double gflop(const bed *b) {
     return 2e-9 * (double)(d->n * d->p * d->q * d->k * d->r * d->s * d->c);
 }
 
-/* Uniform numbers of our type, and the same widened for a library that computes on f32. */
+/* Uniform numbers of the type, and a widened copy for a library with f32 only. */
 static void numbers(const bed *b, fr_dtype t, int64_t n, uint64_t stream, double scale, void **ours, float **wide) {
     *ours = room((size_t)n * fr_dtype_size(t));
     *wide = room((size_t)n * sizeof(float));
@@ -224,7 +224,7 @@ static void run_ours(bed *b, int pass) {
     must(s, "kernel");
 }
 
-/* The library's product for a pass, all matrices stored as the layer has them. */
+/* The library's product for a pass, with the layer's storage of matrices. */
 static fri_matmul_desc product(const fri_linear_desc *d, int pass, fr_dtype t) {
     fri_matmul_desc p = {.a_dtype = t, .b_dtype = t, .c_dtype = t, .bias_dtype = FR_F32};
     if (pass == 0) p.m = d->n, p.n = d->out, p.k = d->in, p.a_row = d->in, p.a_col = 1, p.b_row = 1, p.b_col = d->in;
@@ -345,7 +345,7 @@ typedef struct comparison {
     int n, above;
 } comparison;
 
-/* Time of a turn with a workspace of its own. */
+/* Time of a turn with a separate workspace. */
 static double turn(bed *b, int pass, bool exact, void *const workspace[2], const size_t bytes[2]) {
     fr_exact_convolutions_set(exact);
     b->exec.workspace = workspace[exact], b->exec.workspace_bytes = bytes[exact];
@@ -420,7 +420,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < LAYERS; i++)
         for (int pass = 0; pass < 3; pass++) {
             if (only >= 0 && i != only) continue;
-            if (pass == 1 && layers[i].c == 3) continue; /* nobody wants the images' gradient */
+            if (pass == 1 && layers[i].c == 3) continue; /* no gradient for the images */
             row(i, pass, t, rounds, &sum);
         }
     printf("\nall layers, each as often as it occurs: ours %.1f ms, library %.1f ms, %.0f %%\n", sum.ours, sum.library,
