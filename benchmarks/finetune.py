@@ -141,7 +141,7 @@ def chosen(build, folder, *flags):
 
 def compare_choices(build, folder, weights, budget, seeds, scratch):
     auto = ["--memory-budget", budget]
-    layers = chosen(build, folder, *auto, "--no-fit-switches")[0]
+    layers = chosen(build, folder, *auto, "--all-off", "--inplace", "--encode", "--early-release")[0]
     ways = {"head": ["--train-only", "head"], f"{layers}, nothing recomputed": ["--train-only", layers],
             f"auto ({' '.join(chosen(build, folder, *auto))})": ["--train-only", "auto", *auto]}
     rows = {way: [] for way in ways}

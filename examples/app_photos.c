@@ -49,7 +49,7 @@ static fr_status train(const char *folder, const char *weights, size_t budget) {
     o.train.image_size = SIDE;
     o.train.batch_size = BATCH;
     o.train.epochs = EPOCHS;
-    o.train.augment = true;
+    o.train.augment = FR_TRAIN_AUGMENT_LIGHT;
 
     FR_TRY(s, fr_dataset_image_folder(folder, FR_SPLIT_TRAIN, &photos));
     FR_TRY(s, fr_dataset_image_folder(folder, FR_SPLIT_TEST, &test_photos));

@@ -19,15 +19,15 @@ static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRA
     fr_train_width_name(o, name);
     return fr_model(name,
                     FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device,
-                                  .batch_norm = o->batch_norm, .head = o->head, .dropout = o->dropout),
+                                  .batch_norm = o->batch_norm),
                     out);
 }
 
 static const char *const examples[] = {
     "--model mobilenet_v2 --weights mobilenet_v2.safetensors --data photos --memory-budget 300MiB",
     "A new head on torchvision's weights, for photos/train/<class>/*.jpg and photos/test/<class>/*.jpg:",
-    "--model resnet18 --weights resnet18.safetensors --data photos --train-only all --lr 1e-4 --lr-scale head=10",
-    "The whole network, its head ten times as fast:",
+    "--model resnet18 --weights resnet18.safetensors --data photos --train-only all --lr 1e-4",
+    "The whole network:",
     "plan --model resnet50 --device meta --classes 5 --image-size 224",
     "What it would need, without weights and photos:",
     NULL,

@@ -4,16 +4,18 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
+static int64_t growth = 12; /* --growth */
+
 static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     bool imagenet = o->depth == 121 || o->depth == 169 || o->depth == 201;
     const char *norm = o->inplace_abn ? "_abn" : "";
     if (imagenet)
         snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d%s", (int)o->depth, norm);
     else
-        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->depth, (int)o->growth, norm);
+        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->depth, (int)growth, norm);
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .head = o->head, .growth = o->growth,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .growth = growth,
                                   .device = o->device),
                     out);
 }
@@ -26,6 +28,12 @@ static const char *const examples[] = {
     "--depth 121 --device meta --dataset synthetic --classes 1000 --image-size 224 --steps 2",
     "What DenseNet-121 on ImageNet would need, without running it:",
     NULL,
+};
+
+static const fr_flag flags[] = {
+    {"growth", FR_FLAG_INT, FR_GROUP_MODEL, .value = "N", .help = "Growth rate of DenseNet-BC for small images.",
+     .least = 1, .most = 4096, .own = &growth},
+    {0},
 };
 
 int main(int argc, char **argv) {
@@ -41,6 +49,7 @@ int main(int argc, char **argv) {
         .depths = "121, 169, 201 and 6 n + 4 (22, 40, 100)",
         .digits = digits_dataset,
         .model = densenet,
+        .flags = flags,
     };
     program.defaults.depth = 40;
     program.defaults.epochs = 10;

@@ -25,8 +25,9 @@ typedef struct fr_addon {
     fr_status (*fold)(struct fr_module **m); /* makes an inference network faster (fold.h); NULL: cannot */
     const struct fr_flag *flags;             /* of the trainers, with fields in fr_train_opts (train.h) */
     const struct fr_train_source *sources;   /* of images, for --dataset (train.h) */
-    /* Sets the augmentation of training images (data.h) as the flags say; FR_EINVAL: a flag. */
-    fr_status (*augment)(const struct fr_train_opts *o, struct fr_loader_opts *loader);
+    /* Sets the augmentation of training images (data.h) for --augment strong: bytes: they are 8-bit images; classes:
+     * their targets are classes, which a loss can share. */
+    fr_status (*augment)(bool bytes, bool classes, struct fr_loader_opts *loader);
     const struct fr_view *const *views; /* of runs, NULL ends them (train.h) */
     const struct fr_rank_calls *ranks;  /* one training by several processes (extend.h) */
     int (*local_rank)(void);            /* number of the process among the launcher's processes on the machine */

@@ -178,9 +178,8 @@ typedef struct fr_log_step {
 } fr_log_step;
 
 typedef struct fr_log_opts {
-    const char *jsonl FR_DEFAULT(NULL); /* file: a JSON object per line; NULL: none */
-    const char *csv FR_DEFAULT(NULL);   /* file: a line of names, then a line per step; NULL: none */
-    int64_t resume FR_DEFAULT(-1); /* the step a run continues from: later lines are cut off the files; -1: new files */
+    const char *jsonl FR_DEFAULT(NULL); /* file: one JSON object per line; NULL: none */
+    int64_t resume FR_DEFAULT(-1); /* the step a run continues from: later lines are cut off the file; -1: a new file */
 } fr_log_opts;
 #define FR_LOG_DEFAULTS  .resume = -1
 #define FR_LOG_OPTS(...) FR_OPTS(fr_log_opts, FR_LOG_DEFAULTS, __VA_ARGS__)
@@ -192,7 +191,7 @@ typedef struct fr_log fr_log;
 FR_API fr_status fr_log_open(const fr_log_opts *opts, fr_log **out);
 FR_API void fr_log_close(fr_log **log);
 
-/* A line in each file, complete when the call returns. After FR_EIO (disk full) the files end with the last complete
+/* A line, complete when the call returns. After FR_EIO (disk full) the file ends with the last complete
  * line, and later calls may succeed. */
 FR_API fr_status fr_log_write(fr_log *log, const fr_log_step *step);
 

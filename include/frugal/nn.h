@@ -107,66 +107,6 @@ FR_API void fr_module_zero_grad(fr_module *m);
  * optimizer, which would otherwise update the old parameters. */
 FR_API fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype);
 
-/* ---- layers: PyTorch's names, defaults and initialization ------------------------------------------------------- */
-
-typedef struct fr_conv2d_module_opts {
-    fr_conv2d_opts conv FR_DEFAULT({});
-    bool bias FR_DEFAULT(true);
-} fr_conv2d_module_opts;
-#define FR_CONV2D_MODULE_DEFAULTS  .conv = {FR_CONV2D_DEFAULTS}, .bias = true
-#define FR_CONV2D_MODULE_OPTS(...) FR_OPTS(fr_conv2d_module_opts, FR_CONV2D_MODULE_DEFAULTS, __VA_ARGS__)
-FR_OPTS_DEFAULT(fr_conv2d_module_opts, FR_CONV2D_MODULE_OPTS())
-
-/* weight [out, kernel, kernel, in / groups], bias [out]: kaiming uniform with a = sqrt(5), as torch.nn.Conv2d. */
-FR_API fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts,
-                              fr_device device, fr_module **m);
-/* weight [in, kernel, kernel, out / groups], bias [out], as torch.nn.ConvTranspose2d. */
-FR_API fr_status fr_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts,
-                                        bool bias, fr_device device, fr_module **m);
-/* Linear layer over the last dimension. weight [out, in], bias [out]. */
-FR_API fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m);
-/* weight [rows, dim] from N(0, 1); i64 indices of any shape become [..., dim]. */
-FR_API fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m);
-/* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0; eps 1e-5, momentum 0.1. */
-FR_API fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m);
-/* BatchNorm2d and leaky relu in a single layer (fr_inplace_abn), with BatchNorm2d's tensor names; keeps only the
- * output. FR_EINVAL: slope is neither > 0 nor FR_ABN_ELU. */
-FR_API fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m);
-/* weight 1, bias 0 [channels]: fr_group_norm of images, fr_layer_norm over the last dimension. FR_EINVAL: groups does
- * not divide channels. */
-FR_API fr_status fr_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_device device, fr_module **m);
-FR_API fr_status fr_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_module **m);
-/* x times a factor per channel, initially `init` (Touvron et al. 2021). The parameter, [channels, 1, 1] as
- * torchvision's, has the layer's path: "features.1.0.layer_scale". */
-FR_API fr_status fr_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m);
-FR_API fr_status fr_nn_relu(fr_module **m);
-FR_API fr_status fr_nn_relu6(fr_module **m);
-FR_API fr_status fr_nn_leaky_relu(double slope, fr_module **m);
-FR_API fr_status fr_nn_sigmoid(fr_module **m);
-FR_API fr_status fr_nn_tanh(fr_module **m);
-FR_API fr_status fr_nn_silu(fr_module **m);
-FR_API fr_status fr_nn_hardsigmoid(fr_module **m);
-FR_API fr_status fr_nn_hardswish(fr_module **m);
-FR_API fr_status fr_nn_gelu(fr_module **m);
-FR_API fr_status fr_nn_gelu_tanh(fr_module **m);
-FR_API fr_status fr_nn_clamp(double low, double high, fr_module **m); /* torch.clamp; Hardtanh */
-/* Softmax over the last dimension: PyTorch's dim=1 of images and rows. */
-FR_API fr_status fr_nn_softmax(fr_module **m);
-FR_API fr_status fr_nn_log_softmax(fr_module **m);
-FR_API fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);
-FR_API fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m);
-FR_API fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m);
-FR_API fr_status fr_nn_dropout(double p, fr_module **m);
-FR_API fr_status fr_nn_dropout2d(double p, fr_module **m);
-FR_API fr_status fr_nn_stochastic_depth(double p, fr_module **m); /* whole images */
-FR_API fr_status fr_nn_flatten(int start_dim, fr_module **m);
-FR_API fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m);
-/* pad: left, right, top, bottom, each >= 0 (torch.nn.ZeroPad2d). */
-FR_API fr_status fr_nn_zero_pad2d(const int64_t pad[4], fr_module **m);
-FR_API fr_status fr_nn_pixel_shuffle(int64_t r, fr_module **m);
-FR_API fr_status fr_nn_pixel_unshuffle(int64_t r, fr_module **m);
-FR_API fr_status fr_nn_identity(fr_module **m);
-
 /* ---- initialization (torch.nn.init), from the thread's generator ------------------------------------------------- */
 
 FR_API fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out); /* N(0, sqrt(2 / fan)) */

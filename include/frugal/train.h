@@ -44,6 +44,16 @@ typedef enum fr_train_loss {
     FR_TRAIN_DICE,
 } fr_train_loss;
 
+/* Random changes of training images. LIGHT: shifts and flips that suit the dataset, as PyTorch's recipes do. STRONG
+ * adds the add-on augment's, after torchvision's recipe: for classes RandAugment (2 ops of magnitude 9; 8-bit images),
+ * random erasing (0.1), mixup (0.2) and cutmix (1); for masks and vectors ColorJitter (0.4 each of brightness, contrast
+ * and saturation). */
+typedef enum fr_train_augment {
+    FR_TRAIN_AUGMENT_NONE,
+    FR_TRAIN_AUGMENT_LIGHT,
+    FR_TRAIN_AUGMENT_STRONG
+} fr_train_augment;
+
 /* The value of an option that was not given and depends on others; each line says what it then is. */
 enum { FR_TRAIN_AUTO = -1 };
 
@@ -54,18 +64,22 @@ enum { FR_TRAIN_PARTS_AUTO = -2 }; /* of prefix_parts: what the plan chooses */
 /* Parameters are updated inside backward; with a loss scale in a second pass, after one that looks for inf and NaN. */
 typedef enum fr_train_fused { FR_TRAIN_FUSED_OFF, FR_TRAIN_FUSED_ON, FR_TRAIN_FUSED_TWO_PASS } fr_train_fused;
 
-/* The lines of --plan --all: none, those that no other beats in both memory and time, every one. */
-typedef enum fr_train_all { FR_TRAIN_ALL_OFF, FR_TRAIN_ALL_BEST, FR_TRAIN_ALL_EVERY } fr_train_all;
+/* A dry run instead of a run: its peak, or a table of combinations of switches and of budgets, with the lines that no
+ * other beats in both memory and time (ALL), or every one. */
+typedef enum fr_train_plan {
+    FR_TRAIN_PLAN_OFF,
+    FR_TRAIN_PLAN_PEAK,
+    FR_TRAIN_PLAN_ALL,
+    FR_TRAIN_PLAN_EVERY
+} fr_train_plan;
 
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
 
-/* One field per flag of the same name; `train_vgg --help all` explains them. */
+/* Options of a training. A flag of the same name sets a field; `train_vgg --help all` explains those. A field without
+ * a flag says here what it does; a program sets it in fr_train_program.defaults or fr_session_opts.train. */
 typedef struct fr_train_opts {
     int64_t depth;
     bool batch_norm;
-    fr_head head;
-    double dropout;   /* VGG */
-    int64_t growth;   /* DenseNet-BC */
     double width;     /* fr_model_opts.width; see fr_train_width_name */
     bool inplace_abn; /* batch norm and relu as one in-place op of leaky relu; see fr_model_opts.abn_slope */
 
@@ -73,22 +87,26 @@ typedef struct fr_train_opts {
     const char *data;   /* NULL: none. Borrowed */
     int64_t image_size; /* AUTO: 224 for an image folder, else 32 */
     int64_t classes;    /* of synthetic data; AUTO: 10 */
-    bool augment;
-    bool keep_last;
-    int64_t workers, prefetch;
-    bool pin_memory, device_prefetch; /* without effect on the CPU */
+    fr_train_augment augment;
+    const fr_augmentation *augmentation; /* no flag: a program's own changes of training images, in place of those that
+                                          * STRONG adds (fr_augment fills it in). NULL: none. Borrowed */
+    bool keep_last; /* no flag: train on the last, smaller batch of an epoch too, instead of dropping it */
+    int64_t workers;
+    int64_t prefetch;     /* no flag: fr_loader_opts has it */
+    bool pin_memory;      /* without effect on the CPU */
+    bool device_prefetch; /* on a GPU, copy the next batch there while a step runs, into memory of its own */
 
     int64_t epochs;
-    int64_t steps; /* AUTO: no limit but epochs */
-    int64_t batch_size;
+    int64_t steps;      /* AUTO: no limit but epochs */
+    int64_t batch_size; /* AUTO: the largest that fits into memory_budget */
     fr_train_optimizer optimizer;
     double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for the others */
     double momentum, weight_decay;
-    bool nesterov;
+    bool nesterov; /* no flag: of SGD */
     fr_schedule_kind schedule;
-    double warmup; /* epochs */
-    double label_smoothing;
-    int64_t eval_every; /* epochs; 0: at the end only */
+    double warmup;          /* epochs */
+    double label_smoothing; /* no flag: share of the target spread evenly over all classes */
+    int64_t eval_every;     /* epochs; 0: at the end only */
     int64_t seed;
     const char *const *freeze; /* prefixes (fr_module_freeze). Borrowed */
     int64_t n_freeze;
@@ -104,9 +122,8 @@ typedef struct fr_train_opts {
     size_t memory_limit;                 /* of reserved bytes; SIZE_MAX: none */
     fr_switches switches; /* workspace_limit SIZE_MAX: the default's; on CUDA, what does not raise the planned peak */
     fr_train_amp amp, half;
-    double loss_scale;       /* AUTO: dynamic with --amp=fp16, else none */
-    double loss_scale_floor; /* a dynamic scale stops here; 0: no floor */
-    int64_t accumulate;      /* AUTO: ranks */
+    double loss_scale;  /* AUTO: dynamic with --amp=fp16, else none */
+    int64_t accumulate; /* AUTO: ranks */
     int64_t split_batch;
     double clip;    /* largest norm of all gradients; AUTO: no limit */
     bool grad_zero; /* gradients are kept and cleared between steps instead of released */
@@ -117,12 +134,10 @@ typedef struct fr_train_opts {
     int64_t prefix_parts;        /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
 
     bool arena; /* reserve exactly the planned peak, at fixed places */
-    bool plan;  /* a dry run instead of a run */
+    fr_train_plan plan;
 
     size_t memory_budget;          /* of reserved bytes, kept to by fitting; SIZE_MAX: none */
-    bool fit_switches;             /* with memory_budget: choose what each unit saves and recomputes */
-    bool fit_batch;                /* the largest batch for memory_budget */
-    fr_train_all plan_all;         /* with plan: combinations of switches, and budgets */
+    bool fit_switches;             /* no flag: with memory_budget, choose what each unit saves and recomputes */
     bool calibrate;                /* measure kernel times in the second step */
     const fr_unit_plan *unit_plan; /* how the model's units run; set by fitting, no flag. NULL: none. Borrowed */
 
@@ -137,37 +152,32 @@ typedef struct fr_train_opts {
 
     bool detect_anomaly; /* every step is searched for the first op that made inf or NaN */
     bool quiet;
-    const char *report;                  /* NULL: none */
-    const char *track, *trace;           /* of the first steps; NULL: none */
-    const char *track_lines;             /* of the run; NULL: none */
-    const char *log, *csv, *tensorboard; /* NULL: none */
+    const char *report;        /* NULL: none */
+    const char *track, *trace; /* of the first steps; NULL: none */
+    const char *track_lines;   /* of the run; NULL: none */
+    const char *log;           /* NULL: none */
 
     bool master_weights;    /* with half: fr_optimizer_master_weights */
     int64_t ranks;          /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
-    double peer_timeout;    /* seconds that a rank is waited for */
-    int64_t shuffle_window; /* fr_loader_opts has it */
-    bool check_replicas;    /* fr_share_check after each step */
+    int64_t shuffle_window; /* no flag: fr_loader_opts has it */
+    bool check_replicas;    /* no flag: fr_share_check after each step */
     bool sync_batch_norm;   /* fr_share_opts has it */
 
-    const char *const *lr_scale; /* "PREFIX=X": fr_optimizer_group's lr_factor. Borrowed */
-    int64_t n_lr_scale;
-    const char *const *no_weight_decay; /* names that fr_optimizer_group takes, or "head". Borrowed */
-    int64_t n_no_weight_decay;
-    bool keep_best;   /* export the weights of the best evaluation, not the last ones */
-    int64_t patience; /* end after so many evaluations without a better one; AUTO: never */
-    double ema;       /* fr_optimizer_ema's decay; evaluated and exported are the averages; 0: none */
+    double head_lr_scale; /* no flag: the head, the last layer with parameters, learns so many times as fast */
+    bool no_norm_decay;   /* no flag: weight_decay is not of norms and biases */
+    bool keep_best;       /* export the weights of the best evaluation, not the last ones */
+    int64_t patience;     /* no flag: end after so many evaluations without a better one, by accuracy, or else by loss;
+                           * AUTO: never */
+    double ema; /* no flag: fr_optimizer_ema's decay, 4 bytes a parameter; evaluated and exported are the averages; 0:
+                 * none */
     fr_train_loss loss;
-    const char *const *class_weights; /* of cross entropy, a number per class; or "auto" alone: by how often the
-                                       * classes are. Borrowed */
+    const double *class_weights; /* no flag: of cross entropy in training, n_class_weights numbers, one per class, each
+                                  * in 0..1e6. NULL: all are 1. Borrowed */
     int64_t n_class_weights;
-    bool balanced_sampling;            /* fr_loader_opts.balanced */
-    double mixup, cutmix;              /* alphas; fr_augment_opts (augment.h) has them */
-    double random_erasing;             /* fr_augment_opts.erasing */
-    bool per_class;                    /* what evaluations say of each class */
-    double rmsprop_alpha, rmsprop_eps; /* fr_rmsprop_opts has them, as the next */
-    bool rmsprop_centered;
-    double brightness, contrast, saturation, hue; /* fr_augment_opts has them */
-    const char *rand_augment; /* "2,9": ops and magnitude (fr_augment_opts.rand_ops); NULL: none. Borrowed */
+    bool balanced_weights;  /* no flag: in their place, images / (classes * images of the class) */
+    bool balanced_sampling; /* no flag: fr_loader_opts.balanced */
+    bool per_class; /* no flag: evaluations count for each class what its images or pixels are taken for: accuracy
+                             * and intersection over union are printed at the end, the whole matrix is in the report */
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);

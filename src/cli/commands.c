@@ -7,7 +7,7 @@
 #include <string.h>
 
 static fr_status plan(fri_session *r) {
-    if (r->config->opts.plan_all) return fri_plan_all(r->config);
+    if (r->config->opts.plan > FR_TRAIN_PLAN_PEAK) return fri_plan_all(r->config);
     fri_switch_notes(r);
     return fri_plan_command(r);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COLUMNS = 80, INDENT = 7, DEEP = 14 };
+enum { COLUMNS = 80, INDENT = 7, DEEP = 14, NAMES = 23 };
 
 typedef struct page {
     FILE *out;
@@ -73,9 +73,9 @@ static bool is_depth(const fr_flag *f) {
     return f->own == NULL && f->kind == FR_FLAG_INT && f->offset == offsetof(fr_train_opts, depth);
 }
 
-/* A program of one network has no use for --depth. */
+/* A program of one network has no use for --depth, and a field without a help has no flag. */
 static bool named(const fr_train_program *p, const fr_flag *f) {
-    return !is_depth(f) || p->depths != NULL;
+    return fri_flag_on_line(f) && (!is_depth(f) || p->depths != NULL);
 }
 
 /* The values that are allowed, where that is not plain. */
@@ -160,14 +160,24 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
 
 /* "  --epochs N           Passes over the training images (15)" */
 static void brief_line(FILE *out, const fr_train_program *p, const fr_flag *f) {
-    enum { NAME = 22 };
     char name[64], buf[FRI_FLAG_TEXT_BYTES];
     const char *value = fri_flag_text(f, &p->defaults, buf);
-    bool set = f->kind == FR_FLAG_SET;
-    snprintf(name, sizeof name, f->implied != NULL ? "--%s[=%s]" : "--%s %s", f->name, set ? "" : f->value);
-    fprintf(out, "  %-*s  %s%s", NAME, name, is_depth(f) ? "One of " : "", is_depth(f) ? p->depths : f->brief);
-    if (value[0] != '\0' && !set && f->implied == NULL) fprintf(out, " (%s)", value);
+    const bool valued = f->kind != FR_FLAG_SET && f->kind != FR_FLAG_BOOL;
+    const char *no = f->kind == FR_FLAG_BOOL && strcmp(value, "on") == 0 ? "no-" : "";
+    snprintf(name, sizeof name, f->implied != NULL ? "--%s%s[=%s]" : "--%s%s %s", no, f->name, valued ? f->value : "");
+    fprintf(out, "  %-*s  %s%s", NAMES, name, is_depth(f) ? "One of " : "", is_depth(f) ? p->depths : f->brief);
+    if (value[0] != '\0' && valued && f->implied == NULL) fprintf(out, " (%s)", value);
     fputc('\n', out);
+}
+
+/* Flags for a training inside a memory budget, which the first page shows first. */
+static const char *const mission[] =
+    {"memory-budget", "checkpoint-segments", "amp", "accumulate", "inplace", "plan", NULL};
+
+static bool is_mission(const fr_flag *f) {
+    for (const char *const *name = mission; *name != NULL; name++)
+        if (strcmp(*name, f->name) == 0) return true;
+    return false;
 }
 
 void fri_help_brief(const fr_train_program *p, FILE *out) {
@@ -175,12 +185,14 @@ void fri_help_brief(const fr_train_program *p, FILE *out) {
     for (const fri_command *c = fri_commands; c < fri_commands + fri_commands_count; c++) {
         char name[64];
         snprintf(name, sizeof name, "%s %s", c->name, c->operand != NULL ? c->operand : "");
-        fprintf(out, "  %-22s  %s\n", name, c->brief);
+        fprintf(out, "  %-*s  %s\n", NAMES, name, c->brief);
     }
+    fputs("\nMemory, with an example each\n", out);
+    for (const char *const *name = mission; *name != NULL; name++) brief_line(out, p, fri_flag_find(*name));
     for (int group = 0; group < FR_GROUP_COUNT; group++) {
         bool headed = false;
         for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
-            if ((int)f->group != group || f->brief == NULL || !named(p, f)) continue;
+            if ((int)f->group != group || f->brief == NULL || is_mission(f) || !named(p, f)) continue;
             if (!headed) fprintf(out, "\n%s\n", fri_flag_group_names[group]);
             headed = true;
             brief_line(out, p, f);

@@ -62,7 +62,9 @@ static fr_status set(const fr_flag *f, const char *text, fr_train_opts *o) {
     switch (f->kind) {
     case FR_FLAG_INT: return word == NULL ? set_int(f, text, to) : (*(int64_t *)to = word->value, FR_OK);
     case FR_FLAG_REAL: return word == NULL ? set_real(f, text, to) : (*(double *)to = word->value, FR_OK);
-    case FR_FLAG_SIZE: return set_size(f, text, to);
+    case FR_FLAG_SIZE:
+        if (f->own == NULL && f->offset == offsetof(fr_train_opts, memory_budget)) o->fit_switches = true;
+        return set_size(f, text, to);
     case FR_FLAG_TEXT: return set_text(f, text, to);
     case FR_FLAG_CHOICE:
         if (word != NULL) return *(int *)to = word->value, FR_OK;
@@ -98,6 +100,7 @@ const char *fri_flag_nearest(const fr_train_program *p, const char *word, char b
     nearer(word, "", "help", &best, buf);
     nearer(word, "", "version", &best, buf);
     for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
+        if (!fri_flag_on_line(f)) continue;
         nearer(word, "", f->name, &best, buf);
         if (f->kind == FR_FLAG_BOOL) nearer(word, "no-", f->name, &best, buf);
     }

@@ -1,10 +1,12 @@
 /* ranks.c - a program that a launcher started several times: which of them this is, who speaks, and how all end. */
 #include "cli/commands.h"
+#include "cli/size.h"
 
 #include <frugal/addon.h>
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,13 +17,21 @@ static fr_status fall_silent(fri_config *c) {
     c->out = c->err = nowhere;
     c->opts.quiet = true;
     c->opts.report = c->opts.track = c->opts.trace = c->opts.track_lines = c->opts.memory_plot = NULL;
-    c->opts.log = c->opts.csv = c->opts.tensorboard = c->opts.export_weights = NULL;
+    c->opts.log = c->opts.export_weights = NULL;
     return FR_OK;
 }
 
 /* A plan is of a run with so many ranks; nobody else is there. */
 static bool planned(const fr_train_opts *o) {
     return o->plan || o->summary || o->device == FR_META;
+}
+
+/* FRUGAL_PEER_TIMEOUT, in seconds. */
+static fr_status read_timeout(double *seconds) {
+    const char *text = getenv("FRUGAL_PEER_TIMEOUT");
+    *seconds = 120;
+    if (text == NULL || (fri_parse_real(text, seconds) && *seconds >= 0.1 && *seconds < 1e6)) return FR_OK;
+    return fr_fail(FR_EINVAL, "FRUGAL_PEER_TIMEOUT=%.40s: must be a number of seconds from 0.1 to 1e6", text);
 }
 
 static fr_status open_ranks(fri_config *c, int started) {
@@ -36,7 +46,8 @@ static fr_status open_ranks(fri_config *c, int started) {
                        o->ranks, o->ranks, c->program->name);
     if (o->ranks != FR_TRAIN_AUTO && o->ranks != started)
         return fr_fail(FR_EINVAL, "--ranks %" PRId64 ": the launcher started %d", o->ranks, started);
-    return c->rank_calls->open(FRI_PATIENCE * o->peer_timeout, &c->comm);
+    FRI_TRY(read_timeout(&c->peer_timeout));
+    return c->rank_calls->open(FRI_PATIENCE * c->peer_timeout, &c->comm);
 }
 
 /* Processes that a launcher started train each for itself where the add-on is not built. */

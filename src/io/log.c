@@ -1,4 +1,4 @@
-/* log.c - the step log: JSON lines and CSV.
+/* log.c - the step log: a JSON object per line.
  *
  * A resumed run cuts off lines logged after the saved state, and the incomplete line of a killed process. */
 #include "base/atomic_file.h"
@@ -29,10 +29,8 @@ typedef struct text_file {
 } text_file;
 
 struct fr_log {
-    text_file jsonl, csv;
+    text_file jsonl;
 };
-
-static const char csv_head[] = "step,epoch,loss,lr,scale,skipped,images_per_second,allocated,peak\n";
 
 /* ---- numbers ----------------------------------------------------------------------------------------------- */
 
@@ -43,7 +41,7 @@ static const char *json_number(double value, char text[FRI_NUMBER_BYTES]) {
 
 /* ---- files ------------------------------------------------------------------------------------------------- */
 
-/* The step of a line, or -1 for a line without step (the names at the top of a CSV file, a scalar without step). */
+/* The step of a line, or -1 for a line without one. */
 static int64_t step_of(const char *line) {
     static const char key[] = "{\"step\":";
     if (strncmp(line, key, sizeof key - 1) == 0) line += sizeof key - 1;
@@ -75,7 +73,7 @@ done:
     return s < 0 ? fr_fail_prefix(s, "the log '%.300s' ", f->path) : s;
 }
 
-static fr_status open_text(const char *path, int64_t resume, const char *head, text_file *f) {
+static fr_status open_text(const char *path, int64_t resume, text_file *f) {
     struct stat st;
     if (path == NULL) return FR_OK;
     f->path = strdup(path);
@@ -89,7 +87,7 @@ static fr_status open_text(const char *path, int64_t resume, const char *head, t
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
                        strerror(errno));
-    return f->bytes == 0 && head != NULL ? fr_append(f->fd, f->path, &f->bytes, head, strlen(head)) : FR_OK;
+    return FR_OK;
 }
 
 static void close_text(text_file *f) {
@@ -102,9 +100,8 @@ fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
     FRI_OWNED(fr_log_close) fr_log *log = NULL;
     log = calloc(1, sizeof *log);
     if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
-    log->jsonl.fd = log->csv.fd = -1;
-    FRI_TRY(open_text(opts->jsonl, opts->resume, NULL, &log->jsonl));
-    FRI_TRY(open_text(opts->csv, opts->resume, csv_head, &log->csv));
+    log->jsonl.fd = -1;
+    FRI_TRY(open_text(opts->jsonl, opts->resume, &log->jsonl));
     fr_log_close(out);
     FRI_MOVE(out, log);
     return FR_OK;
@@ -113,7 +110,6 @@ fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
 void fr_log_close(fr_log **log) {
     if (log == NULL || *log == NULL) return;
     close_text(&(*log)->jsonl);
-    close_text(&(*log)->csv);
     free(*log);
     *log = NULL;
 }
@@ -133,21 +129,6 @@ static fr_status write_jsonl(text_file *f, const fr_log_step *p) {
     return fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 }
 
-static fr_status write_csv(text_file *f, const fr_log_step *p) {
-    char line[LINE_BYTES], loss[FRI_NUMBER_BYTES], lr[FRI_NUMBER_BYTES], scale[FRI_NUMBER_BYTES],
-        rate[FRI_NUMBER_BYTES];
-    int n =
-        snprintf(line, sizeof line, "%" PRId64 ",%" PRId64 ",%s,%s,%s,%d,%s,%" PRIu64 ",%" PRIu64 "\n", p->step,
-                 p->epoch, fri_number_text(p->loss, loss), fri_number_text(p->lr, lr), fri_number_text(p->scale, scale),
-                 p->skipped, fri_number_text(p->images_per_second, rate), p->allocated, p->peak);
-    return fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
-}
-
-/* Every file gets a line, also after a failed file; the first failure is reported. */
-static fr_status first_failure(fr_status before, fr_status now) {
-    return before < 0 ? before : now;
-}
-
 static fr_status check_step(int64_t step) {
     if (step < 0) return fr_fail(FR_EINVAL, "the log: step %lld must not be negative", (long long)step);
     return FR_OK;
@@ -156,10 +137,7 @@ static fr_status check_step(int64_t step) {
 fr_status fr_log_write(fr_log *log, const fr_log_step *step) {
     FRI_NOT_NULL(log, step);
     fr_status s = check_step(step->step);
-    if (s < 0) return s;
-    if (log->jsonl.fd >= 0) s = write_jsonl(&log->jsonl, step);
-    if (log->csv.fd >= 0) s = first_failure(s, write_csv(&log->csv, step));
-    return s;
+    return s == FR_OK && log->jsonl.fd >= 0 ? write_jsonl(&log->jsonl, step) : s;
 }
 
 static fr_status scalar_jsonl(text_file *f, const char *tag, int64_t step, double value) {

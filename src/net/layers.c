@@ -1,4 +1,5 @@
 /* layers.c - the layers that hold parameters: convolutions, linear, embedding, the norms and layer scale. */
+#include "net/layers.h"
 #include "net/module.h"
 #include "ops/conv2d.h"
 
@@ -44,16 +45,14 @@ static const fr_module_class conv2d_class = {.name = "Conv2d",
                                              .traits = FR_LAYER_PER_IMAGE | FR_LAYER_CASTS,
                                              .fri_call = &conv2d_fused};
 
-fr_status fr_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_module_opts *opts, fr_device device,
-                       fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_opts *opts, bool bias,
+                        fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *c = NULL;
-    opts = opts != NULL ? opts : FR_CONV2D_MODULE_OPTS();
-    const int64_t groups = opts->conv.groups;
-    FRI_TRY(check_conv("Conv2d", in, out, kernel, groups));
-    FRI_TRY(fr_module_create(&conv2d_class, sizeof(fr_conv2d_opts), &c));
-    *(fr_conv2d_opts *)c->state = opts->conv;
-    FRI_TRY(add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / groups}, opts->bias ? out : 0, device));
+    const fr_conv2d_opts *o = opts != NULL ? opts : FR_CONV2D_OPTS();
+    FRI_TRY(check_conv("Conv2d", in, out, kernel, o->groups));
+    FRI_TRY(fr_module_create(&conv2d_class, sizeof *o, &c));
+    *(fr_conv2d_opts *)c->state = *o;
+    FRI_TRY(add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / o->groups}, bias ? out : 0, device));
     fr_module_release(m);
     FRI_MOVE(m, c);
     return FR_OK;
@@ -69,9 +68,8 @@ static const fr_module_class conv_transpose2d_class = {.name = "ConvTranspose2d"
                                                        .forward = conv_transpose2d_forward,
                                                        .traits = FR_LAYER_PER_IMAGE | FR_LAYER_CASTS};
 
-fr_status fr_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts,
-                                 bool bias, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts,
+                                  bool bias, fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *c = NULL;
     const fr_conv_transpose2d_opts *o = opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS();
     const int64_t groups = o->groups;
@@ -95,8 +93,7 @@ static const fr_module_class linear_class = {.name = "Linear",
                                              .forward = linear_forward,
                                              .traits = FR_LAYER_COLUMNS | FR_LAYER_PER_IMAGE | FR_LAYER_CASTS};
 
-fr_status fr_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_linear(int64_t in, int64_t out, bool bias, fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *l = NULL;
     if (in < 1 || out < 1)
         return fr_fail(FR_EINVAL, "Linear: %lld -> %lld features; both must be >= 1", (long long)in, (long long)out);
@@ -117,8 +114,7 @@ static const fr_module_class embedding_class = {.name = "Embedding",
                                                 .forward = embedding_forward,
                                                 .traits = FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *e = NULL;
     FRI_OWNED(fr_tensor_release) fr_tensor *w = NULL;
     if (rows < 1 || dim < 1)
@@ -205,13 +201,7 @@ fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, 
     return norm_create(&batchnorm2d_class, channels, (fr_norm_state){o->eps, o->momentum, 0}, device, m);
 }
 
-fr_status fr_nn_batchnorm2d(int64_t channels, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
-    return fri_nn_batchnorm2d(channels, NULL, device, m);
-}
-
-fr_status fr_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_inplace_abn(int64_t channels, double slope, fr_device device, fr_module **m) {
     if (!(slope > 0) && slope != FR_ABN_ELU)
         return fr_fail(FR_EINVAL, "InPlaceABN: slope is %g; it must be > 0", slope);
     const fr_batchnorm2d_opts *o = FR_BATCHNORM2D_OPTS();
@@ -251,16 +241,14 @@ static fr_status group_norm_create(const fr_module_class *class_, int64_t channe
     return FR_OK;
 }
 
-fr_status fr_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_device device, fr_module **m) {
     if (groups < 1 || channels % groups != 0)
         return fr_fail(FR_EINVAL, "GroupNorm: %lld groups of %lld channels; they must divide", (long long)groups,
                        (long long)channels);
     return group_norm_create(&group_norm_class, channels, (fr_group_norm_state){groups, eps}, device, m);
 }
 
-fr_status fr_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_module **m) {
     return group_norm_create(&layer_norm_class, channels, (fr_group_norm_state){0, eps}, device, m);
 }
 
@@ -279,8 +267,7 @@ static const fr_module_class layer_scale_class = {.name = "LayerScale",
                                                   .traits =
                                                       FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *l = NULL;
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (channels < 1 || !isfinite(init))

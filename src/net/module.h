@@ -41,9 +41,6 @@ fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_d
 /* A parameter that has the path of the module itself; it is the only tensor there. Takes *t also on failure. */
 fr_status fri_module_add_own(fr_module *m, fr_tensor **t);
 
-/* fr_nn_batchnorm2d with eps and momentum; opts may be NULL. */
-fr_status fri_nn_batchnorm2d(int64_t channels, const fr_batchnorm2d_opts *opts, fr_device device, fr_module **m);
-
 /* Additional work of a layer in a fused call. */
 typedef struct fri_layer_args {
     const fri_norm_tail *tail; /* of a batch norm */

@@ -1,4 +1,5 @@
 /* stateless.c - layers without parameters: each is a call to its op. */
+#include "net/layers.h"
 #include "net/module.h"
 
 #include <math.h>
@@ -31,8 +32,7 @@ enum {
                                                  .forward = word##_forward, \
                                                  .traits = what,            \
                                                  __VA_ARGS__};              \
-    fr_status fr_nn_##word(fr_module **m) {                                 \
-        FRI_NOT_NULL(m);                                                    \
+    fr_status fri_nn_##word(fr_module **m) {                                \
         return make(&word##_class, NULL, 0, m);                             \
     }
 /* One that the layer before may compute in its own pass. */
@@ -58,8 +58,7 @@ static const fr_module_class leaky_relu_class = {.name = "LeakyReLU",
                                                  .forward = leaky_relu_forward,
                                                  .traits = ACTIVATION};
 
-fr_status fr_nn_leaky_relu(double slope, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_leaky_relu(double slope, fr_module **m) {
     if (!(slope >= 0) || !isfinite(slope))
         return fr_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0 and finite", slope);
     return make(&leaky_relu_class, &slope, sizeof slope, m);
@@ -71,8 +70,7 @@ static fr_status clamp_forward(fr_module *m, fr_tensor **x) {
 }
 static const fr_module_class clamp_class = {.name = "Clamp", .forward = clamp_forward, .traits = ACTIVATION};
 
-fr_status fr_nn_clamp(double low, double high, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_clamp(double low, double high, fr_module **m) {
     const double bounds[2] = {low, high};
     if (!(low <= high)) return fr_fail(FR_EINVAL, "Clamp: low %g is not <= high %g", low, high);
     return make(&clamp_class, bounds, sizeof bounds, m);
@@ -88,8 +86,7 @@ static const fr_module_class maxpool2d_class = {.name = "MaxPool2d",
                                                 .forward = maxpool2d_forward,
                                                 .traits = FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make(&maxpool2d_class, &p, sizeof p, m);
 }
@@ -102,8 +99,7 @@ static const fr_module_class avgpool2d_class = {.name = "AvgPool2d",
                                                 .forward = avgpool2d_forward,
                                                 .traits = FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make(&avgpool2d_class, &p, sizeof p, m);
 }
@@ -116,8 +112,7 @@ static const fr_module_class adaptive_class = {.name = "AdaptiveAvgPool2d",
                                                .forward = adaptive_forward,
                                                .traits = FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
     int64_t size[2] = {p, q};
     return make(&adaptive_class, size, sizeof size, m);
 }
@@ -146,18 +141,15 @@ static fr_status make_dropout(const fr_module_class *class_, double p, fr_module
     return make(class_, &p, sizeof p, m);
 }
 
-fr_status fr_nn_dropout(double p, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_dropout(double p, fr_module **m) {
     return make_dropout(&dropout_class, p, m);
 }
 
-fr_status fr_nn_dropout2d(double p, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_dropout2d(double p, fr_module **m) {
     return make_dropout(&dropout2d_class, p, m);
 }
 
-fr_status fr_nn_stochastic_depth(double p, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_stochastic_depth(double p, fr_module **m) {
     return make_dropout(&stochastic_depth_class, p, m);
 }
 
@@ -170,8 +162,7 @@ static const fr_module_class flatten_class = {.name = "Flatten",
                                               .forward = flatten_forward,
                                               .traits = FR_LAYER_FLATTENS | FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_flatten(int start_dim, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_flatten(int start_dim, fr_module **m) {
     return make(&flatten_class, &start_dim, sizeof start_dim, m);
 }
 
@@ -183,8 +174,7 @@ static const fr_module_class upsample_class = {.name = "Upsample",
                                                .forward = upsample_forward,
                                                .traits = FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
     fr_upsample_state u = {factor, mode};
     if (factor < 1 || factor > INT32_MAX)
         return fr_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1 and below 2^31", (long long)factor);
@@ -199,8 +189,8 @@ static const fr_module_class zero_pad2d_class = {.name = "ZeroPad2d",
                                                  .forward = zero_pad2d_forward,
                                                  .traits = FR_LAYER_PER_IMAGE};
 
-fr_status fr_nn_zero_pad2d(const int64_t pad[4], fr_module **m) {
-    FRI_NOT_NULL(pad, m);
+fr_status fri_nn_zero_pad2d(const int64_t pad[4], fr_module **m) {
+    FRI_NOT_NULL(pad);
     for (int i = 0; i < 4; i++)
         if (pad[i] < 0) return fr_fail(FR_EINVAL, "ZeroPad2d: side %d gets %lld; >= 0", i, (long long)pad[i]);
     return make(&zero_pad2d_class, pad, 4 * sizeof *pad, m);
@@ -224,13 +214,11 @@ static fr_status make_shuffle(const fr_module_class *class_, int64_t r, fr_modul
     return make(class_, &r, sizeof r, m);
 }
 
-fr_status fr_nn_pixel_shuffle(int64_t r, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_pixel_shuffle(int64_t r, fr_module **m) {
     return make_shuffle(&pixel_shuffle_class, r, m);
 }
 
-fr_status fr_nn_pixel_unshuffle(int64_t r, fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_pixel_unshuffle(int64_t r, fr_module **m) {
     return make_shuffle(&pixel_unshuffle_class, r, m);
 }
 
@@ -241,8 +229,7 @@ static fr_status identity_forward(fr_module *m, fr_tensor **x) {
 }
 static const fr_module_class identity_class = {.name = "Identity", .forward = identity_forward, .traits = ACTIVATION};
 
-fr_status fr_nn_identity(fr_module **m) {
-    FRI_NOT_NULL(m);
+fr_status fri_nn_identity(fr_module **m) {
     return make(&identity_class, NULL, 0, m);
 }
 

@@ -83,8 +83,8 @@ static fr_status say_fit(adviser *a, const fri_config *c, const char *flags) {
     char text[96];
     fr_status s = fri_fit_find(c, a->limit, false, &fit);
     size_t bytes = fit.fits ? fit.memory.peak_reserved : fit.smallest;
-    if (flags == NULL) /* undoes what would contradict it, wherever that stands in the command */
-        snprintf(text, sizeof text, "--memory-budget %zu --fit-switches", fit.fits ? a->limit : fit.smallest);
+    if (flags == NULL) /* undoes an --all-off in the command, after which it stands */
+        snprintf(text, sizeof text, "--memory-budget %zu", fit.fits ? a->limit : fit.smallest);
     if (s == FR_OK) say(a, fit.fits, bytes, flags != NULL ? flags : text);
     fr_fit_release(&fit);
     return s;

@@ -68,14 +68,10 @@ static fr_status check_model(const fri_config *c) {
          "--no-batch-norm: the networks of {program} always have batch norm"},
         {!o->batch_norm && o->inplace_abn,
          "--inplace-abn with --no-batch-norm: there is no batch norm to activate in place"},
-        {o->head != FR_HEAD_AUTO && p->pixel_classes != NULL,
-         "--head {head}: {program} classifies pixels and has no classifier to choose"},
         {o->nesterov && (!sgd || o->momentum == 0),
-         "--nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
+         "train.nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
         {!sgd && !rmsprop && o->momentum > 0 && given(c, "momentum"),
          "--momentum {momentum}: is of --optimizer sgd and rmsprop; the others have their own"},
-        {!rmsprop && (given(c, "rmsprop-alpha") || given(c, "rmsprop-eps") || o->rmsprop_centered),
-         "--rmsprop-alpha, --rmsprop-eps and --rmsprop-centered are of --optimizer rmsprop, not {optimizer}"},
     };
     return CHECK(c, rows);
 }
@@ -91,16 +87,14 @@ static fr_status check_step(const fri_config *c) {
         {o->master_weights && o->half == FR_TRAIN_AMP_OFF,
          "--master-weights: the f32 copies of half parameters, which only --half has"},
         {o->ema > 0 && o->half != FR_TRAIN_AMP_OFF && !o->master_weights,
-         "--ema with --half: averages of half parameters need --master-weights"},
+         "train.ema with --half: averages of half parameters need --master-weights"},
         {!dynamic && !scaled,
          "--loss-scale {loss-scale}: scales the loss of --amp, or of --half with --master-weights, and both are off"},
-        {o->loss_scale_floor > 0 && (!scaled || !dynamic),
-         "--loss-scale-floor {loss-scale-floor}: is for a dynamic loss scale (of fp16), and there is none"},
         {o->sync_batch_norm && o->accumulate != c->ranks,
          "--sync-batch-norm with --accumulate {accumulate}: a step has as many batches as there are ranks"},
         {o->sync_batch_norm && o->device == FR_CUDA,
          "--sync-batch-norm with --device cuda: norms wait for each other on CPUs"},
-        {o->keep_last && o->accumulate > 1, "--keep-last with --accumulate: a step is made of full batches"},
+        {o->keep_last && o->accumulate > 1, "train.keep_last with --accumulate: a step is made of full batches"},
         {o->split_batch > 1 && o->loss == FR_TRAIN_DICE,
          "--split-batch with --loss dice: Dice of a batch is no mean of its parts"},
         {o->split_batch > o->batch_size,
@@ -118,7 +112,7 @@ static fr_status check_ranks(const fri_config *c) {
          "--fused-step=two-pass on several ranks: gradients would travel twice; --amp=bf16 needs no loss scale"},
         {o->grad_zero, "--grad-zero on several ranks: gradients leave as soon as they are complete"},
         {o->cudnn_benchmark, "--cudnn-benchmark on several ranks: each would time convolutions and choose for itself"},
-        {o->keep_last && o->accumulate != 1, "--keep-last on several ranks: a step is made of full batches"},
+        {o->keep_last && o->accumulate != 1, "train.keep_last on several ranks: a step is made of full batches"},
         {o->calibrate, "--calibrate on several ranks: one process measures kernels"},
         {o->predict != NULL, "--predict on several ranks: one process predicts"},
     };
@@ -164,9 +158,7 @@ static fr_status check_files(const fri_config *c) {
         {o->save_every != FR_TRAIN_AUTO && o->save == NULL, "--save-every {save-every}: --save DIR says where to"},
         {o->save == NULL && given(c, "keep"), "--keep {keep}: --save DIR says of which states"},
         {o->balanced_sampling && o->shuffle_window > 0,
-         "--balanced-sampling with --shuffle-window {shuffle-window}: images are drawn from all files"},
-        {o->rand_augment != NULL && (o->dataset == FR_TRAIN_MASKS || c->program->pixel_classes != NULL),
-         "--rand-augment: turns images, and not their masks"},
+         "train.balanced_sampling with train.shuffle_window {shuffle-window}: images are drawn from all files"},
         {o->keep_best && o->export_weights == NULL && c->rank == 0,
          "--keep-best: --export FILE says where to write the weights"},
         {o->predict != NULL && o->weights == NULL && o->resume == NULL,
@@ -205,11 +197,10 @@ static fr_status check_budget(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const bool automatic = fri_trains_auto(o);
     const conflict rows[] = {
-        {o->fit_batch && o->memory_budget == SIZE_MAX, "--fit-batch needs a --memory-budget to fit into"},
-        {o->plan_all && !o->plan, "--all goes with --plan"},
+        {c->fit_batch && o->memory_budget == SIZE_MAX, "--batch-size fit needs a --memory-budget to fit into"},
         {automatic && o->n_train_only > 1, "--train-only auto stands alone: it chooses all that trains"},
         {automatic && o->memory_budget == SIZE_MAX, "--train-only auto needs a --memory-budget to fit into"},
-        {automatic && o->fit_batch, "--train-only auto with --fit-batch: one of them can take what is left"},
+        {automatic && c->fit_batch, "--train-only auto with --batch-size fit: one of them can take what is left"},
         {automatic && c->ranks > 1 && !o->plan,
          "--train-only auto on several ranks: each would choose for itself; --plan --ranks N prints what to give"},
         {o->calibrate && o->plan, "--calibrate measures a run; --plan runs nothing"},
@@ -222,7 +213,7 @@ fr_status fri_check_flags(const fri_config *c) {
     fr_status (*const check_each[])(const fri_config *) = {check_model, check_step,  check_ranks, check_fused_step,
                                                            check_files, check_views, check_budget};
     for (size_t i = 0; i < sizeof check_each / sizeof *check_each; i++) FRI_TRY(check_each[i](c));
-    return fri_augmentation(&c->opts, &(fr_loader_opts){0});
+    return FR_OK;
 }
 
 /* ---- the data sets --------------------------------------------------------------------------------------------- */
@@ -233,11 +224,11 @@ fr_status fri_check_counts(const fri_config *c, const char *source) {
     if (o->batch_size > c->train_count && !o->keep_last)
         return fr_fail(FR_EINVAL,
                        "--batch-size %lld: %s has %lld training images, so no batch would be full; lower it "
-                       "or add --keep-last",
+                       "or set train.keep_last",
                        (long long)o->batch_size, source, (long long)c->train_count);
     if (c->test_count == 0 && (o->keep_best || o->patience != FR_TRAIN_AUTO))
-        return fr_fail(FR_EINVAL, "--%s: there are no test images to evaluate",
-                       o->keep_best ? "keep-best" : "patience");
+        return fr_fail(FR_EINVAL, "%s: there are no test images to evaluate",
+                       o->keep_best ? "--keep-best" : "train.patience");
     if (o->accumulate > batches)
         return fr_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
                        (long long)batches, (long long)o->batch_size);

@@ -1,4 +1,4 @@
-/* classes.c - what an evaluation says of each class (--per-class): its confusion matrix, counted on the host. */
+/* classes.c - what an evaluation says of each class (train.per_class): its confusion matrix, counted on the host. */
 #include "session/session.h"
 
 #include <math.h>
@@ -10,7 +10,8 @@ fr_status fri_confusion_begin(fri_session *r) {
     if (!r->config->opts.per_class || !r->config->accuracy) return FR_OK;
     free(r->confusion);
     r->confusion = n <= SIZE_MAX / n / sizeof *r->confusion ? calloc(n * n, sizeof *r->confusion) : NULL;
-    return r->confusion != NULL ? FR_OK : fr_fail(FR_ENOMEM, "--per-class: no host memory for %zu x %zu numbers", n, n);
+    return r->confusion != NULL ? FR_OK
+                                : fr_fail(FR_ENOMEM, "train.per_class: no host memory for %zu x %zu numbers", n, n);
 }
 
 /* The first largest element, or the first NaN, as fr_count_correct finds it. */
@@ -33,7 +34,7 @@ fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targe
     FRI_OWNED(fri_free) float *values = near ? NULL : malloc(fr_tensor_nbytes(y));
     FRI_OWNED(fri_free) int64_t *classes = near ? NULL : malloc(fr_tensor_nbytes(targets));
     if (!near && (values == NULL || classes == NULL))
-        return fr_fail(FR_ENOMEM, "--per-class: no host memory for a batch");
+        return fr_fail(FR_ENOMEM, "train.per_class: no host memory for a batch");
     if (!near) FRI_TRY(fr_tensor_to_host(y, values));
     if (!near) FRI_TRY(fr_tensor_to_host(targets, classes));
     count(r, near ? fr_tensor_data(y) : values, near ? fr_tensor_data(targets) : classes, fr_tensor_numel(targets));
@@ -45,7 +46,7 @@ fr_status fri_confusion_total(fri_session *r) {
     const size_t n = (size_t)(c->outputs * c->outputs);
     if (r->confusion == NULL || c->ranks == 1) return FR_OK;
     int64_t *all = malloc(n * sizeof *all * (size_t)c->ranks);
-    if (all == NULL) return fr_fail(FR_ENOMEM, "--per-class: no host memory for the numbers of %d ranks", c->ranks);
+    if (all == NULL) return fr_fail(FR_ENOMEM, "train.per_class: no host memory for the numbers of %d ranks", c->ranks);
     fr_status s = c->rank_calls->agree(c->comm, r->confusion, n * sizeof *all, all);
     memset(r->confusion, 0, n * sizeof *all);
     for (size_t i = 0; i < n * (size_t)c->ranks && s == FR_OK; i++) r->confusion[i % n] += all[i];

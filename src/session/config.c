@@ -28,10 +28,6 @@ int64_t fri_test_share(const fri_config *c) {
     return batches > c->rank ? (batches - c->rank + c->ranks - 1) / c->ranks : 0;
 }
 
-bool fri_mixes(const fr_train_opts *o) {
-    return o->mixup > 0 || o->cutmix > 0;
-}
-
 fr_dtype fri_image_dtype(const fri_config *c) {
     return c->bytes ? FR_U8 : FR_F32;
 }
@@ -42,13 +38,13 @@ fr_shape fri_image_shape(const fri_config *c, int64_t n) {
 }
 
 fr_dtype fri_target_dtype(const fri_config *c) {
-    return c->targets == FR_TARGET_VECTOR || fri_mixes(&c->opts) ? FR_F32 : FR_I64;
+    return c->targets == FR_TARGET_VECTOR || fri_mixes(c) ? FR_F32 : FR_I64;
 }
 
 fr_shape fri_target_shape(const fri_config *c, int64_t n) {
     int64_t size = c->opts.image_size;
     if (c->targets == FR_TARGET_PIXELS) return (fr_shape){3, {n, size, size}};
-    return c->targets == FR_TARGET_VECTOR || fri_mixes(&c->opts) ? (fr_shape){2, {n, c->outputs}} : (fr_shape){1, {n}};
+    return c->targets == FR_TARGET_VECTOR || fri_mixes(c) ? (fr_shape){2, {n, c->outputs}} : (fr_shape){1, {n}};
 }
 
 int64_t fri_steps_per_epoch(const fri_config *c) {
@@ -92,6 +88,8 @@ fr_schedule fri_schedule(const fri_config *c) {
 void fri_config_resolve(fri_config *c) {
     fr_train_opts *o = &c->opts;
     c->target = o->device;
+    c->fit_batch = o->batch_size == FR_TRAIN_AUTO;
+    if (c->fit_batch) o->batch_size = fr_train_opts_default().batch_size;
     if (c->ranks == 0) c->ranks = 1; /* nobody has asked for more */
     if (o->image_size == FR_TRAIN_AUTO) o->image_size = fri_dataset_in_folders(o->dataset) ? 224 : 32;
     if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;

@@ -32,8 +32,9 @@ typedef struct fri_config {
     const fr_rank_calls *rank_calls; /* of the add-on that has them; NULL: it was not built */
     struct fr_comm *comm;            /* borrowed; NULL: one process */
     int rank, ranks;
-    size_t link_bytes; /* of the device's memory, taken by what connects it to the other ranks' */
-    uint64_t streams;  /* of random numbers that a batch draws (model.c) */
+    double peer_timeout; /* seconds that a rank is waited for in a step */
+    size_t link_bytes;   /* of the device's memory, taken by what connects it to the other ranks' */
+    uint64_t streams;    /* of random numbers that a batch draws (model.c) */
 
     /* data.c: of the data sets */
     int64_t train_count, test_count;
@@ -42,8 +43,10 @@ typedef struct fri_config {
     fr_target targets;                                  /* of a step */
     bool from_labels;                                   /* the program makes them from images and labels (batch.c) */
     bool bytes;                                         /* images reach the device as u8, and are normalized there */
+    fr_augmentation augmentation;                       /* of training images, beside the loader's own */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* what images are normalized with */
 
+    bool fit_batch;                             /* the batch is the largest that fits into the budget */
     bool workspace_auto;                        /* the run's plan decides what scratch kernels take (workspace.c) */
     char model_name[FR_TRAIN_NAME_BYTES];       /* model.c */
     bool accuracy;                              /* the model's results are classes, which can be counted */
@@ -61,11 +64,14 @@ int64_t fri_test_batches(const fri_config *c);
 /* How many of them this rank evaluates. */
 int64_t fri_test_share(const fri_config *c);
 
+/* Training's targets are shares of classes. */
+static inline bool fri_mixes(const fri_config *c) {
+    return c->augmentation.batch != NULL;
+}
 /* Right answers of training steps are counted: where targets are classes. */
 static inline bool fri_counts_steps(const fri_config *c) {
-    return c->accuracy && c->opts.mixup == 0 && c->opts.cutmix == 0;
+    return c->accuracy && !fri_mixes(c);
 }
-bool fri_mixes(const fr_train_opts *o); /* training's targets are shares of classes */
 /* Type of the loader's images, and of n targets of a step, as tensors. */
 fr_dtype fri_image_dtype(const fri_config *c);
 fr_shape fri_image_shape(const fri_config *c, int64_t n);
@@ -92,8 +98,6 @@ bool fri_trains_auto(const fr_train_opts *o); /* --train-only auto: not yet chos
 void fri_train_only_set(fri_config *c, const char *words);
 
 /* data.c */
-/* Sets the augmentation of training images; FR_EINVAL: a flag; FR_EUNSUPPORTED: the add-on augment was not built. */
-fr_status fri_augmentation(const fr_train_opts *o, fr_loader_opts *l);
 fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target); /* of a dataset without data */
 const char *fri_dataset_name(fr_train_dataset d);
 bool fri_dataset_reads_files(fr_train_dataset d);

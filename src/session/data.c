@@ -144,6 +144,23 @@ static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t o
     return FR_OK;
 }
 
+/* A program's own changes, or those of --augment strong, of training images. */
+static fr_status find_augmentation(fri_config *c, const fr_dataset_info *images) {
+    const fr_train_opts *o = &c->opts;
+    const fr_addon *addon = fr_addon_find("augment");
+    fr_loader_opts l = {0};
+    if (o->augmentation != NULL)
+        l.augmentation = *o->augmentation;
+    else if (o->augment == FR_TRAIN_AUGMENT_STRONG && addon == NULL)
+        return fr_addon_missing("--augment strong", "augment");
+    else if (o->augment == FR_TRAIN_AUGMENT_STRONG)
+        FRI_TRY(addon->augment(!images->f32,
+                               c->targets == FR_TARGET_CLASS && o->loss != FR_TRAIN_DICE && c->program->loss == NULL,
+                               &l));
+    c->augmentation = l.augmentation;
+    return FR_OK;
+}
+
 static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -173,9 +190,9 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     if (o->dataset == FR_TRAIN_TAR && *test != NULL) FRI_TRY(check_same_classes(*train, *test, o->classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
-    fr_loader_opts l = {0};
-    FRI_TRY(fri_augmentation(o, &l));
-    const bool real = l.augmentation.real != NULL || l.augmentation.last != NULL || l.augmentation.batch != NULL;
+    FRI_TRY(find_augmentation(c, &of_train));
+    const fr_augmentation *a = &c->augmentation;
+    const bool real = a->real != NULL || a->last != NULL || a->batch != NULL;
     c->bytes = c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !real;
     c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
     c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
@@ -186,24 +203,9 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     return find_mean_std(c, *train, of_train.channels);
 }
 
-fr_status fri_augmentation(const fr_train_opts *o, fr_loader_opts *l) {
-    const char *flag = o->mixup > 0            ? "mixup"
-                       : o->cutmix > 0         ? "cutmix"
-                       : o->random_erasing > 0 ? "random-erasing"
-                       : o->brightness > 0     ? "brightness"
-                       : o->contrast > 0       ? "contrast"
-                       : o->saturation > 0     ? "saturation"
-                       : o->hue > 0            ? "hue"
-                                               : "rand-augment";
-    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
-        if ((*a)->augment != NULL) return (*a)->augment(o, l);
-    const bool asked = strcmp(flag, "rand-augment") != 0 || o->rand_augment != NULL;
-    return asked ? fri_flag_missing(flag, strlen(flag)) : FR_OK;
-}
-
 static void vary(const fri_config *c, int split, fr_loader_opts *l) {
     int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
-    bool on = split == FR_SPLIT_TRAIN && c->opts.augment;
+    bool on = split == FR_SPLIT_TRAIN && c->opts.augment != FR_TRAIN_AUGMENT_NONE;
     bool files = fri_dataset_in_folders(c->opts.dataset);
     if (files && size >= SMALL_IMAGE)
         l->resize_height = l->resize_width = size * 256 / 224;
@@ -241,7 +243,7 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
         l->first = c->rank;
     }
     l->balanced = train && o->balanced_sampling;
-    if (train) (void)fri_augmentation(o, l); /* fri_check_flags has asked */
+    if (train) l->augmentation = c->augmentation;
     vary(c, split, l);
 }
 

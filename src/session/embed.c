@@ -31,7 +31,7 @@ struct fr_session {
 fr_session_opts fr_session_opts_default(void) {
     fr_session_opts o = {.train = fr_train_opts_default()};
     o.train.quiet = true;
-    o.train.augment = false;
+    o.train.augment = FR_TRAIN_AUGMENT_NONE;
     o.train.dataset = FR_TRAIN_OWN;
     return o;
 }
@@ -147,12 +147,12 @@ void fr_session_cancel(fr_session *session) {
 
 static fr_status check_opts(const fr_session_opts *o) {
     const fr_train_opts *t = &o->train;
-    const char *flag = t->plan || t->plan_all ? "plan"
-                       : t->summary           ? "summary"
-                       : t->predict != NULL   ? "predict"
-                       : t->calibrate         ? "calibrate"
-                       : t->data != NULL      ? "data"
-                                              : NULL;
+    const char *flag = t->plan              ? "plan"
+                       : t->summary         ? "summary"
+                       : t->predict != NULL ? "predict"
+                       : t->calibrate       ? "calibrate"
+                       : t->data != NULL    ? "data"
+                                            : NULL;
     if (o->model == NULL) return fr_fail(FR_EINVAL, "session_create: there is no function that makes the network");
     if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s is not for a session", flag);
     if (t->dataset != FR_TRAIN_OWN)

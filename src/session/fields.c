@@ -43,12 +43,22 @@ fr_status fri_options_check(const fr_train_opts *o) {
     return FR_OK;
 }
 
-/* "--no-augment" -> "train.augment = false", "--export" -> "train.export_weights". Returns what was written. */
+/* "--no-arena" -> "train.arena = false", "--export" -> "train.export_weights". Returns how many bytes were written. */
 static size_t write_field(const fr_flag *f, bool no, char *to, size_t bytes) {
     const int n = snprintf(to, bytes, "train.%s%s", f->field != NULL ? f->field : f->name, no ? " = false" : "");
     if (f->field == NULL)
         for (char *c = to; *c != '\0'; c++) *c = *c == '-' ? '_' : *c;
     return (size_t)n < bytes ? (size_t)n : bytes - 1;
+}
+
+/* The flag, or the field without one, of name[0..n). */
+static const fr_flag *row(const char *name, size_t n, bool *no) {
+    char whole[FRI_FLAG_TEXT_BYTES];
+    snprintf(whole, sizeof whole, "%.*s", (int)n, name);
+    const fr_flag *f = fri_flag_named(NULL, name, n, no);
+    if (f != NULL) return f;
+    *no = false;
+    return fri_flag_find(whole);
 }
 
 fr_status fri_speak_of_fields(fr_status s) {
@@ -59,7 +69,7 @@ fr_status fri_speak_of_fields(fr_status s) {
     if (s >= 0 || strchr(fr_last_error(), '\n') != NULL) return s; /* a report has lines, which fr_fail escapes */
     for (const char *c = fr_last_error(); *c != '\0' && at < SENTENCE - MARGIN;) {
         const size_t n = strncmp(c, "--", 2) == 0 ? strspn(c + 2, "abcdefghijklmnopqrstuvwxyz0123456789-") : 0;
-        const fr_flag *f = n > 0 ? fri_flag_named(NULL, c + 2, n, &no) : NULL;
+        const fr_flag *f = n > 0 ? row(c + 2, n, &no) : NULL;
         if (f != NULL && f->kind != FR_FLAG_ACT) {
             at += write_field(f, no, text + at, MARGIN);
             c += n + 2;

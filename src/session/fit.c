@@ -1,4 +1,4 @@
-/* fit.c - --memory-budget and --fit-batch. */
+/* fit.c - --memory-budget and --batch-size fit. */
 #include "session/fit.h"
 
 #include <frugal/unstable/number.h>
@@ -228,7 +228,7 @@ static fr_status as_given(const fri_config *c) {
     fr_status s = fri_fits(c, c->opts.memory_limit, &reserved);
     if (s != FR_ENOMEM) return s;
     if ((s = fri_fits(c, SIZE_MAX, &reserved)) < 0) return s;
-    return fr_fail(FR_ENOMEM, "--memory-budget %s: does not fit with --no-fit-switches: this run reserves %zu bytes",
+    return fr_fail(FR_ENOMEM, "--memory-budget %s: does not fit with these switches: this run reserves %zu bytes",
                    fr_bytes_text(c->opts.memory_budget, text), reserved);
 }
 
@@ -237,6 +237,6 @@ fr_status fri_fit(fri_config *c, fr_fit *fit) {
     if (o->memory_budget == SIZE_MAX) return FR_OK;
     if (o->memory_limit > o->memory_budget) o->memory_limit = o->memory_budget;
     o->memory_budget = o->memory_limit;
-    if (o->fit_batch) FRI_TRY(choose_batch(c));
+    if (c->fit_batch) FRI_TRY(choose_batch(c));
     return o->fit_switches ? choose_plan(c, fit) : as_given(c);
 }

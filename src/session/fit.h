@@ -4,9 +4,9 @@
 
 #include "session/dry.h"
 
-/* fit.c: --memory-budget and --fit-batch. Sets batch_size, unit_plan (which shows *fit) and memory_limit of c->opts so
- * that the run fits, and prints what was chosen. FR_ENOMEM: nothing fits; the sentence names the smallest budget and
- * the op that sets it. */
+/* fit.c: --memory-budget and --batch-size fit. Sets batch_size, unit_plan (which shows *fit) and memory_limit of
+ * c->opts so that the run fits, and prints what was chosen. FR_ENOMEM: nothing fits; the sentence names the smallest
+ * budget and the op that sets it. */
 fr_status fri_fit(fri_config *c, fr_fit *fit);
 
 /* workspace.c: on a GPU, where --workspace-limit is not set, each convolution may take what leaves the run's planned
@@ -36,7 +36,7 @@ fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose,
 enum { FRI_UNITS_TEXT = 3 * FR_MAX_UNITS + 1 };
 const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]);
 
-/* plan_all.c: --plan --all. */
+/* plan_all.c: --plan=all. */
 fr_status fri_plan_all(const fri_config *c);
 
 /* advise.c: what to add to the command after it ran out of memory; each line is a dry run under the limit that was hit,

@@ -97,6 +97,7 @@ fr_status fri_flags_check(const fr_train_program *p) {
 const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no) {
     for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
         size_t length = strlen(f->name);
+        if (!fri_flag_on_line(f)) continue;
         *no = false;
         if (length == n && memcmp(f->name, name, n) == 0) return f;
         *no = true;
@@ -108,13 +109,14 @@ const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_
 }
 
 const fr_flag *fri_flag_find(const char *name) {
-    bool no = false;
-    return fri_flag_named(NULL, name, strlen(name), &no);
+    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f))
+        if (strcmp(f->name, name) == 0) return f;
+    return NULL;
 }
 
 /* A flag's value does not begin with two dashes, unless it is part of the flag's own word. */
 bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
-    if (f == NULL) return false;
+    if (f == NULL || !fri_flag_on_line(f)) return false;
     size_t n = strlen(f->name);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -143,12 +145,8 @@ fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *te
 fr_status fri_flag_missing(const char *name, size_t n) {
     static const struct {
         const char *flag, *addon;
-    } elsewhere[] = {{"track", "views"},        {"track-lines", "views"},    {"memory-plot", "views"},
-                     {"trace", "views"},        {"tensorboard", "views"},    {"ranks", "ranks"},
-                     {"peer-timeout", "ranks"}, {"check-replicas", "ranks"}, {"sync-batch-norm", "ranks"},
-                     {"mixup", "augment"},      {"cutmix", "augment"},       {"random-erasing", "augment"},
-                     {"brightness", "augment"}, {"contrast", "augment"},     {"saturation", "augment"},
-                     {"hue", "augment"},        {"rand-augment", "augment"}};
+    } elsewhere[] = {{"track", "views"}, {"track-lines", "views"}, {"memory-plot", "views"},
+                     {"trace", "views"}, {"ranks", "ranks"},       {"sync-batch-norm", "ranks"}};
     char what[FRI_FLAG_TEXT_BYTES];
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strlen(elsewhere[i].flag) == n && memcmp(elsewhere[i].flag, name, n) == 0 &&

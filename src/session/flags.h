@@ -1,7 +1,8 @@
 /* flags.h - the table of flags (fr_flag in train.h), by which the command line is read, --help written, and options
  * named in reports, states and sentences; a program's own flags come after it.
  *
- * A new flag is a field in fr_train_opts with its default, and one line in table.c. */
+ * A new flag is a field in fr_train_opts with its default, and one line in table.c. A row without a help is a field
+ * that no flag sets: its range is checked, states and reports name it. */
 #ifndef FRI_SESSION_FLAGS_H
 #define FRI_SESSION_FLAGS_H
 
@@ -22,7 +23,11 @@ fr_status fri_flags_check(const fr_train_program *p);
 /* FR_EUNSUPPORTED with the name of its add-on: name[0..n) is a flag of one that was not built. Else FR_OK. */
 fr_status fri_flag_missing(const char *name, size_t n);
 
-/* The flag of all programs with that name (without dashes), or NULL. */
+/* A command line can set it. */
+static inline bool fri_flag_on_line(const fr_flag *f) {
+    return f->help != NULL;
+}
+/* The row of all programs with that name (without dashes), also one without a flag, or NULL. */
 const fr_flag *fri_flag_find(const char *name);
 /* A flag of name[0..n), or of its "no-" form: then *no. */
 const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no);

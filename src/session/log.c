@@ -1,4 +1,4 @@
-/* log.c - --log, --csv.
+/* log.c - --log.
  *
  * A log that cannot be written does not stop the training: it is said once, each next line is tried again, and the run
  * fails at its end. */
@@ -14,8 +14,8 @@ typedef struct logs {
 
 static fr_status open_logs(logs *l, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    if (o->log == NULL && o->csv == NULL) return FR_OK;
-    return fr_log_open(FR_LOG_OPTS(.jsonl = o->log, .csv = o->csv, .resume = r->step > 0 ? r->step : -1), &l->log);
+    if (o->log == NULL) return FR_OK;
+    return fr_log_open(FR_LOG_OPTS(.jsonl = o->log, .resume = r->step > 0 ? r->step : -1), &l->log);
 }
 
 fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {

@@ -1,12 +1,8 @@
 /* loss.c - what a run minimizes: the program's own loss, mean squared error of vectors, or one of classes (--loss). */
-#include "session/flags.h"
-
-#include <frugal/unstable/number.h>
 #include "session/session.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- weights of classes -------------------------------------------------------------------------------------- */
 
@@ -26,43 +22,36 @@ fr_status fri_class_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const fr_train_opts *o = &c->opts;
     const int64_t classes = c->outputs;
-    FRI_OWNED(fri_free) float *weight = o->n_class_weights > 0 ? calloc((size_t)classes, sizeof *weight) : NULL;
-    if (o->n_class_weights == 0) return FR_OK;
+    const bool asked = o->class_weights != NULL || o->balanced_weights;
+    FRI_OWNED(fri_free) float *weight = asked ? calloc((size_t)classes, sizeof *weight) : NULL;
+    if (!asked) return FR_OK;
     if (weight == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for the weights of classes");
-    for (int64_t i = 0; i < classes && !fri_class_weights_balanced(o); i++)
-        weight[i] = (float)fr_strtod(o->class_weights[i], NULL);
+    for (int64_t i = 0; i < classes && !o->balanced_weights; i++) weight[i] = (float)o->class_weights[i];
     if (o->device == FR_META) {
         FRI_TRY(fr_tensor_empty(1, &classes, FR_F32, FR_META, &r->class_weights));
     } else {
-        if (fri_class_weights_balanced(o)) FRI_TRY(balanced(r, classes, weight));
+        if (o->balanced_weights) FRI_TRY(balanced(r, classes, weight));
         FRI_TRY(fr_tensor_from_host(weight, 1, &classes, FR_F32, o->device, &r->class_weights));
     }
     fr_tensor_category_set(r->class_weights, FR_MEM_INPUT);
     return FR_OK;
 }
 
-bool fri_class_weights_balanced(const fr_train_opts *o) {
-    return o->n_class_weights == 1 && strcmp(o->class_weights[0], "auto") == 0;
-}
-
-static fr_status check_class_weights(const fri_config *c) {
+static fr_status check_class_weights(const fri_config *c, const char *has) {
     const fr_train_opts *o = &c->opts;
-    if (o->n_class_weights == 0) return FR_OK;
-    if (o->loss != FR_TRAIN_CROSS_ENTROPY)
-        return fr_fail(FR_EINVAL, "--class-weights: is of --loss cross-entropy, and this run has another one");
-    if (fri_class_weights_balanced(o))
-        return c->targets == FR_TARGET_CLASS
-                   ? FR_OK
-                   : fr_fail(FR_EINVAL, "--class-weights auto: counts images of a class, and here pixels have classes");
-    if (o->n_class_weights != c->outputs)
-        return fr_fail(FR_EINVAL, "--class-weights: %" PRId64 " numbers for %" PRId64 " classes", o->n_class_weights,
-                       c->outputs);
-    for (int64_t i = 0; i < o->n_class_weights; i++) {
-        char *end = NULL;
-        const double x = fr_strtod(o->class_weights[i], &end);
-        if (end == o->class_weights[i] || *end != '\0' || !(x >= 0 && x <= 1e6))
-            return fr_fail(FR_EINVAL, "--class-weights %.80s: is no number from 0 to 1e6", o->class_weights[i]);
-    }
+    if (o->class_weights == NULL && !o->balanced_weights) return FR_OK;
+    if (has != NULL || o->loss != FR_TRAIN_CROSS_ENTROPY)
+        return fr_fail(FR_EINVAL, "train.class_weights: are of cross entropy, and this run has %s",
+                       has != NULL ? has : "another --loss");
+    if (o->balanced_weights && (o->class_weights != NULL || c->targets != FR_TARGET_CLASS))
+        return fr_fail(FR_EINVAL, "train.balanced_weights: counts images of a class, and %s",
+                       o->class_weights != NULL ? "train.class_weights are there" : "here pixels have classes");
+    if (o->class_weights != NULL && o->n_class_weights != c->outputs)
+        return fr_fail(FR_EINVAL, "train.class_weights: %" PRId64 " numbers for %" PRId64 " classes",
+                       o->n_class_weights, c->outputs);
+    for (int64_t i = 0; i < o->n_class_weights; i++)
+        if (!(o->class_weights[i] >= 0 && o->class_weights[i] <= 1e6))
+            return fr_fail(FR_EINVAL, "train.class_weights: %g is no number from 0 to 1e6", o->class_weights[i]);
     return FR_OK;
 }
 
@@ -71,20 +60,17 @@ fr_status fri_loss_check(const fri_config *c) {
     const bool own = c->program->loss != NULL, classes = !own && c->targets != FR_TARGET_VECTOR;
     const char *has = own ? "a loss of its own" : "mean squared error";
     /* A program's own default gives way to another --loss. */
-    const bool asked = o->label_smoothing != c->program->defaults.label_smoothing ||
-                       fri_flag_given(fri_flag_find("label-smoothing"), c->argc, c->argv);
+    const bool asked = o->label_smoothing != c->program->defaults.label_smoothing;
     if (o->label_smoothing > 0 && (!classes || (o->loss != FR_TRAIN_CROSS_ENTROPY && asked)))
-        return fr_fail(FR_EINVAL, "--label-smoothing %g: is of cross entropy, and this run has %s", o->label_smoothing,
-                       classes ? "another --loss" : has);
+        return fr_fail(FR_EINVAL, "train.label_smoothing %g: is of cross entropy, and this run has %s",
+                       o->label_smoothing, classes ? "another --loss" : has);
     if (!classes && o->loss != FR_TRAIN_CROSS_ENTROPY)
         return fr_fail(FR_EINVAL, "--loss: is of classes, and this run has %s", has);
-    if (!classes && o->n_class_weights > 0)
-        return fr_fail(FR_EINVAL, "--class-weights: are of classes, and this run has %s", has);
-    if (fri_mixes(o) && (!classes || c->targets != FR_TARGET_CLASS || c->from_labels || o->loss == FR_TRAIN_DICE))
-        return fr_fail(FR_EINVAL, "--mixup and --cutmix: share the classes of images, and this run's loss cannot");
+    if (fri_mixes(c) && (!classes || c->targets != FR_TARGET_CLASS || c->from_labels || o->loss == FR_TRAIN_DICE))
+        return fr_fail(FR_EINVAL, "train.augmentation: mixes the classes of images, and this run's loss cannot");
     if (o->balanced_sampling && c->targets != FR_TARGET_CLASS && !c->from_labels)
-        return fr_fail(FR_EINVAL, "--balanced-sampling: images have no classes here");
-    return check_class_weights(c);
+        return fr_fail(FR_EINVAL, "train.balanced_sampling: images have no classes here");
+    return check_class_weights(c, classes ? NULL : has);
 }
 
 /* ---- the loss ------------------------------------------------------------------------------------------------ */

@@ -39,7 +39,7 @@ static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
 
 /* Are the results a number per class for each target? */
 static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *targets) {
-    const int rows = fri_mixes(&c->opts) ? targets->rank - 1 : targets->rank;
+    const int rows = fri_mixes(c) ? targets->rank - 1 : targets->rank;
     bool fits = c->targets != FR_TARGET_VECTOR && fr_tensor_rank(y) == rows + 1;
     for (int i = 0; i < rows && fits; i++) fits = fr_tensor_dim(y, i) == targets->dim[i];
     return fits && fr_tensor_dim(y, rows) == c->outputs;
@@ -151,9 +151,7 @@ static fr_status build_optimizer(fri_session *r) {
     case FR_TRAIN_SGD: return fr_sgd(r->model, sgd, &r->optimizer);
     case FR_TRAIN_RMSPROP:
         return fr_rmsprop(r->model,
-                          FR_RMSPROP_OPTS(.lr = o->lr, .alpha = o->rmsprop_alpha, .eps = o->rmsprop_eps,
-                                          .momentum = o->momentum, .weight_decay = o->weight_decay,
-                                          .centered = o->rmsprop_centered),
+                          FR_RMSPROP_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay),
                           &r->optimizer);
     case FR_TRAIN_ADAM:
         return fr_adam(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
@@ -169,8 +167,7 @@ static fr_status build_scaler(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     bool dynamic = o->loss_scale == FR_TRAIN_AUTO;
     return fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = fri_loss_scaled(o),
-                                                     .init_scale = dynamic ? 65536 : o->loss_scale,
-                                                     .min_scale = o->loss_scale_floor, .dynamic = dynamic),
+                                                     .init_scale = dynamic ? 65536 : o->loss_scale, .dynamic = dynamic),
                                  o->device, &r->scaler);
 }
 

@@ -1,6 +1,6 @@
-/* plan_all.c - --plan --all: every combination of switches and equal segments, and fitted budgets between the smallest
+/* plan_all.c - --plan=all: every combination of switches and equal segments, and fitted budgets between the smallest
  * and the largest of them, each a dry run. Printed are those that no other beats in both memory and time, and, beside
- * them, the run with all switches off; with --all=every all of them, and a star at the former. */
+ * them, the run with all switches off; with --plan=every all of them, and a star at the former. */
 #include "session/fit.h"
 
 #include <frugal/unstable/number.h>
@@ -107,7 +107,7 @@ static void mark(table *t) {
 
 static fr_status print(const table *t, double off, double seconds) {
     FILE *out = t->config->out;
-    bool every = t->config->opts.plan_all == FR_TRAIN_ALL_EVERY;
+    bool every = t->config->opts.plan == FR_TRAIN_PLAN_EVERY;
     int printed = 0;
     fprintf(out, "  %15s %15s %8s  %s\n", "reserved", "allocated", "time", "flags (after --all-off, or a budget)");
     for (int i = 0; i < t->n; i++) {
@@ -121,9 +121,9 @@ static fr_status print(const table *t, double off, double seconds) {
                "%d dry runs and fits in %.2f s; bytes at the peak, predicted time of a step relative to --all-off\n",
                t->n, seconds);
     if (!every)
-        fprintf(out, "%d of them need more memory and time than a line above; --all=every prints them\n",
+        fprintf(out, "%d of them need more memory and time than a line above; --plan=every prints them\n",
                 t->n - printed);
-    return fflush(out) == 0 ? FR_OK : fr_fail(FR_EIO, "--plan --all: standard output cannot be written");
+    return fflush(out) == 0 ? FR_OK : fr_fail(FR_EIO, "--plan=all: standard output cannot be written");
 }
 
 fr_status fri_plan_all(const fri_config *c) {
@@ -133,7 +133,7 @@ fr_status fri_plan_all(const fri_config *c) {
     fr_status s = FR_OK;
     int units = 0;
     double began = fri_seconds_now();
-    if (t == NULL) return fr_fail(FR_ENOMEM, "--plan --all: out of host memory");
+    if (t == NULL) return fr_fail(FR_ENOMEM, "--plan=all: out of host memory");
     t->config = c;
     o->switches = fr_switches_all_off();
     o->switches.workspace_limit = c->opts.switches.workspace_limit;

@@ -93,7 +93,7 @@ typedef struct meeting {
 
 fr_status fri_ranks_patience(const fri_session *r, bool step) {
     const fri_config *c = r->config;
-    return c->comm != NULL ? c->rank_calls->patience(c->comm, (step ? 1 : FRI_PATIENCE) * c->opts.peer_timeout) : FR_OK;
+    return c->comm != NULL ? c->rank_calls->patience(c->comm, (step ? 1 : FRI_PATIENCE) * c->peer_timeout) : FR_OK;
 }
 
 fr_status fri_ranks_meet(fri_session *r, int64_t step) {

@@ -107,7 +107,7 @@ typedef struct fri_session {
     int64_t *confusion;            /* [classes, classes] of the last evaluation, a row per true class; NULL: none */
     double best;                   /* accuracy, or else loss, of the best evaluation so far; NAN before */
     double since_best;             /* evaluations that were no better */
-    bool given_up;                 /* as many as --patience has: the run ends */
+    bool given_up;                 /* as many as train.patience has: the run ends */
 
     /* Peaks of the training steps and of the evaluations, each with its own snapshot by category. */
     fr_memory_stats training, evaluation;
@@ -146,7 +146,7 @@ typedef struct fri_batch_numbers {
  * b / ranks-th. all: malloced, [most * ranks]; those that a rank has not got have no targets. */
 fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine, int64_t n, int64_t most,
                             fri_batch_numbers **all);
-/* How long the other ranks are waited for from now on: in a step --peer-timeout, else FRI_PATIENCE times as long. */
+/* Sets how long the other ranks are waited for: FRUGAL_PEER_TIMEOUT in a step, else FRI_PATIENCE times as long. */
 enum { FRI_PATIENCE = 5 };
 fr_status fri_ranks_patience(const fri_session *r, bool step);
 /* All ranks are at this step, and hear of a signal that one of them got. */
@@ -193,7 +193,7 @@ fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
 
 fr_status fri_groups_build(fri_session *r); /* groups.c: of the optimizer, and its averages */
 
-/* classes.c: with --per-class. begin: a new evaluation; add: a batch on the device, y in f32; total: of all ranks. */
+/* classes.c: train.per_class. begin: a new evaluation; add: a batch on the device, y in f32; total: of all ranks. */
 fr_status fri_confusion_begin(fri_session *r);
 fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets);
 fr_status fri_confusion_total(fri_session *r);
@@ -222,8 +222,7 @@ fr_status fri_train_go_on(fri_session *r);
 /* loss.c: what is minimized. The mean of a batch, a scalar with a graph: the program's own loss, mean squared error of
  * vectors, else --loss. Label smoothing and weights of classes are of training alone. */
 fr_status fri_loss_of_batch(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss);
-fr_status fri_loss_check(const fri_config *c); /* of the flags, when the targets are known */
-bool fri_class_weights_balanced(const fr_train_opts *o);
+fr_status fri_loss_check(const fri_config *c);     /* of the flags, when the targets are known */
 fr_status fri_class_weights_begin(fri_session *r); /* makes r->class_weights, if the flags ask for them */
 
 /* step.c: a step that runs. train and update are of an fri_stepping (driver.h) whose ctx begins with this; train
@@ -260,9 +259,9 @@ typedef struct fri_evaluation_scope {
 } fri_evaluation_scope;
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r);
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
-/* No step follows: all are done, or --patience is at its end. */
+/* No step follows: all are done, or train.patience is at its end. */
 bool fri_run_finished(const fri_session *r);
-/* Exchanges parameters and their averages, with --ema. On several ranks all call it. */
+/* Exchanges parameters and their averages, with train.ema. On several ranks all call it. */
 fr_status fri_swap_averages(const fri_session *r);
 /* Counts the batch before the one that it queues, of n targets; settle counts what is left, drop forgets it. */
 fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum);

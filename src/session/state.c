@@ -380,7 +380,7 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
     fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
     *out = (fr_weights_info){.classes = c->outputs, .channels = l.channels, .height = l.height, .width = l.width};
     snprintf(out->model, sizeof out->model, "%s", c->model_name);
-    snprintf(out->head, sizeof out->head, "%s", fr_head_name(c->opts.head));
+    snprintf(out->head, sizeof out->head, "%s", fr_head_name(FR_HEAD_AUTO));
     memcpy(out->mean, l.mean, sizeof l.mean);
     memcpy(out->std, l.std, sizeof l.std);
     for (int64_t i = 0; i < out->classes && out->classes <= MOST_NAMES; i++) {

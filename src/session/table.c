@@ -8,10 +8,10 @@ static const fr_flag_choice devices[] = {{"auto", FR_TRAIN_AUTO},
                                          {"cuda", FR_CUDA},
                                          {"meta", FR_META},
                                          {0}};
-static const fr_flag_choice heads[] = {{"auto", FR_HEAD_AUTO},
-                                       {"global", FR_HEAD_GLOBAL},
-                                       {"torchvision", FR_HEAD_TORCHVISION},
-                                       {0}};
+static const fr_flag_choice augments[] = {{"none", FR_TRAIN_AUGMENT_NONE},
+                                          {"light", FR_TRAIN_AUGMENT_LIGHT},
+                                          {"strong", FR_TRAIN_AUGMENT_STRONG},
+                                          {0}};
 static const fr_flag_choice datasets[] = {{"digits", FR_TRAIN_DIGITS},
                                           {"mnist", FR_TRAIN_MNIST},
                                           {"fashion-mnist", FR_TRAIN_FASHION_MNIST},
@@ -49,10 +49,12 @@ static const fr_flag_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                                {"log", FR_TRAIN_LOG},
                                                {"each", FR_TRAIN_EACH},
                                                {0}};
-static const fr_flag_choice alls[] = {{"best", FR_TRAIN_ALL_BEST},
-                                      {"every", FR_TRAIN_ALL_EVERY},
-                                      {"off", FR_TRAIN_ALL_OFF},
-                                      {0}};
+static const fr_flag_choice plans[] = {{"on", FR_TRAIN_PLAN_PEAK},
+                                       {"all", FR_TRAIN_PLAN_ALL},
+                                       {"every", FR_TRAIN_PLAN_EVERY},
+                                       {"off", FR_TRAIN_PLAN_OFF},
+                                       {0}};
+static const fr_flag_choice batches[] = {{"fit", FR_TRAIN_AUTO}, {0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
 static void all_off(fr_train_opts *o) {
@@ -84,13 +86,6 @@ const fr_flag fri_flags[] = {
     /* ---- model ---- */
     {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT, .brief = ""},
     {"batch-norm", ROW(BOOL, MODEL, batch_norm), NULL, "Batch normalization after convolutions."},
-    {"head", ROW(CHOICE, MODEL, head), "NAME",
-     "The classifier: global average pool and one linear layer, torchvision's, or by image size: below 64 pixels "
-     "pooled, else torchvision's.",
-     .choices = heads},
-    {"dropout", ROW(REAL, MODEL, dropout), "X", "Dropout in torchvision's VGG classifier.", BELOW(0, 1),
-     .course = true},
-    {"growth", ROW(INT, MODEL, growth), "N", "Growth rate of DenseNet-BC for small images.", RANGE(1, 4096)},
     {"width", ROW(REAL, MODEL, width), "X",
      "All channels times X, each to a multiple of 8: the width multiplier of MobileNetV2's paper.",
      BELOW(0.01, 16.0000001)},
@@ -110,20 +105,17 @@ const fr_flag fri_flags[] = {
     {"classes", ROW(INT, DATA, classes), "N",
      "Number of classes of synthetic data, of masks, and of a folder on '--device meta' without --data.",
      .unset = "10, of masks none", RANGE(1, 1000000)},
-    {"augment", ROW(BOOL, DATA, augment), NULL,
-     "Vary training images: digits and MNIST are shifted by up to 2 pixels, digits turned, scaled and sheared by up to "
-     "10 degrees and 10 %; Fashion-MNIST and CIFAR by up to 4 and mirrored; a folder's are cropped (shifted below 64 "
-     "pixels) and mirrored."},
-    {"keep-last", ROW(SET, DATA, keep_last), NULL,
-     "Train on the last, smaller batch of an epoch too, instead of dropping it."},
-    {"shuffle-window", ROW(INT, DATA, shuffle_window), "N",
-     "Read tar shards one after the other, in a new order each epoch, and shuffle within N images of that; 0: shuffle "
-     "all images.",
-     RANGE(0, INT64_C(1) << 40), .course = true, .lacking = "0"},
+    {"augment", ROW(CHOICE, DATA, augment), "HOW",
+     "Random changes of training images. 'light': digits and MNIST are shifted by up to 2 pixels, digits turned, "
+     "scaled "
+     "and sheared by up to 10 degrees and 10 %; Fashion-MNIST and CIFAR are shifted by up to 4 and mirrored; a "
+     "folder's "
+     "images are cropped (shifted below 64 pixels) and mirrored. 'strong' adds, by the add-on augment, torchvision's "
+     "recipe: RandAugment (2 ops of magnitude 9), random erasing (0.1), mixup (0.2) and cutmix (1); with masks, "
+     "ColorJitter (0.4) instead.",
+     .choices = augments},
     {"workers", ROW(INT, DATA, workers), "N", "Threads that decode images; 0: the training thread does it.",
      RANGE(0, 256)},
-    {"prefetch", ROW(INT, DATA, prefetch), "N", "Batches that workers decode ahead. Each takes its place in memory.",
-     RANGE(1, 64)},
     {"pin-memory", ROW(BOOL, DATA, pin_memory), NULL,
      "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
     {"device-prefetch", ROW(BOOL, DATA, device_prefetch), NULL,
@@ -136,21 +128,14 @@ const fr_flag fri_flags[] = {
     {"steps", ROW(INT, TRAINING, steps), "N",
      "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT,
      .course = true},
-    {"batch-size", ROW(INT, TRAINING, batch_size), "N", "Images per step.", RANGE(1, 1 << 20),
-     .brief = "Images per step"},
+    {"batch-size", ROW(INT, TRAINING, batch_size), "N",
+     "Images per step; 'fit': the largest batch that fits into --memory-budget.", RANGE(1, 1 << 20), .choices = batches,
+     .brief = "Images per step; 'fit': the most possible"},
     {"optimizer", ROW(CHOICE, TRAINING, optimizer), "NAME", "As in PyTorch; adam8 is AdamW with 8-bit moments.",
      .choices = optimizers},
     {"lr", ROW(REAL, TRAINING, lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true,
      .brief = "Learning rate at its highest"},
     {"momentum", ROW(REAL, TRAINING, momentum), "X", "Momentum of SGD and RMSprop.", BELOW(0, 1), .course = true},
-    {"nesterov", ROW(SET, TRAINING, nesterov), NULL, "Nesterov's momentum in SGD.", .course = true},
-    {"rmsprop-alpha", ROW(REAL, TRAINING, rmsprop_alpha), "X", "How slowly RMSprop forgets squares of gradients.",
-     BELOW(0, 1), .course = true, .lacking = "0.99"},
-    {"rmsprop-eps", ROW(REAL, TRAINING, rmsprop_eps), "X", "What RMSprop adds to their root.", BELOW(0, 1e6),
-     .course = true, .lacking = "1e-08"},
-    {"rmsprop-centered", ROW(SET, TRAINING, rmsprop_centered), NULL,
-     "RMSprop divides by the deviation of gradients: one more average, 4 bytes per parameter.", .course = true,
-     .lacking = "off"},
     {"weight-decay", ROW(REAL, TRAINING, weight_decay), "X",
      "L2 penalty (SGD, RMSprop, Adam) or decoupled decay (AdamW, adam8).", BELOW(0, 1e6), .course = true},
     {"schedule", ROW(CHOICE, TRAINING, schedule), "NAME",
@@ -158,27 +143,12 @@ const fr_flag fri_flags[] = {
      .choices = schedules, .course = true},
     {"warmup", ROW(REAL, TRAINING, warmup), "X",
      "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6), .course = true},
-    {"patience", ROW(INT, TRAINING, patience), "N",
-     "End after N evaluations in a row that were no better than the best before them, by accuracy, or else by loss.",
-     .unset = "never", COUNT, .course = true, .lacking = ""},
     {"loss", ROW(CHOICE, TRAINING, loss), "NAME",
      "What is minimized, of classes: softmax cross entropy; binary cross entropy of a sigmoid per class; the same as "
      "focal loss (gamma 2, alpha 0.25); Dice of all images and pixels of a batch.",
      .choices = losses, .course = true, .lacking = "cross-entropy"},
-    {"class-weights", ROW(LIST, TRAINING, class_weights), "X...",
-     "What each class counts in the cross entropy of training, a number per class; 'auto': images / (classes * images "
-     "of the class).",
-     .unset = "all 1", .course = true, .lacking = ""},
-    {"balanced-sampling", ROW(SET, TRAINING, balanced_sampling), NULL,
-     "Each class is seen as often as any other: an epoch draws as many images as there are, with replacement.",
-     .course = true, .lacking = "off"},
-    {"label-smoothing", ROW(REAL, TRAINING, label_smoothing), "X",
-     "Share of the target spread evenly over all classes.", BELOW(0, 1), .course = true},
     {"eval-every", ROW(INT, TRAINING, eval_every), "N",
      "Evaluate on the test images after each N epochs, and at the end; 0: at the end only.", RANGE(0, 1000000000)},
-    {"per-class", ROW(SET, TRAINING, per_class), NULL,
-     "Evaluations count for each class what its images or pixels are taken for: accuracy and intersection over union "
-     "are printed at the end, the whole matrix is in --report."},
     {"seed", ROW(INT, TRAINING, seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
      RANGE(0, INT64_MAX)},
 
@@ -191,33 +161,21 @@ const fr_flag fri_flags[] = {
      "whole network; 'last=4', 'norm=4', 'bias=4' are those of the last 4 layers with parameters; 'auto': as many of "
      "them as fit into --memory-budget.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
-    {"lr-scale", ROW(LIST, TRAINING, lr_scale), "PREFIX=X...",
-     "Layers and parameters of this name, or below it, learn X times as fast: 'head=10', 'layer1=0.1'; 'head', 'bias' "
-     "and 'norm' as in --train-only.",
-     .unset = "none", .course = true, .lacking = ""},
-    {"no-weight-decay", ROW(LIST, TRAINING, no_weight_decay), "PREFIX...",
-     "These do not decay: names as in --lr-scale; 'bias norm' is usual.", .unset = "none", .course = true,
-     .lacking = ""},
-    {"ema", ROW(REAL, TRAINING, ema), "X",
-     "Keep a moving average of the parameters with this decay ('0.999'), 4 bytes each; it is what is evaluated and "
-     "exported. 0: none.",
-     BELOW(0, 1), .course = true, .lacking = "0"},
     {"accumulate", ROW(INT, TRAINING, accumulate), "K",
      "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped. "
      "On several ranks, of all of them together.",
-     .unset = "1; on several ranks one for each; resumed: as it was", COUNT},
+     .unset = "1; on several ranks one for each; resumed: as it was", COUNT,
+     .brief = "Batches per optimizer step: --accumulate 4"},
     {"clip", ROW(REAL, TRAINING, clip), "X",
      "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
      BELOW(1e-30, 1e30), .course = true},
     {"amp", ROW(CHOICE, TRAINING, amp), "TYPE",
      "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
-     .implied = "fp16", .choices = amps, .brief = "Mixed precision: fp16 or bf16"},
+     .implied = "fp16", .choices = amps, .brief = "Mixed precision, fp16 or bf16: --amp=bf16"},
     {"loss-scale", ROW(REAL, TRAINING, loss_scale), "X",
      "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
      "inf or NaN; what fp16 does by itself), or a fixed number.",
      BELOW(1e-30, 1e30), .choices = scales, .course = true},
-    {"loss-scale-floor", ROW(REAL, TRAINING, loss_scale_floor), "X",
-     "A dynamic loss scale does not fall below this; 0: no floor, as in PyTorch.", BELOW(0, 65537), .course = true},
     {"half", ROW(CHOICE, TRAINING, half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},
@@ -248,7 +206,8 @@ const fr_flag fri_flags[] = {
      "of who holds what.",
      .unset = "none"},
     {"inplace", ROW(BOOL, MEMORY, switches.inplace), NULL,
-     "Activations overwrite their input where nobody else needs it."},
+     "Activations overwrite their input where nobody else needs it.",
+     .brief = "Activations keep their input: --no-inplace"},
     {"inplace-abn", ROW(BOOL, MEMORY, inplace_abn), NULL,
      "Batch norm and the relu behind it become one op with a leaky relu of slope 0.01 and weights |gamma|; it "
      "overwrites its input and backward computes that from the output (InPlace-ABN)."},
@@ -272,9 +231,6 @@ const fr_flag fri_flags[] = {
      "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
      "is unlinked at once, so nothing is left behind.",
      .unset = "off", .implied = "", .file = FR_FILE_WRITTEN},
-    {"cache-casts", ROW(BOOL, MEMORY, switches.cache_casts), NULL,
-     "Under --amp, low-precision copies of parameters live from forward to backward, as PyTorch's do, instead of while "
-     "an op runs."},
     {"empty-cache-every", ROW(INT, MEMORY, empty_cache_every), "N",
      "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", RANGE(0, 1000000000)},
     {"all-off", FR_FLAG_ACT, FR_GROUP_MEMORY,
@@ -289,7 +245,8 @@ const fr_flag fri_flags[] = {
     {"checkpoint-segments", ROW(INT, MEMORY, checkpoint_segments), "N",
      "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
      "the root of its units, 'each': every unit, 'log': halves of halves.",
-     .unset = "none", RANGE(1, 1000000000), .choices = segmentations},
+     .unset = "none", RANGE(1, 1000000000), .choices = segmentations,
+     .brief = "Recompute inside N parts: --checkpoint-segments sqrt"},
 
     {"prefix-parts", ROW(INT, MEMORY, prefix_parts), "N",
      "Run the layers in front of the first one that trains (--train-only, --freeze) on N images after the other: the "
@@ -300,22 +257,16 @@ const fr_flag fri_flags[] = {
      "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
     {"memory-budget", ROW(SIZE, MEMORY, memory_budget), "BYTES",
      "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
-     "that fits; then train so. Other switches and --checkpoint-segments give way. If nothing fits, say what the "
-     "smallest budget is.",
-     .unset = "none", .brief = "Train within this, the fastest way: '512MiB', '2GiB'"},
-    {"fit-switches", ROW(BOOL, MEMORY, fit_switches), NULL,
-     "With --memory-budget, choose; --no-fit-switches takes the other flags as they are, and --all-off implies that."},
-    {"fit-batch", ROW(SET, MEMORY, fit_batch), NULL,
-     "Train with the largest batch that fits into --memory-budget, instead of --batch-size.",
-     .brief = "The largest batch that fits into it"},
+     "that fits; then train so. Other switches and --checkpoint-segments give way, but for those of an --all-off after "
+     "this flag. If nothing fits, say what the smallest budget is.",
+     .unset = "none", .brief = "Train within this: --memory-budget 2GiB"},
     {"calibrate", ROW(SET, MEMORY, calibrate), NULL,
-     "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan --all."},
-    {"all", ROW(CHOICE, MEMORY, plan_all), "LINES",
-     "With --plan: peak and predicted relative time of combinations of switches and segments, and of fitted budgets: "
-     "the best, which nothing beats in both, or every one, with a star at the best. '--all' alone is best.",
-     .implied = "best", .choices = alls},
-    {"plan", ROW(SET, MEMORY, plan), NULL,
-     "Do not train: print the exact memory that this command would need, found by a dry run without data, and end."},
+     "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan=all."},
+    {"plan", ROW(CHOICE, MEMORY, plan), "LINES",
+     "Do not train: print the exact memory that this command would need, found by a dry run without data, and end. "
+     "'all': peak and predicted relative time of combinations of switches and segments, and of fitted budgets, without "
+     "those that another beats in both; 'every': all of them, with a star at the former.",
+     .implied = "on", .choices = plans, .brief = "The exact memory, before a run: --plan --amp"},
 
     /* ---- files ---- */
     {"weights", ROW(TEXT, FILES, weights), "FILE",
@@ -353,7 +304,23 @@ const fr_flag fri_flags[] = {
     {"report", ROW(TEXT, OUTPUT, report), "FILE", "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.",
      WRITTEN, .brief = "Write memory, time, loss and accuracy as JSON"},
     {"log", ROW(TEXT, OUTPUT, log), "FILE", "Write one JSON object per step and line.", WRITTEN},
-    {"csv", ROW(TEXT, OUTPUT, csv), "FILE", "The same as comma-separated values.", WRITTEN},
+
+    /* ---- fields without a flag ---- */
+    {"keep-last", ROW(SET, DATA, keep_last)},
+    {"shuffle-window", ROW(INT, DATA, shuffle_window), RANGE(0, INT64_C(1) << 40), .course = true, .lacking = "0"},
+    {"prefetch", ROW(INT, DATA, prefetch), RANGE(1, 64)},
+    {"nesterov", ROW(SET, TRAINING, nesterov), .course = true},
+    {"patience", ROW(INT, TRAINING, patience), COUNT, .course = true, .lacking = ""},
+    {"balanced-sampling", ROW(SET, TRAINING, balanced_sampling), .course = true, .lacking = "off"},
+    {"label-smoothing", ROW(REAL, TRAINING, label_smoothing), BELOW(0, 1), .course = true},
+    {"per-class", ROW(SET, TRAINING, per_class)},
+    {"ema", ROW(REAL, TRAINING, ema), BELOW(0, 1), .course = true, .lacking = "0"},
+    {"cache-casts", ROW(BOOL, MEMORY, switches.cache_casts)},
+    {"fit-switches", ROW(BOOL, MEMORY, fit_switches)},
+    {"head-lr-scale", ROW(REAL, TRAINING, head_lr_scale), BELOW(0, 1e6), .course = true, .lacking = "1"},
+    {"no-norm-decay", ROW(SET, TRAINING, no_norm_decay), .course = true, .lacking = "off"},
+    {"balanced-weights", ROW(SET, TRAINING, balanced_weights), .course = true, .lacking = "off"},
+    {"check-replicas", ROW(SET, DEVICE, check_replicas)},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
 _Static_assert(sizeof fri_flags / sizeof *fri_flags <= FRI_FLAGS_MOST, "states hold a setting per flag");
@@ -364,12 +331,10 @@ fr_train_opts fr_train_opts_default(void) {
     return (fr_train_opts){
         .depth = FR_TRAIN_AUTO,
         .batch_norm = true,
-        .dropout = 0.5,
-        .growth = 12,
         .width = 1,
         .image_size = FR_TRAIN_AUTO,
         .classes = FR_TRAIN_AUTO,
-        .augment = true,
+        .augment = FR_TRAIN_AUGMENT_LIGHT,
         .workers = 1,
         .prefetch = 1,
         .pin_memory = true,
@@ -378,8 +343,6 @@ fr_train_opts fr_train_opts_default(void) {
         .batch_size = 64,
         .lr = FR_TRAIN_AUTO,
         .momentum = 0.9,
-        .rmsprop_alpha = 0.99,
-        .rmsprop_eps = 1e-8,
         .weight_decay = 5e-4,
         .schedule = FR_SCHEDULE_COSINE,
         .warmup = 1,
@@ -393,7 +356,6 @@ fr_train_opts fr_train_opts_default(void) {
         .loss_scale = FR_TRAIN_AUTO,
         .accumulate = FR_TRAIN_AUTO,
         .ranks = FR_TRAIN_AUTO,
-        .peer_timeout = 120,
         .split_batch = 1,
         .clip = FR_TRAIN_AUTO,
         .arena = true,
@@ -402,6 +364,7 @@ fr_train_opts fr_train_opts_default(void) {
         .checkpoint_segments = FR_TRAIN_AUTO,
         .prefix_parts = FR_TRAIN_AUTO,
         .patience = FR_TRAIN_AUTO,
+        .head_lr_scale = 1,
         .memory_budget = SIZE_MAX,
         .fit_switches = true,
     };

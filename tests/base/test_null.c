@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "autograd/node.h"
 
 #if __has_include(<frugal/ranks.h>)
@@ -112,7 +113,7 @@ static void make(void) {
         {"x", fr_tensor_full(2, (int64_t[]){2, 2}, 1, FR_F32, FR_CPU, &given.x)},
         {"x", fr_tensor_set_requires_grad(given.x, true)},
         {"y", fr_relu(given.x, &given.y)},
-        {"module", fr_nn_linear(2, 2, true, FR_CPU, &given.module)},
+        {"module", fri_nn_linear(2, 2, true, FR_CPU, &given.module)},
         {"optimizer", fr_sgd(given.module, NULL, &given.optimizer)},
         {"scaler", fr_grad_scaler_create(NULL, FR_CPU, &given.scaler)},
 #ifdef FRI_RANKS

@@ -225,8 +225,8 @@ Test(async, nothing_is_prefetched_without_pinned_memory) {
 Test(async, colored) {
     if (fr_addon_find("augment") == NULL) cr_skip("built without the add-on augment");
     set_up();
-    same_training("--contrast 0.3");
-    nobody_waits("--contrast 0.3");
+    same_training("--augment strong");
+    nobody_waits("--augment strong");
 }
 
 TRAINING(plain, "")
@@ -242,8 +242,8 @@ TRAINING(split, "--split-batch 2")
 TRAINING(fused, "--fused-step")
 TRAINING(two_passes, "--amp=fp16 --fused-step=two-pass")
 TRAINING(two_passes_overflow, "--amp=fp16 --fused-step=two-pass --loss-scale=1e9")
-TRAINING(schedule, "--nesterov --schedule cosine --warmup 1 --weight-decay 0.01")
-TRAINING(rmsprop, "--optimizer rmsprop --rmsprop-centered --lr 0.001")
+TRAINING(schedule, "--schedule cosine --warmup 1 --weight-decay 0.01")
+TRAINING(rmsprop, "--optimizer rmsprop --lr 0.001")
 TRAINING(bf16, "--amp=bf16")
 TRAINING(half, "--half=bf16")
 TRAINING(kept_gradients, "--grad-zero")

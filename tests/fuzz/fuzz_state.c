@@ -1,5 +1,6 @@
 /* fuzz_state.c - any bytes as a training state: the checksum is made right first, so that what lies behind it is
  * reached. A refused state changes nothing. */
+#include "net/layers.h"
 #include "fuzz.h"
 
 #include "base/rng.h"
@@ -19,7 +20,7 @@ static double number;
 
 static void prepare(void) {
     fr_status s = FR_OK;
-    FR_TRY(s, fr_nn_linear(3, 2, true, FR_CPU, &model));
+    FR_TRY(s, fri_nn_linear(3, 2, true, FR_CPU, &model));
     FR_TRY(s, fr_sgd(model, FR_SGD_OPTS(.momentum = 0.9), &optimizer));
     FR_TRY(s, fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(), FR_CPU, &scaler));
     FR_TRY(s, fr_dataset_synthetic(10, 2, 2, 2, 1, 1, &dataset));

@@ -10,7 +10,7 @@ seed=${3:-$(date +%s)}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-flags="--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 40 --eval-every 0 --amp --dropout 0.2 --quiet"
+flags="--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 40 --eval-every 0 --amp --quiet"
 
 milliseconds() { date +%s%3N; }
 

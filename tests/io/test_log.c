@@ -30,19 +30,16 @@ static void expect_file(const char *name, const char *want) {
     free(bytes);
 }
 
-#define CSV_HEAD "step,epoch,loss,lr,scale,skipped,images_per_second,allocated,peak\n"
 #define JSON_1                                                                             \
     "{\"step\":1,\"epoch\":0,\"loss\":2.375,\"lr\":0.1,\"scale\":65536,\"skipped\":false," \
     "\"images_per_second\":333.33333333333331,\"allocated\":1048576,\"peak\":5000000000}\n"
 #define JSON_2                                                                           \
     "{\"step\":2,\"epoch\":0,\"loss\":2.25,\"lr\":0.1,\"scale\":65536,\"skipped\":true," \
     "\"images_per_second\":333.33333333333331,\"allocated\":1048576,\"peak\":5000000000}\n"
-#define CSV_1 "1,0,2.375,0.1,65536,0,333.33333333333331,1048576,5000000000\n"
-#define CSV_2 "2,0,2.25,0.1,65536,1,333.33333333333331,1048576,5000000000\n"
 
-static fr_log *open_both(int64_t resume) {
+static fr_log *open_log(int64_t resume) {
     fr_log *log = NULL;
-    OK(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("log.jsonl"), .csv = in_folder("log.csv"), .resume = resume), &log));
+    OK(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("log.jsonl"), .resume = resume), &log));
     return log;
 }
 
@@ -54,10 +51,9 @@ static void write_steps(fr_log *log, int64_t from, int64_t to) {
 }
 
 Test(log, lines_are_what_the_page_says) {
-    fr_log *log = open_both(-1);
+    fr_log *log = open_log(-1);
     write_steps(log, 1, 2);
     expect_file("log.jsonl", JSON_1 JSON_2); /* there already, without a close */
-    expect_file("log.csv", CSV_HEAD CSV_1 CSV_2);
     OK(fr_log_scalar(log, "test/\"accuracy\"", 2, 0.5));
     fr_log_step p = step(3);
     p.loss = NAN;
@@ -68,33 +64,23 @@ Test(log, lines_are_what_the_page_says) {
                                            "{\"step\":3,\"epoch\":0,\"loss\":null,\"lr\":0.1,\"scale\":65536,"
                                            "\"skipped\":false,\"images_per_second\":null,\"allocated\":1048576,"
                                            "\"peak\":5000000000}\n");
-    expect_file("log.csv", CSV_HEAD CSV_1 CSV_2 "3,0,nan,0.1,65536,0,inf,1048576,5000000000\n");
 }
 
 Test(log, a_resumed_run_cuts_off_what_came_after_its_state) {
-    fr_log *log = open_both(-1);
+    fr_log *log = open_log(-1);
     write_steps(log, 1, 9);
     fr_log_close(&log);
-    log = open_both(1);
+    log = open_log(1);
     expect_file("log.jsonl", JSON_1);
-    expect_file("log.csv", CSV_HEAD CSV_1);
     write_steps(log, 2, 2);
     fr_log_close(&log);
     expect_file("log.jsonl", JSON_1 JSON_2);
-    expect_file("log.csv", CSV_HEAD CSV_1 CSV_2);
     /* A line that a killed process left incomplete, although its step is not too late. */
     write_bytes(in_folder("log.jsonl"), JSON_1 "{\"step\":2,\"ep", strlen(JSON_1) + 13);
-    write_bytes(in_folder("log.csv"), CSV_HEAD CSV_1 "2,0,2.2", strlen(CSV_HEAD CSV_1) + 7);
-    log = open_both(2);
+    log = open_log(2);
     expect_file("log.jsonl", JSON_1);
-    expect_file("log.csv", CSV_HEAD CSV_1);
     fr_log_close(&log);
-    /* Nothing was there: the names come first. From the start: everything goes. */
-    remove(in_folder("log.csv"));
-    log = open_both(2);
-    expect_file("log.csv", CSV_HEAD);
-    fr_log_close(&log);
-    log = open_both(-1);
+    log = open_log(-1);
     expect_file("log.jsonl", "");
     fr_log_close(&log);
 }
@@ -122,7 +108,7 @@ Test(log, files_that_cannot_be_are_named) {
     write_bytes(in_folder("file"), "x", 1);
     cr_expect_eq(fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("file/log")), &log), FR_EIO);
     EXPECT_SENTENCE("file/log' cannot be opened: Not a directory");
-    cr_expect_eq(fr_log_open(FR_LOG_OPTS(.csv = folder), &log), FR_EIO);
+    cr_expect_eq(fr_log_open(FR_LOG_OPTS(.jsonl = folder), &log), FR_EIO);
     cr_expect_eq(fr_log_open(FR_LOG_OPTS(.jsonl = "/dev/full"), &log), FR_EIO);
     EXPECT_SENTENCE("is not a regular file");
     cr_expect_eq(fr_log_open(NULL, &log), FR_EINVAL);

@@ -1,5 +1,6 @@
 /* test_state.c - a resumed run is the run that was not interrupted, bit for bit; damage of any kind is noticed, named
  * and survived; a failed save or load leaves everything as it was. */
+#include "net/layers.h"
 #include "io/support.h"
 
 #include "base/rng.h"
@@ -382,7 +383,7 @@ Test(state, a_killed_save_leaves_the_last_state) {
         if (pid == 0) {
             fr_module *m = NULL;
             fr_state state = {.step = last_step};
-            bool ok = fr_nn_linear(300, 200, true, FR_CPU, &m) == FR_OK;
+            bool ok = fri_nn_linear(300, 200, true, FR_CPU, &m) == FR_OK;
             for (state.model = m; ok; state.step++) ok = fr_state_save(states, &state, 3, NULL) == FR_OK;
             _exit(1);
         }
@@ -463,7 +464,7 @@ Test(state, states_of_other_runs_are_refused_and_change_nothing) {
     const char *path = saved_state(SGD, 4);
     open_run(&r, SGD, 2, 0);
     train(&r, 2);
-    OK(fr_nn_linear(24, 5, true, FR_CPU, &other_model));
+    OK(fri_nn_linear(24, 5, true, FR_CPU, &other_model));
     sums was = everything(&r);
 
     r.state.model_name = "large";
@@ -533,7 +534,7 @@ Test(state, settings_that_must_match_do) {
 Test(state, a_state_of_a_larger_model_is_refused) {
     char path[FR_STATE_PATH_BYTES];
     fr_module *large = small_net(1, FR_CPU), *small = small_net(1, FR_CPU), *part = NULL;
-    OK(fr_nn_linear(5, 5, true, FR_CPU, &part));
+    OK(fri_nn_linear(5, 5, true, FR_CPU, &part));
     OK(fr_module_add_child(large, "more", &part));
     fr_state state = {.model = large};
     OK(fr_state_save(in_folder("states"), &state, 0, path));

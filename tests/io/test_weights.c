@@ -1,5 +1,6 @@
 /* test_weights.c - weights go to files and come back; layouts and types are those that PyTorch has; what does not fit
  * is listed and changes nothing. That PyTorch agrees is test_torchvision.py's business. */
+#include "net/layers.h"
 #include "io/support.h"
 
 #include "base/half.h"
@@ -50,7 +51,7 @@ Test(weights, come_back_bit_for_bit_in_both_layouts) {
 /* small_net with `classes` outputs. */
 static fr_module *net_of(uint64_t seed, int64_t classes) {
     fr_module *m = small_net(seed, FR_CPU), *head = NULL;
-    OK(fr_nn_linear(24, classes, true, FR_CPU, &head));
+    OK(fri_nn_linear(24, classes, true, FR_CPU, &head));
     OK(fr_module_replace(m, "6", &head));
     return m;
 }
@@ -90,13 +91,13 @@ Test(weights, a_skipped_layer_stays_as_it_is) {
 /* Names below a skipped prefix may be in the file or not; all others must be. */
 Test(weights, names_below_a_skipped_prefix_may_differ) {
     fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU), *other = NULL;
-    OK(fr_nn_batchnorm2d(24, FR_CPU, &other));
+    OK(fri_nn_batchnorm2d(24, NULL, FR_CPU, &other));
     OK(fr_module_replace(a, "6", &other));
     OK(fr_weights_save(a, file(), NULL));
     cr_expect_eq(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "0")), FR_EINVAL);
     EXPECT_SENTENCE("unexpected 6.num_batches_tracked, 6.running_mean");
     OK(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "6")));
-    OK(fr_nn_identity(&other));
+    OK(fri_nn_identity(&other));
     OK(fr_module_replace(a, "6", &other));
     OK(fr_weights_save(a, file(), NULL));
     cr_expect_eq(fr_weights_load(b, file(), FR_WEIGHTS_OPTS(.skip = "1")), FR_EINVAL);
@@ -257,7 +258,7 @@ Test(weights, integers_are_not_converted) {
     fr_tensor *count = NULL;
     const float one = 1;
     size_t n = 0;
-    OK(fr_nn_relu(&m));
+    OK(fri_nn_relu(&m));
     OK(fr_tensor_full(1, (int64_t[]){1}, 3, FR_I64, FR_CPU, &count));
     OK(fr_module_add_buffer(m, "count", &count));
     unsigned char *was = module_bytes(m, &n);
@@ -289,11 +290,11 @@ static fr_module *box(void) {
     static const fr_module_class box_class = {.name = "Box", .forward = box_forward};
     fr_module *m = NULL, *part = NULL;
     OK(fr_module_create(&box_class, 0, &m));
-    OK(fr_nn_conv2d(3, 2, 3, NULL, FR_CPU, &part));
+    OK(fri_nn_conv2d(3, 2, 3, NULL, true, FR_CPU, &part));
     OK(fr_module_add_child(m, "conv", &part));
-    OK(fr_nn_flatten(1, &part));
+    OK(fri_nn_flatten(1, &part));
     OK(fr_module_add_child(m, "flatten", &part));
-    OK(fr_nn_linear(12, 5, false, FR_CPU, &part));
+    OK(fri_nn_linear(12, 5, false, FR_CPU, &part));
     OK(fr_module_add_child(m, "3", &part));
     return m;
 }

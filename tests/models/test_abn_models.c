@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "net/module.h"
 #include "support/golden.h"
 
@@ -207,8 +208,8 @@ Test(abn_models, refuse_what_has_no_norm) {
     expect_refused(fr_vgg(11, FR_MODEL_OPTS(.abn_slope = SLOPE), &m), FR_EINVAL, "abn_slope 0.01", "no batch norm",
                    NULL);
     expect_refused(fr_resnet(18, FR_MODEL_OPTS(.abn_slope = -1), &m), FR_EINVAL, "abn_slope is -1", "> 0", NULL);
-    expect_refused(fr_nn_inplace_abn(4, 0, test_device(), &m), FR_EINVAL, "slope is 0", "> 0", NULL);
-    expect_refused(fr_nn_inplace_abn(0, SLOPE, test_device(), &m), FR_EINVAL, "InPlaceABN", "0 channels", NULL);
+    expect_refused(fri_nn_inplace_abn(4, 0, test_device(), &m), FR_EINVAL, "slope is 0", "> 0", NULL);
+    expect_refused(fri_nn_inplace_abn(0, SLOPE, test_device(), &m), FR_EINVAL, "InPlaceABN", "0 channels", NULL);
     cr_expect_null(m);
     expect_nothing_left();
 }

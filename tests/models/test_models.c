@@ -4,6 +4,7 @@
 #include <frugal/models.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "memory/allocator.h"
 #include "models/checks.h"
 
@@ -63,7 +64,7 @@ Test(models, linear_bytes) {
     fr_module *m[3] = {0};
     fr_memory_stats t;
     for (size_t i = 0; i < 3; i++) {
-        must(fr_nn_linear(100, 100, true, FR_META, &m[i]));
+        must(fri_nn_linear(100, 100, true, FR_META, &m[i]));
         must(fr_memory_stats_get(FR_META, &t));
         cr_expect_eq(t.allocated, 40960 * (i + 1));
         cr_expect_eq(t.reserved, (size_t)2 << 20);

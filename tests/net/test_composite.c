@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "net/module.h"
 #include "support/golden.h"
 
@@ -25,9 +26,9 @@ static const fr_module_class residual_class = {.name = "Residual", .forward = re
 static fr_module *residual(void) {
     fr_module *m = NULL, *c = NULL;
     must(fr_module_create(&residual_class, 0, &m));
-    must(fr_nn_linear(4, 4, true, test_device(), &c));
+    must(fri_nn_linear(4, 4, true, test_device(), &c));
     must(fr_module_add_child(m, "first", &c));
-    must(fr_nn_relu(&c));
+    must(fri_nn_relu(&c));
     must(fr_module_add_child(m, "second", &c));
     return m;
 }
@@ -137,9 +138,8 @@ static void through_norm(bool gamma_wants, bool inplace, size_t *live, double **
     fr_memory_stats before, after;
     fr_switches s = fr_switches_default();
     fr_seed(3);
-    must(fr_nn_conv2d(3, CHANNELS, 3, FR_CONV2D_MODULE_OPTS(.conv = *FR_CONV2D_OPTS(.padding = 1)), test_device(),
-                      &conv));
-    must(fr_nn_batchnorm2d(CHANNELS, test_device(), &norm));
+    must(fri_nn_conv2d(3, CHANNELS, 3, FR_CONV2D_OPTS(.padding = 1), true, test_device(), &conv));
+    must(fri_nn_batchnorm2d(CHANNELS, NULL, test_device(), &norm));
     must(fr_init_uniform(fr_module_tensor(norm, "weight"), 0.5, 1.5));
     must(fr_init_uniform(fr_module_tensor(norm, "running_mean"), -1, 1));
     must(fr_init_uniform(fr_module_tensor(norm, "running_var"), 0.5, 2));

@@ -1,6 +1,8 @@
 /* test_layers.c - every layer is its op with torch's defaults; parameters start as torch's; bad options are refused. */
 #include <criterion/criterion.h>
 #include <frugal/net.h>
+#include "net/layers.h"
+
 #include <frugal/nn.h>
 #include <frugal/optim.h>
 #include <math.h>
@@ -38,35 +40,35 @@ typedef fr_status layer_op(fr_tensor *x, fr_tensor **y);
     static fr_status name##_op(fr_tensor *x, fr_tensor **y) { \
         return op;                                            \
     }
-LAYER(relu, fr_nn_relu(m), fr_relu(x, y))
-LAYER(relu6, fr_nn_relu6(m), fr_relu6(x, y))
-LAYER(leaky_relu, fr_nn_leaky_relu(0.2, m), fr_leaky_relu(x, 0.2, y))
-LAYER(sigmoid, fr_nn_sigmoid(m), fr_sigmoid(x, y))
-LAYER(tanh, fr_nn_tanh(m), fr_tanh(x, y))
-LAYER(silu, fr_nn_silu(m), fr_silu(x, y))
-LAYER(hardsigmoid, fr_nn_hardsigmoid(m), fr_hardsigmoid(x, y))
-LAYER(hardswish, fr_nn_hardswish(m), fr_hardswish(x, y))
-LAYER(gelu, fr_nn_gelu(m), fr_gelu(x, y))
-LAYER(gelu_tanh, fr_nn_gelu_tanh(m), fr_gelu_tanh(x, y))
-LAYER(maxpool2d, fr_nn_maxpool2d(2, NULL, m), fr_maxpool2d(x, 2, FR_POOL2D_OPTS(.stride = 2), y))
-LAYER(maxpool2d_options, fr_nn_maxpool2d(3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), m),
+LAYER(relu, fri_nn_relu(m), fr_relu(x, y))
+LAYER(relu6, fri_nn_relu6(m), fr_relu6(x, y))
+LAYER(leaky_relu, fri_nn_leaky_relu(0.2, m), fr_leaky_relu(x, 0.2, y))
+LAYER(sigmoid, fri_nn_sigmoid(m), fr_sigmoid(x, y))
+LAYER(tanh, fri_nn_tanh(m), fr_tanh(x, y))
+LAYER(silu, fri_nn_silu(m), fr_silu(x, y))
+LAYER(hardsigmoid, fri_nn_hardsigmoid(m), fr_hardsigmoid(x, y))
+LAYER(hardswish, fri_nn_hardswish(m), fr_hardswish(x, y))
+LAYER(gelu, fri_nn_gelu(m), fr_gelu(x, y))
+LAYER(gelu_tanh, fri_nn_gelu_tanh(m), fr_gelu_tanh(x, y))
+LAYER(maxpool2d, fri_nn_maxpool2d(2, NULL, m), fr_maxpool2d(x, 2, FR_POOL2D_OPTS(.stride = 2), y))
+LAYER(maxpool2d_options, fri_nn_maxpool2d(3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), m),
       fr_maxpool2d(x, 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), y))
-LAYER(avgpool2d, fr_nn_avgpool2d(2, NULL, m), fr_avgpool2d(x, 2, NULL, y))
-LAYER(adaptive_avgpool2d, fr_nn_adaptive_avgpool2d(3, 2, m), fr_adaptive_avgpool2d(x, 3, 2, y))
-LAYER(flatten, fr_nn_flatten(1, m), fr_flatten(x, 1, y))
-LAYER(nearest, fr_nn_upsample(2, FR_UPSAMPLE_NEAREST, m), fr_upsample(x, 14, 12, FR_UPSAMPLE_NEAREST, false, y))
-LAYER(bilinear, fr_nn_upsample(3, FR_UPSAMPLE_BILINEAR, m), fr_upsample(x, 21, 18, FR_UPSAMPLE_BILINEAR, false, y))
-LAYER(dropout, fr_nn_dropout(0.4, m), fr_dropout(x, 0.4, true, y))
-LAYER(dropout2d, fr_nn_dropout2d(0.4, m), fr_dropout2d(x, 0.4, true, y))
-LAYER(clamp, fr_nn_clamp(-0.25, 0.5, m), fr_clamp(x, -0.25, 0.5, y))
-LAYER(softmax, fr_nn_softmax(m), fr_softmax(x, y))
-LAYER(log_softmax, fr_nn_log_softmax(m), fr_log_softmax(x, y))
-LAYER(stochastic_depth, fr_nn_stochastic_depth(0.4, m), fr_stochastic_depth(x, 0.4, true, y))
-LAYER(zero_pad2d, fr_nn_zero_pad2d((int64_t[]){1, 2, 3, 4}, m),
+LAYER(avgpool2d, fri_nn_avgpool2d(2, NULL, m), fr_avgpool2d(x, 2, NULL, y))
+LAYER(adaptive_avgpool2d, fri_nn_adaptive_avgpool2d(3, 2, m), fr_adaptive_avgpool2d(x, 3, 2, y))
+LAYER(flatten, fri_nn_flatten(1, m), fr_flatten(x, 1, y))
+LAYER(nearest, fri_nn_upsample(2, FR_UPSAMPLE_NEAREST, m), fr_upsample(x, 14, 12, FR_UPSAMPLE_NEAREST, false, y))
+LAYER(bilinear, fri_nn_upsample(3, FR_UPSAMPLE_BILINEAR, m), fr_upsample(x, 21, 18, FR_UPSAMPLE_BILINEAR, false, y))
+LAYER(dropout, fri_nn_dropout(0.4, m), fr_dropout(x, 0.4, true, y))
+LAYER(dropout2d, fri_nn_dropout2d(0.4, m), fr_dropout2d(x, 0.4, true, y))
+LAYER(clamp, fri_nn_clamp(-0.25, 0.5, m), fr_clamp(x, -0.25, 0.5, y))
+LAYER(softmax, fri_nn_softmax(m), fr_softmax(x, y))
+LAYER(log_softmax, fri_nn_log_softmax(m), fr_log_softmax(x, y))
+LAYER(stochastic_depth, fri_nn_stochastic_depth(0.4, m), fr_stochastic_depth(x, 0.4, true, y))
+LAYER(zero_pad2d, fri_nn_zero_pad2d((int64_t[]){1, 2, 3, 4}, m),
       fr_pad(x, (int64_t[]){0, 3, 1, 0}, (int64_t[]){0, 4, 2, 0}, 0, y))
-LAYER(pixel_shuffle, fr_nn_pixel_shuffle(2, m), fr_pixel_shuffle(x, 2, y))
-LAYER(pixel_unshuffle, fr_nn_pixel_unshuffle(1, m), fr_pixel_unshuffle(x, 1, y))
-LAYER(identity, fr_nn_identity(m), fr_scale(x, 1, y))
+LAYER(pixel_shuffle, fri_nn_pixel_shuffle(2, m), fr_pixel_shuffle(x, 2, y))
+LAYER(pixel_unshuffle, fri_nn_pixel_unshuffle(1, m), fr_pixel_unshuffle(x, 1, y))
+LAYER(identity, fri_nn_identity(m), fr_scale(x, 1, y))
 
 static const struct {
     const char *name, *class_;
@@ -138,17 +140,16 @@ Test(layers, dropout_is_the_identity_in_eval) {
 Test(layers, conv2d_and_linear_are_their_ops) {
     fr_module *m = NULL;
     fr_tensor *x = image(), *y = NULL, *want = NULL;
-    fr_conv2d_module_opts o = *FR_CONV2D_MODULE_OPTS();
-    o.conv = *FR_CONV2D_OPTS(.stride = 2, .padding = 1, .groups = 2);
-    must(fr_nn_conv2d(4, 6, 3, &o, test_device(), &m));
+    const fr_conv2d_opts *o = FR_CONV2D_OPTS(.stride = 2, .padding = 1, .groups = 2);
+    must(fri_nn_conv2d(4, 6, 3, o, true, test_device(), &m));
     must(fr_module_forward(m, x, &y));
-    must(fr_conv2d(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), &o.conv, &want));
+    must(fr_conv2d(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), o, &want));
     expect_same("conv2d", &y, &want);
     cr_expect_eq(fr_tensor_dim(fr_module_tensor(m, "weight"), 3), 2);
-    must(fr_nn_conv2d(4, 6, 3, FR_CONV2D_MODULE_OPTS(.bias = false), test_device(), &m)); /* replaces what *m held */
+    must(fri_nn_conv2d(4, 6, 3, NULL, false, test_device(), &m)); /* replaces what *m held */
     cr_expect_null(fr_module_tensor(m, "bias"));
     must(fr_flatten(x, 1, &x));
-    must(fr_nn_linear(168, 5, true, test_device(), &m));
+    must(fri_nn_linear(168, 5, true, test_device(), &m));
     must(fr_module_forward(m, x, &y));
     must(fr_linear(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), &want));
     expect_same("linear", &y, &want);
@@ -162,13 +163,13 @@ Test(layers, conv_transpose2d_is_its_op) {
     fr_tensor *x = image(), *y = NULL, *want = NULL;
     const fr_conv_transpose2d_opts *o =
         FR_CONV_TRANSPOSE2D_OPTS(.stride = 2, .padding = 1, .output_padding = 1, .groups = 2);
-    must(fr_nn_conv_transpose2d(4, 6, 3, o, true, test_device(), &m));
+    must(fri_nn_conv_transpose2d(4, 6, 3, o, true, test_device(), &m));
     must(fr_module_forward(m, x, &y));
     fr_tensor *w = fr_module_tensor(m, "weight");
     must(fr_conv_transpose2d(x, w, fr_module_tensor(m, "bias"), o, &want));
     expect_same("conv_transpose2d", &y, &want);
     cr_expect(fr_tensor_dim(w, 0) == 4 && fr_tensor_dim(w, 3) == 3);
-    must(fr_nn_conv_transpose2d(4, 6, 3, NULL, false, test_device(), &m));
+    must(fri_nn_conv_transpose2d(4, 6, 3, NULL, false, test_device(), &m));
     cr_expect_null(fr_module_tensor(m, "bias"));
     fr_module_release(&m);
     fr_tensor_release(&x);
@@ -220,7 +221,7 @@ Test(layers, layer_scale_multiplies_channels) {
 Test(layers, linear_takes_images) {
     fr_module *m = NULL;
     fr_tensor *x = image(), *flat = NULL, *y[2] = {NULL}, *g[2] = {NULL}, *sum = NULL;
-    must(fr_nn_linear(4, 5, true, test_device(), &m));
+    must(fri_nn_linear(4, 5, true, test_device(), &m));
     for (int i = 0; i < 2; i++) {
         fr_tensor *leaf = NULL;
         must(fr_reshape(x, i == 0 ? 4 : 2, i == 0 ? (int64_t[]){2, 7, 6, 4} : (int64_t[]){84, 4}, &flat));
@@ -250,7 +251,7 @@ Test(layers, embedding_looks_up_and_learns) {
     fr_module *m = NULL;
     fr_tensor *index = NULL, *y = NULL;
     float g[4 * 3];
-    must(fr_nn_embedding(4, 3, test_device(), &m));
+    must(fri_nn_embedding(4, 3, test_device(), &m));
     fr_tensor *w = fr_module_tensor(m, "weight");
     const float *table = host_of(w);
     must(fr_tensor_from_host(rows, 1, (int64_t[]){3}, FR_I64, test_device(), &index));
@@ -291,20 +292,20 @@ static void expect_moments(const char *what, const fr_tensor *t, double std, dou
 Test(layers, start_as_torchs) {
     fr_module *m = NULL;
     fr_seed(11);
-    must(fr_nn_conv2d(8, 64, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), test_device(), &m)); /* fan_in 3 * 3 * 4 */
+    must(fri_nn_conv2d(8, 64, 3, FR_CONV2D_OPTS(.groups = 2), true, test_device(), &m)); /* fan_in 3 * 3 * 4 */
     expect_moments("conv2d weight", fr_module_tensor(m, "weight"), 1 / sqrt(36 * 3), 1 / sqrt(36));
     expect_moments("conv2d bias", fr_module_tensor(m, "bias"), 1 / sqrt(36 * 3), 1 / sqrt(36));
     must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), true));
     expect_moments("kaiming fan_out", fr_module_tensor(m, "weight"), sqrt(2.0 / (9 * 64)), INFINITY);
     must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), false));
     expect_moments("kaiming fan_in", fr_module_tensor(m, "weight"), sqrt(2.0 / 36), INFINITY);
-    must(fr_nn_linear(100, 300, true, test_device(), &m));
+    must(fri_nn_linear(100, 300, true, test_device(), &m));
     expect_moments("linear weight", fr_module_tensor(m, "weight"), 1 / sqrt(300), 0.1);
     expect_moments("linear bias", fr_module_tensor(m, "bias"), 1 / sqrt(300), 0.1);
     cr_expect_eq(fr_init_kaiming_normal(fr_module_tensor(m, "bias"), true), FR_ESHAPE);
-    must(fr_nn_conv_transpose2d(64, 8, 3, FR_CONV_TRANSPOSE2D_OPTS(.groups = 2), true, test_device(), &m));
+    must(fri_nn_conv_transpose2d(64, 8, 3, FR_CONV_TRANSPOSE2D_OPTS(.groups = 2), true, test_device(), &m));
     expect_moments("transposed weight", fr_module_tensor(m, "weight"), 1 / sqrt(36 * 3), 1 / sqrt(36)); /* 3 * 3 * 4 */
-    must(fr_nn_embedding(200, 50, test_device(), &m));
+    must(fri_nn_embedding(200, 50, test_device(), &m));
     expect_moments("embedding", fr_module_tensor(m, "weight"), 1, INFINITY);
     fr_module_release(&m);
     expect_nothing_left();
@@ -315,7 +316,7 @@ Test(layers, the_seed_decides) {
     fr_tensor *w[3];
     for (int i = 0; i < 3; i++) {
         fr_seed(i == 2 ? 6 : 5);
-        must(fr_nn_linear(9, 9, true, test_device(), &m[i]));
+        must(fri_nn_linear(9, 9, true, test_device(), &m[i]));
         w[i] = fr_module_tensor(m[i], "weight");
     }
     cr_expect_eq(memcmp(host_of(w[0]), host_of(w[1]), fr_tensor_nbytes(w[0])), 0);
@@ -330,7 +331,7 @@ Test(layers, batchnorm2d_starts_as_torchs) {
         double value;
     } parts[] = {{"weight", 1}, {"bias", 0}, {"running_mean", 0}, {"running_var", 1}, {"num_batches_tracked", 0}};
     fr_module *m = NULL;
-    must(fr_nn_batchnorm2d(3, test_device(), &m));
+    must(fri_nn_batchnorm2d(3, NULL, test_device(), &m));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         fr_tensor *t = fr_module_tensor(m, parts[i].name);
         cr_assert_not_null(t, "%s", parts[i].name);
@@ -352,8 +353,8 @@ Test(layers, group_norm_and_layer_norm_are_their_ops) {
             fr_module *m = NULL;
             fr_tensor *x = image(), *y = NULL, *want = NULL, *one = NULL, *zero = NULL;
             const int64_t c = fr_tensor_dim(x, 3);
-            must(layer ? fr_nn_layer_norm(c, 1e-3, test_device(), &m)
-                       : fr_nn_group_norm(c, 1, 1e-3, test_device(), &m));
+            must(layer ? fri_nn_layer_norm(c, 1e-3, test_device(), &m)
+                       : fri_nn_group_norm(c, 1, 1e-3, test_device(), &m));
             cr_expect_str_eq(fr_module_class_of(m)->name, layer ? "LayerNorm" : "GroupNorm");
             if (half) {
                 must(fr_module_to_dtype(m, FR_F16));
@@ -446,41 +447,41 @@ static void refused(fr_status s, fr_module *m, const char *word1, const char *wo
 
 Test(layers, refuse_impossible_options) {
     fr_module *m = NULL;
-    fr_status s = fr_nn_conv2d(0, 4, 3, NULL, test_device(), &m);
+    fr_status s = fri_nn_conv2d(0, 4, 3, NULL, true, test_device(), &m);
     refused(s, m, "0 -> 4", ">= 1");
-    s = fr_nn_conv2d(3, 4, 3, FR_CONV2D_MODULE_OPTS(.conv.groups = 2), test_device(), &m);
+    s = fri_nn_conv2d(3, 4, 3, FR_CONV2D_OPTS(.groups = 2), true, test_device(), &m);
     refused(s, m, "3 -> 4", "groups 2");
-    s = fr_nn_conv_transpose2d(4, 3, 3, FR_CONV_TRANSPOSE2D_OPTS(.groups = 2), true, test_device(), &m);
+    s = fri_nn_conv_transpose2d(4, 3, 3, FR_CONV_TRANSPOSE2D_OPTS(.groups = 2), true, test_device(), &m);
     refused(s, m, "ConvTranspose2d: 4 -> 3", "groups 2");
-    s = fr_nn_layer_scale(0, 1e-6, test_device(), &m);
+    s = fri_nn_layer_scale(0, 1e-6, test_device(), &m);
     refused(s, m, "LayerScale: 0 channels", "1e-06");
-    s = fr_nn_clamp(1, NAN, &m);
+    s = fri_nn_clamp(1, NAN, &m);
     refused(s, m, "low 1", "nan");
-    s = fr_nn_zero_pad2d((int64_t[]){0, 0, -2, 0}, &m);
+    s = fri_nn_zero_pad2d((int64_t[]){0, 0, -2, 0}, &m);
     refused(s, m, "ZeroPad2d: side 2", "-2");
-    s = fr_nn_pixel_shuffle(0, &m);
+    s = fri_nn_pixel_shuffle(0, &m);
     refused(s, m, "PixelShuffle", "factor 0");
-    s = fr_nn_pixel_unshuffle(-1, &m);
+    s = fri_nn_pixel_unshuffle(-1, &m);
     refused(s, m, "PixelUnshuffle", "factor -1");
-    s = fr_nn_linear(-1, 4, true, test_device(), &m);
+    s = fri_nn_linear(-1, 4, true, test_device(), &m);
     refused(s, m, "Linear", "-1 -> 4");
-    s = fr_nn_embedding(5, 0, test_device(), &m);
+    s = fri_nn_embedding(5, 0, test_device(), &m);
     refused(s, m, "Embedding", "5 rows of 0");
-    s = fr_nn_batchnorm2d(0, test_device(), &m);
+    s = fri_nn_batchnorm2d(0, NULL, test_device(), &m);
     refused(s, m, "BatchNorm2d", "0 channels");
-    s = fr_nn_group_norm(6, 4, 1e-5, test_device(), &m);
+    s = fri_nn_group_norm(6, 4, 1e-5, test_device(), &m);
     refused(s, m, "GroupNorm: 4 groups", "6 channels");
-    s = fr_nn_group_norm(6, 0, 1e-5, test_device(), &m);
+    s = fri_nn_group_norm(6, 0, 1e-5, test_device(), &m);
     refused(s, m, "GroupNorm: 0 groups", "6 channels");
-    s = fr_nn_layer_norm(0, 1e-5, test_device(), &m);
+    s = fri_nn_layer_norm(0, 1e-5, test_device(), &m);
     refused(s, m, "LayerNorm", "0 channels");
-    s = fr_nn_dropout(1.5, &m);
+    s = fri_nn_dropout(1.5, &m);
     refused(s, m, "Dropout", "1.5");
-    s = fr_nn_dropout2d(NAN, &m);
+    s = fri_nn_dropout2d(NAN, &m);
     refused(s, m, "Dropout2d", "nan");
-    s = fr_nn_leaky_relu(-0.1, &m);
+    s = fri_nn_leaky_relu(-0.1, &m);
     refused(s, m, "LeakyReLU", "-0.1");
-    s = fr_nn_upsample(0, FR_UPSAMPLE_NEAREST, &m);
+    s = fri_nn_upsample(0, FR_UPSAMPLE_NEAREST, &m);
     refused(s, m, "Upsample", "factor 0");
     expect_nothing_left();
 }

@@ -2,6 +2,8 @@
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
+#include "net/layers.h"
+
 #include <frugal/nn.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +80,7 @@ static fr_module *residual(fr_module *body, int *freed) {
 Test(module, own_module) {
     int freed = 0;
     fr_module *body = NULL;
-    must(fr_nn_linear(2, 2, true, test_device(), &body));
+    must(fri_nn_linear(2, 2, true, test_device(), &body));
     must(fr_tensor_fill(fr_module_tensor(body, "weight"), 1));
     fr_module *m = residual(body, &freed), *shared = fr_module_retain(m);
     must(fr_tensor_fill(fr_module_tensor(fr_module_child(m, 0), "bias"), 0.5));
@@ -111,13 +113,13 @@ Test(module, own_module) {
 Test(module, takes_its_parts_also_on_failure) {
     static const char *const bad[] = {"act", "", "a.b", "weight"};
     fr_module *m = NULL, *c = NULL;
-    must(fr_nn_linear(2, 3, true, test_device(), &m));
-    must(fr_nn_relu(&c));
+    must(fri_nn_linear(2, 3, true, test_device(), &m));
+    must(fri_nn_relu(&c));
     must(fr_module_add_child(m, "act", &c));
     cr_expect_null(c);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fr_tensor *t = filled(1, (int64_t[]){2}, 0);
-        must(fr_nn_relu(&c));
+        must(fri_nn_relu(&c));
         expect_refused(fr_module_add_child(m, bad[i], &c), FR_EINVAL, "Linear", bad[i], NULL);
         cr_expect_null(c);
         expect_refused(fr_module_add_parameter(m, bad[i], &t), FR_EINVAL, "Linear", bad[i], NULL);
@@ -238,7 +240,7 @@ Test(module, errors_name_the_path) {
     int freed = 0;
     fr_module *m = NULL, *c = NULL, *body = NULL;
     fr_tensor *narrow = filled(2, (int64_t[]){2, 3}, 1), *wide = filled(2, (int64_t[]){2, 4}, 1), *y = NULL;
-    must(fr_nn_linear(4, 3, true, test_device(), &body));
+    must(fri_nn_linear(4, 3, true, test_device(), &body));
     c = residual(body, &freed);
     must(fr_module_create(&first_class, 0, &m));
     must(fr_module_add_child(m, "block", &c));

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "autograd/node.h"
 #include "base/rng.h"
 #include "memory/event.h"
@@ -409,7 +410,7 @@ Test(net, a_network_may_be_a_layer) {
     expect_same_values(y, want, "the network within");
     fr_tensor_release(&y);
     fr_tensor_release(&want);
-    must(fr_nn_linear(24, 5, true, test_device(), &fresh));
+    must(fri_nn_linear(24, 5, true, test_device(), &fresh));
     must(fr_module_replace(m, "body.head", &fresh));
     must(fr_module_forward(m, x, &y));
     must(fr_module_forward(kept, x, &want));
@@ -540,13 +541,13 @@ Test(net, a_watch_survives_a_definition) {
 Test(net, replace_refuses_what_it_cannot_do) {
     fr_module *m = residual_net(), *fresh = NULL;
     fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
-    must(fr_nn_relu(&fresh));
+    must(fri_nn_relu(&fresh));
     expect_refused(fr_module_replace(m, "layer1", &fresh), FR_EINVAL, "'layer1'", "no layer", NULL);
     cr_expect_null(fresh);
-    must(fr_nn_relu(&fresh));
+    must(fri_nn_relu(&fresh));
     expect_refused(fr_module_replace(m, "layer9", &fresh), FR_EINVAL, "'layer9'", "no layer", NULL);
     must(fr_module_forward(m, x, &y));
-    must(fr_nn_relu(&fresh));
+    must(fri_nn_relu(&fresh));
     expect_refused(fr_module_replace(m, "pool", &fresh), FR_EUSAGE, "'pool'", "graph", NULL);
     fr_tensor_release(&x);
     fr_tensor_release(&y);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "backend/backend.h"
 #include "net/module.h"
 #include "support/golden.h"
@@ -106,7 +107,7 @@ static result run(setting c) {
     fr_tensor *addend = NULL;
     fr_switches was = fr_switches_get();
     fr_switches_set(c.switches);
-    must(fr_nn_batchnorm2d(C, test_device(), &bn));
+    must(fri_nn_batchnorm2d(C, NULL, test_device(), &bn));
     fr_tensor *x = image(c.dtype, 1, false), *dy = image(c.dtype, 7, false), *other = image(c.dtype, 4, c.special);
     fr_tensor *leaf[4] = {x, other, fr_module_tensor(bn, "weight"), fr_module_tensor(bn, "bias")};
     fr_seed(3);

@@ -4,6 +4,7 @@
 #include <frugal/models.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "io/support.h"
 #include "meta/meta.h"
 #include "net/module.h"
@@ -210,7 +211,7 @@ Test(prefix_parts, a_gradient_of_the_input_is_that_of_the_whole) {
 
 Test(prefix_parts, refuses_what_it_cannot_do) {
     fr_module *m = branched(FR_META), *relu = NULL;
-    must(fr_nn_relu(&relu));
+    must(fri_nn_relu(&relu));
     expect_refused(fr_module_prefix_parts(m, -1), FR_EINVAL, "-1", "at least 1", NULL);
     expect_refused(fr_module_prefix_parts(relu, 1), FR_EINVAL, "ReLU", "network", NULL);
     cr_expect_eq(fr_module_frozen_prefix(relu), 0);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "backend/backend.h"
 #include "net/module.h"
 #include "support/golden.h"
@@ -98,7 +99,7 @@ static result run(setting c) {
     fr_module *bn = NULL;
     fr_switches was = fr_switches_get();
     fr_switches_set(c.switches);
-    must(fr_nn_batchnorm2d(C, test_device(), &bn));
+    must(fri_nn_batchnorm2d(C, NULL, test_device(), &bn));
     fr_tensor *x = image(c.dtype, 1, c.wild), *dy = image(c.dtype, 5, c.wild);
     fr_tensor *factor = image(c.dtype, 3, false), *in[2] = {x, factor};
     fr_tensor *leaf[4] = {x, fr_module_tensor(bn, "weight"), fr_module_tensor(bn, "bias"), factor};
@@ -276,7 +277,7 @@ Test(relu_gradient, gradients_that_meet_are_masked_by_the_pass_that_adds_them) {
 /* A program that holds batch norm's result may start a backward there: then nothing is masked. */
 Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
     fr_module *bn = NULL;
-    must(fr_nn_batchnorm2d(C, test_device(), &bn));
+    must(fri_nn_batchnorm2d(C, NULL, test_device(), &bn));
     fr_tensor *grad[2] = {0};
     for (int read = 0; read < 2; read++) {
         fr_tensor *x = image(FR_F32, 1, false), *factor = image(FR_F32, 3, false), *dy = image(FR_F32, 5, false);
@@ -319,7 +320,7 @@ static fr_tensor *gradient_beside(fri_activation act, fr_dtype t, bool inplace) 
     fr_tensor *x = image(t, 1, false), *dy = image(t, 7, false), *y = NULL, *z = NULL;
     s.inplace = inplace;
     fr_switches_set(s);
-    must(fr_nn_batchnorm2d(C, test_device(), &bn));
+    must(fri_nn_batchnorm2d(C, NULL, test_device(), &bn));
     must(fr_tensor_set_requires_grad(x, true));
     must(fr_scale(x, 3, &z));
     must(fr_scale(x, 2, &y));
@@ -383,7 +384,7 @@ done:
 
 static void run_block(block c, fr_tensor *grad[BLOCK_LEAVES]) {
     fr_tensor *y = NULL;
-    must(fr_nn_batchnorm2d(C, test_device(), &c.bn));
+    must(fri_nn_batchnorm2d(C, NULL, test_device(), &c.bn));
     fr_tensor *leaf[BLOCK_LEAVES] = {image(c.dtype, 1, false), image(c.dtype, 2, true), image(c.dtype, 3, false),
                                      fr_tensor_retain(fr_module_tensor(c.bn, "weight")),
                                      fr_tensor_retain(fr_module_tensor(c.bn, "bias"))};

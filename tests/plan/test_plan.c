@@ -5,6 +5,7 @@
 #include <frugal/plan.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "memory/allocator.h"
 #include "plan/net.h"
 #include "plan/plan.h"
@@ -56,7 +57,7 @@ Test(plan, floor_is_the_sum_that_its_header_says) {
     fr_plan_section_stats at;
     must(fr_plan_begin(test_device(), &plan));
     must(fr_plan_section(plan, "setup"));
-    must(fr_nn_linear(256, 256, true, FR_META, &m));
+    must(fri_nn_linear(256, 256, true, FR_META, &m));
     must(fr_sgd(m, FR_SGD_OPTS(.momentum = 0.9), &o));
     for (int i = 0; i < 2; i++) {
         fr_tensor *x = NULL;

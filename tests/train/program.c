@@ -124,13 +124,11 @@ outcome program_run(const char *name, const char *arguments) {
 bool program_lacks(const char *arguments) {
     static const struct {
         const char *flag, *addon;
-    } rows[] = {{"--trace", "views"},         {"--track", "views"},
-                {"--track-lines", "views"},   {"--memory-plot", "views"},
-                {"--tensorboard", "views"},   {"--mixup", "augment"},
-                {"--cutmix", "augment"},      {"--random-erasing", "augment"},
-                {"--brightness", "augment"},  {"--contrast", "augment"},
-                {"--saturation", "augment"},  {"--hue", "augment"},
-                {"--rand-augment", "augment"}};
+    } rows[] = {{"--trace", "views"},
+                {"--track", "views"},
+                {"--track-lines", "views"},
+                {"--memory-plot", "views"},
+                {"--augment strong", "augment"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strstr(arguments, rows[i].flag) != NULL && fr_addon_find(rows[i].addon) == NULL) return true;
     return false;

@@ -1,4 +1,4 @@
-/* test_best.c - the best evaluation: its weights stay, and training ends when there is no better one. */
+/* test_best.c - the weights of the best evaluation stay. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -9,8 +9,6 @@
 
 TestSuite(best, .init = files_begin, .fini = files_end);
 
-/* Nothing moves: no evaluation is better than the first. */
-#define STILL "--train-only fc --lr 0 --batch-size 32 "
 /* Running values move, and with them what is evaluated. */
 #define DRIFTING "--lr 0 --batch-size 32 --momentum 0 --epochs "
 
@@ -30,20 +28,6 @@ static outcome run(const char *flags, const char *file) {
     char arguments[4096];
     snprintf(arguments, sizeof arguments, "%s --export %s --report %s", flags, files_path(file), files_path("r.json"));
     return program_run("train_own", arguments);
-}
-
-Test(best, patience_ends_a_training) {
-    outcome o = run(STILL "--epochs 9 --patience 2", "w");
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "ended after step 138 of 414: 2 evaluations were no better\n");
-    EXPECT_MATCH(o.out, "\nbest test accuracy [0-9.]+ %\n");
-    cJSON *r = report_read(files_path("r.json"));
-    cr_expect_eq(report_number(r, "steps", NULL), 138); /* three epochs of 46 */
-    cr_expect_eq(report_number(r, "accuracy", "best"), report_number(r, "accuracy", "test"));
-    cJSON_Delete(r);
-    o = run(STILL "--epochs 2 --patience 2", "w");
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    cr_expect_null(strstr(o.out, "no better"), "%s", o.out);
 }
 
 /* The epoch, from 1, whose evaluation is the first of the best, as the lines of a run tell. */
@@ -75,18 +59,6 @@ Test(best, weights_of_the_best_stay) {
     cr_assert_eq(run(flags, "until").status, 0);
     until = content("until", &m);
     cr_expect(n != m || memcmp(content("best", &n), until, n) != 0, "epochs change nothing");
-}
-
-/* The count goes on in a training that is gone on with. */
-Test(best, is_in_the_state) {
-    char flags[1024];
-    snprintf(flags, sizeof flags, STILL "--epochs 2 --patience 3 --save %s", files_path("s"));
-    cr_assert_eq(run(flags, "w").status, 0);
-    snprintf(flags, sizeof flags, STILL "--epochs 9 --patience 3 --resume %s", files_path("s"));
-    outcome o = run(flags, "w");
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    /* The state was saved before the second epoch's evaluation and knows of the first, the best. */
-    EXPECT_MATCH(o.out, "ended after step 230 of 414: 3 evaluations were no better");
 }
 
 Test(best, wants_a_file) {

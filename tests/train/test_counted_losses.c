@@ -48,7 +48,7 @@ static float weight_of(const fr_session *s) {
 typedef struct run {
     fr_train_loss loss;
     int64_t batch, parts;
-    const char *const *weights; /* of classes; NULL: none */
+    const double *weights; /* of classes; NULL: none */
     fr_train_fused fused;
     fr_train_amp amp;
 } run;
@@ -91,7 +91,7 @@ static fr_status train(app *a, run how, float *weight) {
     return status;
 }
 
-static const char *const weights[CLASSES] = {"1", "20", "0.5"}, *const none_of_0[CLASSES] = {"0", "1", "2"};
+static const double weights[CLASSES] = {1, 20, 0.5}, none_of_0[CLASSES] = {0, 1, 2};
 
 /* Cases: a batch of one image, parts of one image, and all of them. */
 Test(counted_losses, an_image_of_ignored_pixels_is_a_loss_of_0) {
@@ -138,7 +138,7 @@ Test(counted_losses, parts_weigh_what_their_losses_divide_by) {
     static const struct {
         bool labels;
         fr_train_loss loss;
-        const char *const *weights;
+        const double *weights;
     } cases[] = {
         {true, FR_TRAIN_CROSS_ENTROPY, NULL},
         {true, FR_TRAIN_CROSS_ENTROPY, weights},

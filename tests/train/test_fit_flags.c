@@ -168,7 +168,7 @@ Test(fit_flags, a_budget_sets_the_free_switches) {
         const char *flag;
         bool value;
     } cells[] = {{"inplace", true}, {"encode", true}, {"early-release", true}, {"cache-casts", false}};
-    outcome o = program_run("train_densenet", SMALL "--plan --quiet --memory-budget 1GiB --all-off --fit-switches "
+    outcome o = program_run("train_densenet", SMALL "--plan --quiet --all-off --memory-budget 1GiB "
                                                     "--report /dev/stdout");
     cr_assert_eq(o.status, 0, "%s", o.err);
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
@@ -179,11 +179,11 @@ Test(fit_flags, a_budget_sets_the_free_switches) {
 }
 
 Test(fit_flags, the_largest_batch_fits_and_one_more_does_not) {
-    static const char *const switches[] = {"--all-off", "--no-fit-switches --rebuild", ""};
+    static const char *const switches[] = {"--all-off", "--all-off --inplace --encode --early-release --rebuild", ""};
     int64_t batch[3];
     for (int i = 0; i < 3; i++) {
         char arguments[512];
-        snprintf(arguments, sizeof arguments, SMALL "--memory-budget 32MiB --fit-batch %s", switches[i]);
+        snprintf(arguments, sizeof arguments, SMALL "--memory-budget 32MiB --batch-size fit %s", switches[i]);
         outcome o = program_run("train_densenet", arguments);
         cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
         batch[i] = (int64_t)number_after(o.out, "largest batch for 32.00 MiB: ");
@@ -198,7 +198,7 @@ Test(fit_flags, the_largest_batch_fits_and_one_more_does_not) {
 
 /* No line of the table may be better than a starred one in both, and no line without a star may lack a better one. */
 Test(fit_flags, plan_all_marks_the_front) {
-    outcome o = program_run("train_resnet", "--depth 18 --image-size 32 --batch-size 16 --plan --all=every");
+    outcome o = program_run("train_resnet", "--depth 18 --image-size 32 --batch-size 16 --plan=every");
     cr_assert_eq(o.status, 0, "%s", o.err);
     double bytes[256], time[256];
     bool star[256];
@@ -226,10 +226,11 @@ Test(fit_flags, plan_all_marks_the_front) {
 
 /* The short table is the starred lines of the long one, and the run with all switches off. */
 Test(fit_flags, plan_all_prints_the_front) {
-    static const char flags[] = "--depth 18 --image-size 32 --batch-size 16 --plan --all";
-    char every[128], expected[8192] = "";
-    snprintf(every, sizeof every, "%s=every", flags);
-    outcome all = program_run("train_resnet", every), o = program_run("train_resnet", flags);
+    static const char flags[] = "--depth 18 --image-size 32 --batch-size 16 --plan=";
+    char every[128], front[128], expected[8192] = "";
+    snprintf(every, sizeof every, "%severy", flags);
+    snprintf(front, sizeof front, "%sall", flags);
+    outcome all = program_run("train_resnet", every), o = program_run("train_resnet", front);
     cr_assert_eq(o.status, 0, "%s", o.err);
     int lines = 0, printed = 0;
     for (char *l = strtok(all.out, "\n"); l != NULL; l = strtok(NULL, "\n")) {
@@ -242,7 +243,7 @@ Test(fit_flags, plan_all_prints_the_front) {
     cr_expect(strncmp(o.out, expected, strlen(expected)) == 0, "%s, not %s", o.out, expected);
     cr_expect_eq(printed, lines);
     cr_expect(lines > 4 && lines < 24, "%d lines", lines);
-    EXPECT_MATCH(o.out, "[0-9]+ of them need more memory and time than a line above; --all=every prints them");
+    EXPECT_MATCH(o.out, "[0-9]+ of them need more memory and time than a line above; --plan=every prints them");
 }
 
 Test(fit_flags, calibration_is_kept_and_used) {
@@ -263,8 +264,8 @@ Test(fit_flags, calibration_is_kept_and_used) {
 
 /* 1,500 images and 3 batches a step: the largest batch is 500, so that an epoch has a step. */
 Test(fit_flags, the_largest_batch_leaves_an_epoch_a_step) {
-    outcome o = program_run("train_densenet",
-                            TINY "--plan --memory-budget 100GiB --fit-batch --no-fit-switches --accumulate 3");
+    outcome o =
+        program_run("train_densenet", TINY "--plan --memory-budget 100GiB --batch-size fit --all-off --accumulate 3");
     cr_expect_eq(o.status, 0, "exit status %d: %s", o.status, o.err);
     EXPECT_MATCH(o.out, "largest batch for 100.00 GiB: 500 ");
     EXPECT_MATCH(o.out, "batches of 500, 2 steps");
@@ -273,8 +274,7 @@ Test(fit_flags, the_largest_batch_leaves_an_epoch_a_step) {
 Test(fit_flags, refuses_what_does_not_go_together) {
     static const struct {
         const char *flags, *says;
-    } bad[] = {{"--fit-batch", "--fit-batch needs a --memory-budget"},
-               {"--all", "--all goes with --plan"},
+    } bad[] = {{"--batch-size fit", "--batch-size fit needs a --memory-budget"},
                {"--calibrate --plan", "--calibrate measures a run"},
                {"--calibrate --device meta", "--calibrate measures a run"},
                {"--memory-budget 12Mebi", "not a size"}};

@@ -129,8 +129,6 @@ Test(hosts, a_fifo_is_waited_for_by_no_flag) {
         {"--track fifo", "--track fifo: .*nobody reads"},
         {"--memory-plot fifo", "--memory-plot fifo: .*nobody reads"},
         {"--log fifo", "the log 'fifo' is not a regular file"},
-        {"--csv fifo", "the log 'fifo' is not a regular file"},
-        {"--tensorboard fifo", "fifo"},
         {"--save fifo", "fifo.* is a file, expected a folder"},
         {"--offload=fifo", "fifo: File exists"},
     };
@@ -242,15 +240,12 @@ static void close_streams(void) {
 }
 
 Test(hosts, text_does_not_land_in_files_where_the_streams_are_closed) {
-    outcome o = run_as((how){.prepare = close_streams}, TINY "--steps 3 --log l --csv c --report r --save s");
+    outcome o = run_as((how){.prepare = close_streams}, TINY "--steps 3 --log l --report r --save s");
     cr_assert_eq(o.status, 0);
     for (char *line = strtok(text_of("l"), "\n"); line != NULL; line = strtok(NULL, "\n"))
         cr_expect_eq(line[0], '{', "in the log: %s", line);
-    int lines = 0;
-    for (char *line = strtok(text_of("c"), "\n"); line != NULL; line = strtok(NULL, "\n"), lines++)
-        cr_expect(lines == 0 ? strncmp(line, "step,", 5) == 0 : line[0] >= '0' && line[0] <= '9', "%s", line);
     cr_expect_eq(text_of("r")[0], '{');
-    o = run_as((how){.prepare = close_streams}, TINY "--steps 3 --csv c2 --weights none");
+    o = run_as((how){.prepare = close_streams}, TINY "--steps 3 --log l2 --weights none");
     cr_expect_eq(o.status, 1);
 }
 
@@ -346,8 +341,8 @@ Test(hosts, a_resumed_run_keeps_its_seed_and_says_what_else_changed) {
     good(STEPS "--save s --lr 0.05 --clip 1");
     outcome o = run(TINY "--steps 5 --quiet --lr 0.05 --clip 1 --resume s --seed 2");
     expect_sentence(&o, 1, "--seed 2", "it was saved with another seed: 1, this run has 2");
-    o = run(TINY "--steps 5 --quiet --lr 0.05 --clip 1 --resume s --no-augment");
-    expect_sentence(&o, 1, "--no-augment", "it was saved with another augment: 1, this run has 0");
+    o = run(TINY "--steps 5 --quiet --lr 0.05 --clip 1 --resume s --augment none");
+    expect_sentence(&o, 1, "--augment none", "it was saved with another augment: 1, this run has 0");
     o = run(TINY "--steps 3 --lr 0.05 --clip 1 --resume s");
     cr_expect_eq(o.status, 0, "%s", o.err);
     cr_expect_not(matches(o.out, "note:"), "%s", o.out);
@@ -366,11 +361,11 @@ Test(hosts, what_would_destroy_a_file_or_does_nothing_is_a_usage_error) {
     static const struct {
         const char *flags, *sentence;
     } cases[] = {
-        {"--log x --csv x", "--log x and --csv x are one file"},
+        {"--log x --trace x", "--log x and --trace x are one file"},
         {"--report x --export ./x", "--export ./x and --report x are one file"},
         {"--trace x --track sub/../x", "--track sub/../x and --trace x are one file"},
         {"--memory-plot there --report link", "--report link and --memory-plot there are one file"},
-        {"--export there --csv hard", "--export there and --csv hard are one file"},
+        {"--export there --log hard", "--export there and --log hard are one file"},
         {"--weights there --export link", "--export link would be written over --weights there"},
         {"--resume there --log there", "--log there would be written over --resume there"},
         {"--weights w --predict there --report there", "--report there would be written over --predict there"},

@@ -206,7 +206,7 @@ Test(own_data, every_kind_of_target_resumes_to_the_same_bits_at_any_number_of_wo
         fr_session_opts o = options();
         char folder[] = "/tmp/frugal-own-XXXXXX";
         cr_assert_not_null(mkdtemp(folder));
-        o.train.augment = true;
+        o.train.augment = FR_TRAIN_AUGMENT_LIGHT;
         const uint64_t want = whole_run(&o);
         o.train.workers = 4;
         cr_expect_eq(whole_run(&o), want, "kind %d: 4 workers", i);

@@ -47,7 +47,7 @@ Test(own_program, a_folder_of_masks_is_planned_trained_and_resumed) {
     files_make_folder("d");
     write_masks("d/train", 6);
     write_masks("d/test", 3);
-    outcome o = on_masks("--keep-last plan");
+    outcome o = on_masks("--quiet plan");
     cr_expect_eq(o.status, 2, "a command comes first");
     snprintf(flags, sizeof flags, "--momentum 0.8 --steps 4 --workers 2 --save %s --report %s", files_path("s"),
              files_path("r.json"));

@@ -66,15 +66,13 @@ static void refused(const fr_session_opts *o, fr_target target, const char *sent
 
 /* The definition: 40 / (3 * 20), 40 / (3 * 12), 40 / (3 * 8). Evaluations do not weigh. */
 Test(recipes, balanced_weights_are_those_numbers) {
-    static const char *const balanced[] = {"auto"}, *const same[] = {"0.6666666666667", "1.1111111111111",
-                                                                     "1.6666666666667"};
-    static const char *const ones[] = {"1", "1", "1"};
+    static const double same[] = {40.0 / 60, 40.0 / 36, 40.0 / 24}, ones[] = {1, 1, 1};
     fr_session_info of_auto, of_same, of_ones, of_none;
     fr_session_opts o = options();
     const uint64_t none = trained(&o, &of_none);
-    o.train.class_weights = balanced;
-    o.train.n_class_weights = 1;
+    o.train.balanced_weights = true;
     const uint64_t by_auto = trained(&o, &of_auto);
+    o.train.balanced_weights = false;
     o.train.class_weights = same;
     o.train.n_class_weights = CLASSES;
     cr_expect_eq(trained(&o, &of_same), by_auto);
@@ -104,19 +102,20 @@ Test(recipes, losses_train) {
 }
 
 Test(recipes, of_another_loss) {
-    static const char *const two[] = {"1", "2"}, *const word[] = {"1", "2", "x"}, *const balanced[] = {"auto"};
+    static const double two[] = {1, 2}, below[] = {1, 2, -1};
     fr_session_opts o = options();
     o.train.class_weights = two;
     o.train.n_class_weights = 2;
     refused(&o, FR_TARGET_CLASS, "train.class_weights: 2 numbers for 3 classes");
-    o.train.class_weights = word;
+    o.train.class_weights = below;
     o.train.n_class_weights = 3;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights x: is no number from 0 to 1e6");
-    o.train.class_weights = balanced;
-    o.train.n_class_weights = 1;
-    refused(&o, FR_TARGET_VECTOR, "train.class_weights: are of classes");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights: -1 is no number from 0 to 1e6");
+    o.train.balanced_weights = true;
+    refused(&o, FR_TARGET_CLASS, "train.balanced_weights: counts images of a class, and train.class_weights are there");
+    o.train.class_weights = NULL;
+    refused(&o, FR_TARGET_VECTOR, "train.class_weights: are of cross entropy, and this run has mean squared error");
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights: is of train.loss cross-entropy");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights: are of cross entropy, and this run has another train.loss");
     o = options();
     o.train.loss = FR_TRAIN_DICE;
     refused(&o, FR_TARGET_VECTOR, "train.loss: is of classes, and this run has mean squared error");
@@ -214,28 +213,70 @@ Test(recipes, balanced_trainings_run_as_planned) {
     refused(&o, FR_TARGET_CLASS, "train.balanced_sampling with train.shuffle_window 5");
 }
 
+/* A program's own augmentation: an image is of all classes alike. */
+static void even(const fr_augmentation *a, const fr_augment_input *in, float *images, float *shares, float *spare) {
+    (void)a, (void)images, (void)spare;
+    for (int64_t i = 0; i < in->n * in->classes; i++) shares[i] = 1 / (float)in->classes;
+}
+
 Test(recipes, mixed_trainings_run_as_planned) {
     fr_session_info end;
     fr_session_opts o = options();
-    o.train.mixup = 0.2;
+    const fr_augmentation own = {.batch = even};
+    o.train.augment = FR_TRAIN_AUGMENT_STRONG;
     if (fr_addon_find("augment") == NULL) {
         fr_session *s = NULL;
         fr_dataset *d = frames_make(FR_TARGET_CLASS);
         EXPECT_FAIL(fr_session_create(&o, d, d, &s), FR_EUNSUPPORTED,
-                    "--mixup needs the add-on augment: build with -Daugment=enabled");
+                    "--augment strong needs the add-on augment: build with -Daugment=enabled");
         fr_dataset_release(&d);
         cr_skip("built without the add-on augment");
     }
-    o.train.cutmix = 1;
     o.train.label_smoothing = 0.1;
-    (void)trained(&o, &end);
+    const uint64_t strong = trained(&o, &end);
     cr_expect(isnan(end.epoch_accuracy), "steps have no right answers");
     cr_expect(isfinite(end.test_accuracy));
+    o.train.augmentation = &own;
+    cr_expect_neq(trained(&o, &end), strong);
     o.train.label_smoothing = 0;
     refused(&o, FR_TARGET_VECTOR, "cannot");
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS,
-            "train.mixup and train.cutmix: share the classes of images, and this run's loss cannot");
+    refused(&o, FR_TARGET_CLASS, "train.augmentation: mixes the classes of images, and this run's loss cannot");
+    o.train.augmentation = NULL;
+    (void)trained(&o, &end); /* Dice takes no shares, so strong leaves mixing out */
+}
+
+/* Fields that no flag sets: each changes the training, or leaves its bits, and runs as planned. */
+Test(recipes, fields_without_a_flag_train_as_planned) {
+    enum { EMA, SMOOTHING, NESTEROV, HEAD, DECAY, LAST, SAME, PREFETCH = SAME, CASTS, FIELDS };
+    fr_session_info end;
+    for (int i = 0; i < FIELDS; i++) {
+        fr_session_opts o = options();
+        if (i == CASTS) o.train.amp = FR_TRAIN_AMP_BF16;
+        if (i == LAST) o.train.batch_size = 12;
+        const uint64_t plain = trained(&o, &end);
+        if (i == EMA) o.train.ema = 0.5;
+        if (i == SMOOTHING) o.train.label_smoothing = 0.1;
+        if (i == NESTEROV) o.train.nesterov = true;
+        if (i == HEAD) o.train.head_lr_scale = 3;
+        if (i == DECAY) o.train.no_norm_decay = true;
+        if (i == LAST) o.train.keep_last = true;
+        if (i == PREFETCH) o.train.prefetch = 3;
+        if (i == CASTS) o.train.switches.cache_casts = true;
+        cr_expect_eq(trained(&o, &end) == plain, i >= SAME, "field %d", i);
+    }
+}
+
+Test(recipes, fields_without_a_flag_are_refused_by_their_names) {
+    fr_session_opts o = options();
+    o.train.nesterov = true, o.train.momentum = 0;
+    refused(&o, FR_TARGET_CLASS, "train.nesterov needs train.optimizer sgd");
+    o = options();
+    o.train.prefetch = 65;
+    refused(&o, FR_TARGET_CLASS, "train.prefetch 65: must lie in 1..64");
+    o = options();
+    o.train.keep_last = true, o.train.accumulate = 2;
+    refused(&o, FR_TARGET_CLASS, "train.keep_last with train.accumulate");
 }
 
 /* ---- classes --------------------------------------------------------------------------------------------------- */

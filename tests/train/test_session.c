@@ -85,7 +85,7 @@ static fr_session_opts options(app *a) {
     o.ctx = a;
     o.train.epochs = EPOCHS;
     o.train.batch_size = BATCH;
-    o.train.augment = true;
+    o.train.augment = FR_TRAIN_AUGMENT_LIGHT;
     o.train.device = FR_CPU;
     return o;
 }
@@ -174,6 +174,34 @@ Test(session, patience_finishes_it) {
     cr_expect_eq(fr_session_create(&o, train, NULL, &s), FR_EINVAL);
     cr_expect_not_null(strstr(fr_last_error(), "no test images"), "%s", fr_last_error());
     fr_dataset_release(&train);
+}
+
+/* The state has the count of evaluations: one that was saved before the second evaluation knows of the first, the best.
+ * Three more end the training. */
+Test(session, patience_goes_on_with_a_state) {
+    static const char *const head[] = {"fc"};
+    char folder[] = "/tmp/frugal-patience-XXXXXX", command[64];
+    app a = {0};
+    fr_session_opts o = options(&a);
+    cr_assert_not_null(mkdtemp(folder));
+    o.train.lr = 0;
+    o.train.train_only = head;
+    o.train.n_train_only = 1;
+    o.train.patience = 3;
+    o.train.epochs = 2;
+    o.train.save = folder;
+    fr_session *s = session(&a, &o, true);
+    MUST(fr_session_run(s));
+    fr_session_release(&s);
+    o.train.epochs = 9;
+    o.train.save = NULL;
+    o.train.resume = folder;
+    s = session(&a, &o, true);
+    MUST(fr_session_run(s));
+    cr_expect_eq(info(s).step, 5 * (STEPS / EPOCHS), "step %d", (int)info(s).step);
+    fr_session_release(&s);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_expect_eq(system(command), 0);
 }
 
 /* A stop in the middle of an epoch, at its end, after one step; by a count, a callback, cancel. */

@@ -47,7 +47,6 @@ Test(step_flags, what_only_moves_bytes_changes_no_loss) {
                                        "--no-deterministic --cudnn-benchmark",
                                        "--clip 1e20"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) expect_same(same[i], "");
-    expect_same("--amp --cache-casts", "--amp");
     expect_same("--amp=bf16 --checkpoint-segments each", "--amp=bf16");
     expect_same("--amp=bf16 --fused-step", "--amp=bf16");
     expect_same("--amp --fused-step=two-pass", "--amp");
@@ -87,7 +86,7 @@ Test(step_flags, parts_and_accumulation_average) {
     for (int i = 0; i < 3; i++) {
         char arguments[1024];
         snprintf(arguments, sizeof arguments,
-                 "--depth 11 --no-batch-norm --lr 0.1 --warmup 0 --steps 3 --eval-every 0 --no-augment --quiet "
+                 "--depth 11 --no-batch-norm --lr 0.1 --warmup 0 --steps 3 --eval-every 0 --augment none --quiet "
                  "--report %s %s",
                  files_path("r.json"), flags[i]);
         outcome o = program_run("train_vgg", arguments);
@@ -107,7 +106,7 @@ Test(step_flags, planned_is_measured) {
                                         "--half --master-weights --optimizer adam8 --clip 1",
                                         "--half=bf16 --master-weights --fused-step",
                                         "--fused-step --optimizer adam8",
-                                        "--half --master-weights --optimizer rmsprop --rmsprop-centered",
+                                        "--half --master-weights --optimizer rmsprop",
                                         "--accumulate 3",
                                         "--split-batch 3",
                                         "--split-batch 4 --rebuild --amp",
@@ -117,7 +116,6 @@ Test(step_flags, planned_is_measured) {
                                         "--fused-step=two-pass --amp",
                                         "--grad-zero --checkpoint-segments log",
                                         "--offload",
-                                        "--cache-casts --amp",
                                         "--empty-cache-every 1",
                                         "--no-arena --checkpoint-segments each"};
     static const char *const keys[] = {"peak_requested", "peak_allocated", "peak_reserved"};
@@ -168,20 +166,6 @@ Test(step_flags, overflow_skips_halves_and_recovers) {
     cJSON_Delete(r);
 }
 
-/* Halving stops at the floor; clipping by a norm of NaN does not hide which gradient it was. */
-Test(step_flags, floor_of_the_loss_scale) {
-    char arguments[1024];
-    snprintf(arguments, sizeof arguments,
-             TINY
-             "--steps 3 --eval-every 0 --amp --loss-scale-floor 65536 --lr 60000 --warmup 0 --clip 1e20 --report %s",
-             files_path("r.json"));
-    outcome o = program_run("train_densenet", arguments);
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    cJSON *r = report_read(files_path("r.json"));
-    cr_expect_eq(report_number(r, "loss_scale", "last"), 65536);
-    cJSON_Delete(r);
-}
-
 Test(step_flags, evaluation_and_what_is_outside) {
     char arguments[1024];
     snprintf(arguments, sizeof arguments, TINY "--steps 2 --report %s", files_path("r.json"));
@@ -219,15 +203,11 @@ Test(step_flags, refused) {
         {"--loss-scale 8", "--loss-scale 8: scales the loss of --amp, or of --half with --master-weights"},
         {"--amp --loss-scale fast", "--loss-scale fast: neither a number nor one of dynamic"},
         {"--amp --loss-scale 0", "--loss-scale 0: must be at least 1e-30"},
-        {"--loss-scale-floor 1", "--loss-scale-floor 1: is for a dynamic loss scale"},
-        {"--amp --loss-scale 8 --loss-scale-floor 1", "--loss-scale-floor 1: is for a dynamic loss scale"},
-        {"--amp --loss-scale-floor -1", "--loss-scale-floor -1: must be at least 0"},
         {"--half --amp", "--half with --amp"},
         {"--master-weights", "which only --half has"},
         {"--half --loss-scale 8", "both are off"},
         {"--accumulate 0", "--accumulate 0: must lie in 1"},
         {"--accumulate 1000", "--accumulate 1000: an epoch has 187 batches of 8"},
-        {"--accumulate 2 --keep-last", "--keep-last with --accumulate"},
         {"--split-batch 9", "--split-batch 9: more parts than the 8 images"},
         {"--fused-step --accumulate 2", "--fused-step with --accumulate"},
         {"--fused-step --split-batch 2", "--fused-step with --split-batch"},

@@ -57,7 +57,7 @@ Test(train_only, refusals_name_the_flag) {
                  {"last", "--train-only last: freeze: no layer or parameter is called 'last'"},
                  {"auto", "--train-only auto needs a --memory-budget to fit into"},
                  {"auto head --memory-budget 64MiB", "--train-only auto stands alone"},
-                 {"auto --fit-batch --memory-budget 64MiB", "--train-only auto with --fit-batch"}};
+                 {"auto --batch-size fit --memory-budget 64MiB", "--train-only auto with --batch-size fit"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char arguments[512];
         snprintf(arguments, sizeof arguments, RESNET "--steps 1 --train-only %s", cases[i].flags);
@@ -136,8 +136,9 @@ static void expect_most(const char *flags) {
 }
 
 Test(train_only, auto_takes_the_most_that_fits) {
-    static const char *const budgets[] = {"--no-fit-switches --memory-budget 1800KiB",
-                                          "--no-fit-switches --memory-budget 2000KiB", "--memory-budget 1660KiB"};
+    static const char *const budgets[] = {"--memory-budget 1800KiB --all-off --inplace --encode --early-release",
+                                          "--memory-budget 2000KiB --all-off --inplace --encode --early-release",
+                                          "--memory-budget 1660KiB"};
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) expect_most(budgets[i]);
     cr_expect_eq(strcmp(choose("--memory-budget 1GiB").words, "all"), 0);
 }
@@ -157,12 +158,16 @@ static double loss_of(const char *flags) {
 Test(train_only, auto_is_in_the_state) {
     char save[256], flags[512];
     snprintf(save, sizeof save, "--save %s", files_path("states"));
-    const choice small = choose("--no-fit-switches --memory-budget 1800KiB");
+    const choice small = choose("--memory-budget 1800KiB --all-off --inplace --encode --early-release");
     snprintf(flags, sizeof flags, "--steps 6 --train-only %s", small.words);
     const double whole = loss_of(flags);
-    snprintf(flags, sizeof flags, "--steps 3 --no-fit-switches --memory-budget 1800KiB --train-only auto %s", save);
+    snprintf(flags, sizeof flags,
+             "--steps 3 --memory-budget 1800KiB --all-off --inplace --encode --early-release --train-only auto %s",
+             save);
     (void)loss_of(flags);
     snprintf(flags, sizeof flags,
-             "--steps 6 --memory-budget 1GiB --no-fit-switches --train-only auto --resume latest %s", save);
+             "--steps 6 --memory-budget 1GiB --all-off --inplace --encode --early-release --train-only auto --resume "
+             "latest %s",
+             save);
     cr_expect_eq(loss_of(flags), whole);
 }

@@ -22,8 +22,8 @@ typedef struct job {
 } job;
 
 static const job jobs[RUNS] = {
-    {.name = "wide", .flags = "--depth 10 --growth 12 --batch-size 8 --memory-budget 6MiB --optimizer adam"},
-    {.name = "deep", .flags = "--depth 22 --growth 4 --batch-size 4 --memory-budget 1500KiB --amp=bf16"},
+    {.name = "wide", .flags = "--depth 10 --batch-size 8 --memory-budget 6MiB --optimizer adam"},
+    {.name = "deep", .flags = "--depth 22 --batch-size 4 --memory-budget 1500KiB --amp=bf16"},
 };
 
 static fr_status images(fr_split split, fr_dataset **out) {
@@ -34,7 +34,7 @@ static fr_status images(fr_split split, fr_dataset **out) {
 static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d", (int)o->depth);
     return fr_densenet((int)o->depth,
-                       FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .growth = o->growth,
+                       FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .growth = o->depth == 10 ? 12 : 4,
                                      .device = o->device),
                        out);
 }

@@ -55,19 +55,12 @@ static const fr_flag_choice alone[] = {{"off", 1}, {NULL, 0}};
 
 #define ROW(kind, group, field) FR_FLAG_##kind, FR_GROUP_##group, offsetof(fr_train_opts, field)
 #define RANGE(a, b)             .least = a, .most = b
-#define BELOW(a, b)             .real_least = a, .below = b
 
 static const fr_flag flags[] = {
     {"ranks", ROW(INT, DEVICE, ranks), "N",
      "Processes that train together, as many as mpirun, mpiexec or srun started; the result does not depend on their "
      "number. With --plan: the memory of the first of N. 'off': each for itself.",
      .unset = "those that a launcher started, else 1", RANGE(1, 1 << 16), .choices = alone},
-    {"peer-timeout", ROW(REAL, DEVICE, peer_timeout), "SECONDS",
-     "A rank that is not heard from for so long in a step ends the run; at the start, in the first step, in "
-     "evaluations and saves five times as long.",
-     BELOW(0.1, 1e6)},
-    {"check-replicas", ROW(SET, DEVICE, check_replicas), NULL,
-     "After each step, compare the parameters and buffers of all ranks; ends the run if a bit differs."},
     {"sync-batch-norm", ROW(SET, TRAINING, sync_batch_norm), NULL,
      "On several ranks: batch norms use the statistics of the batches of all ranks, as torch.nn.SyncBatchNorm. The "
      "result then depends on the number of ranks.",

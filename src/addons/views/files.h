@@ -7,6 +7,6 @@
 #include <frugal/views.h>
 
 /* Rows of the table in views.c, in the order of calls. */
-extern const fr_view fri_track_view, fri_track_lines_view, fri_trace_view, fri_memory_plot_view, fri_tensorboard_view;
+extern const fr_view fri_track_view, fri_track_lines_view, fri_trace_view, fri_memory_plot_view;
 
 #endif

@@ -1,4 +1,4 @@
-/* tensorboard.c - TensorBoard's event files, and --tensorboard.
+/* tensorboard.c - TensorBoard's event files.
  *
  *   record   u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data     (TFRecord)
  *   data     an Event (tensorflow/core/util/event.proto): wall_time = 1, step = 2, file_version = 3, summary = 5,
@@ -205,40 +205,3 @@ fr_status fr_tensorboard_scalar(fr_tensorboard *t, const char *tag, int64_t step
     FRI_NOT_NULL(t, tag);
     return put_scalars(t, step, &(scalar){tag, value}, 1);
 }
-
-/* ---- --tensorboard --------------------------------------------------------------------------------------------- */
-
-static fr_status begin(void *state, const fr_run *r) {
-    ((fr_tensorboard *)state)->fd = -1;
-    return r->opts->tensorboard != NULL ? FR_OK : FR_END;
-}
-
-static fr_status write_evaluation(fr_tensorboard *t, const fr_run *r) {
-    char tag[FR_TRAIN_NAME_BYTES];
-    if (isfinite(r->test_accuracy)) FRI_TRY(fr_tensorboard_scalar(t, "test/accuracy", r->position, r->test_accuracy));
-    if (isfinite(r->test_loss)) FRI_TRY(fr_tensorboard_scalar(t, "test/loss", r->position, r->test_loss));
-    for (int64_t i = 0; i < r->n_metrics; i++) {
-        snprintf(tag, sizeof tag, "test/%s", r->metric_names[i]);
-        FRI_TRY(fr_tensorboard_scalar(t, tag, r->position, r->metric[i]));
-    }
-    return FR_OK;
-}
-
-static fr_status event(void *state, const fr_run *r, fr_run_event e) {
-    fr_tensorboard *t = state;
-    if (e == FR_RUN_POSITION) return fr_tensorboard_open(r->opts->tensorboard, r->position > 0 ? r->position : -1, t);
-    if (t->fd < 0) return FR_OK;
-    if (e == FR_RUN_STEP) return fr_tensorboard_step(t, &r->step);
-    return e == FR_RUN_EVALUATION ? write_evaluation(t, r) : FR_OK;
-}
-
-static void end(void *state) {
-    fr_tensorboard *t = state;
-    if (t->path != NULL) fr_tensorboard_close(t);
-}
-
-const fr_view fri_tensorboard_view = {.bytes = sizeof(fr_tensorboard),
-                                      .begin = begin,
-                                      .event = event,
-                                      .end = end,
-                                      .goes_on = true};

@@ -19,12 +19,11 @@ static const fr_flag flags[] = {
     {"trace", ROW(trace), "FILE",
      "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
      WRITTEN},
-    {"tensorboard", ROW(tensorboard), "DIR", "Write the numbers of each step as TensorBoard events.", .unset = "none"},
     {0},
 };
 
 /* Views, in the order of calls. */
-static const fr_view *const views[] = {&fri_track_view,       &fri_track_lines_view, &fri_trace_view,
-                                       &fri_memory_plot_view, &fri_tensorboard_view, NULL};
+static const fr_view *const views[] = {&fri_track_view, &fri_track_lines_view, &fri_trace_view, &fri_memory_plot_view,
+                                       NULL};
 
 const fr_addon fr_addon_views = {.name = "views", .flags = flags, .views = views};

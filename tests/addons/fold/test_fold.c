@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/layers.h"
 #include "io/support.h"
 #include "meta/meta.h"
 #include "support/golden.h"
@@ -199,7 +200,7 @@ Test(fold, refuses_gradients_and_what_is_no_network) {
     must(fr_net_fold(&m));
     must(fr_tensor_set_requires_grad(x, true));
     expect_refused(fr_module_forward(m, x, &y), FR_EUSAGE, "conv1", "gradient", y);
-    must(fr_nn_relu(&relu));
+    must(fri_nn_relu(&relu));
     expect_refused(fr_net_fold(&relu), FR_EINVAL, "ReLU", "network", NULL);
     cr_expect_null(relu);
     fr_tensor_release(&x);

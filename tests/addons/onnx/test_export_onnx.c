@@ -22,9 +22,8 @@ static outcome run(const char *flags) {
 
 /* A 3 x 3 map pooled to 7 x 7 has windows of two sizes. */
 Test(export_onnx, what_onnx_has_no_node_for_is_told_before_the_training) {
-    outcome o =
-        program_run("train_vgg", "--depth 11 --dataset synthetic --head torchvision --image-size 96 --batch-size 2 "
-                                 "--steps 1 --export w.onnx");
+    outcome o = program_run("train_vgg", "--depth 11 --dataset synthetic --image-size 96 --batch-size 2 "
+                                         "--steps 1 --export w.onnx");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "--export w.onnx: saving ONNX: layer '.*avgpool.*AdaptiveAvgPool2d.*no multiple of");
     cr_expect_null(strstr(o.out, "epoch"), "said after the training: %s", o.out);

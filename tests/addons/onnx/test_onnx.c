@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "net/layers.h"
 #include "io/safetensors.h"
 #include "io/support.h"
 #include "support/golden.h"
@@ -329,7 +330,7 @@ Test(onnx, what_cannot_be_saved_is_named_and_leaves_the_file) {
     fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 4, 4, 3});
     fr_net_op(n, "deep.mine", &mine, NULL, 0, &x, 1, &x, 1);
     OK(fr_net_end(&n, &x, 1, &m));
-    OK(fr_nn_conv2d(1, 1, 1, NULL, FR_CPU, &conv));
+    OK(fri_nn_conv2d(1, 1, 1, NULL, true, FR_CPU, &conv));
     write_bytes(in_folder("f.onnx"), "old", 3);
     cr_expect_eq(fr_onnx_save(m, in_folder("f.onnx"), NULL), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("f.onnx': layer 'deep.mine' (Mine): frugal writes no node for it");

@@ -15,11 +15,12 @@ import zlib
 
 from law import RESNET, RUN, missing
 
-LIMIT = 4  # seconds of --peer-timeout
-ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+LIMIT = 4  # seconds of FRUGAL_PEER_TIMEOUT
+ENV = dict(os.environ, OMP_NUM_THREADS="1", FRUGAL_PEER_TIMEOUT=str(LIMIT), OMPI_ALLOW_RUN_AS_ROOT="1",
+           OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
 LONG = ["--image-size", "32", "--batch-size", "4", "--eval-every", "0", "--seed", "3", "--steps", "100000",
-        "--peer-timeout", str(LIMIT), "--workers", "0"]
+        "--workers", "0"]
 
 
 def ranks_of(launcher, program):
@@ -272,8 +273,9 @@ def no_engine(build, launcher):
 def no_launcher(build, _):
     """Of srun's variables those of PMIx are missing: one sentence, not as many runs as there are ranks."""
     program = os.path.join(build, "examples", RESNET[0])
-    done = subprocess.run([program] + RESNET[1:] + LONG + ["--peer-timeout", "1"], text=True, timeout=60,
-                          env=dict(os.environ, SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0", SLURM_LOCALID="0"),
+    done = subprocess.run([program] + RESNET[1:] + LONG, text=True, timeout=60,
+                          env=dict(os.environ, FRUGAL_PEER_TIMEOUT="1", SLURM_STEP_NUM_TASKS="4", SLURM_PROCID="0",
+                                   SLURM_LOCALID="0"),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wrong = done.returncode != 1 or "add --mpi=pmix" not in done.stdout
     return f"exit status {done.returncode}:\n{done.stdout}" if wrong else None

@@ -43,7 +43,7 @@ def wire(build, where):
                 sent = []
                 for steps in (2, 12):
                     before = hosts.sent(0)
-                    words = program(build, RESNET) + ["--steps", str(steps), "--report", name, "--peer-timeout", "60"]
+                    words = program(build, RESNET) + ["--steps", str(steps), "--report", name]
                     finished(start(hosts, launcher, each, words))
                     sent.append(hosts.sent(0) - before)
                 with open(name) as f:
@@ -74,9 +74,9 @@ def cut(build, where):
         with Hosts() as hosts:
             log = os.path.join(where, launcher)
             said = [os.path.join(where, f"{launcher}.{rank}") for rank in range(2)]
-            words = ["sh", "-c", f'exec "$@" 2> {where}/{launcher}.${RANK[launcher]}', "sh"] + program(build, RESNET)
-            process = start(hosts, launcher, 1, words + ["--steps", "100000", "--peer-timeout", str(LIMIT), "--log",
-                                                         log])
+            script = f'export FRUGAL_PEER_TIMEOUT={LIMIT}; exec "$@" 2> {where}/{launcher}.${RANK[launcher]}'
+            words = ["sh", "-c", script, "sh"] + program(build, RESNET)
+            process = start(hosts, launcher, 1, words + ["--steps", "100000", "--log", log])
             began = time.monotonic()
             while time.monotonic() - began < 60 and not (os.path.exists(log) and os.path.getsize(log) > 300):
                 time.sleep(0.1)

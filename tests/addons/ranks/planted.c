@@ -1,8 +1,10 @@
 /* planted.c - a trainer in which some batches overflow under a loss scale: those whose labels sum up to 5 beyond a
  * multiple of 16. So where a step has one it is mostly one batch, of one rank. The results go through dropout.
- * PLANTED_MODEL names the network (fr_model). */
+ * PLANTED_MODEL names the network (fr_model). PLANTED_FIELDS sets options that have no flag: "ema=X", "check" (of
+ * replicas), "groups" (of parameters), "recipe" (the library's loss, and all that is beside a network). */
 #include "digits.h"
 
+#include <frugal/addon.h>
 #include <frugal/frugal.h>
 #include <frugal/train.h>
 #include <stdlib.h>
@@ -36,6 +38,22 @@ static fr_status loss(void *ctx, fr_tensor *y, fr_tensor *targets, fr_tensor **o
     return s == FR_OK && sum % 16 == 5 ? fr_scale(*out, 1e6, out) : s;
 }
 
+static void set_fields(fr_train_program *p, const char *words) {
+    fr_train_opts *o = &p->defaults;
+    const char *ema = strstr(words, "ema=");
+    if (ema != NULL) o->ema = atof(ema + 4);
+    o->check_replicas = strstr(words, "check") != NULL;
+    if (strstr(words, "groups") != NULL) {
+        o->head_lr_scale = 10;
+        o->no_norm_decay = true;
+    }
+    if (strstr(words, "recipe") == NULL) return;
+    p->loss = NULL;
+    o->balanced_sampling = o->balanced_weights = o->per_class = true;
+    o->label_smoothing = 0.1;
+    if (fr_addon_find("augment") != NULL) o->augment = FR_TRAIN_AUGMENT_STRONG;
+}
+
 int main(int argc, char **argv) {
     static const char *const examples[] = {NULL};
     fr_train_program program = {
@@ -55,5 +73,6 @@ int main(int argc, char **argv) {
         program.pixel_classes = pixel_classes;
         program.pixel_target = pixel_target;
     }
+    if (getenv("PLANTED_FIELDS") != NULL) set_fields(&program, getenv("PLANTED_FIELDS"));
     return fr_train_main(&program, argc, argv);
 }

@@ -93,7 +93,7 @@ def sync(build, where):
     """Synchronized batch norms: two or four ranks make the step of one large batch, up to rounding; planned as well."""
     for more in ([], ["--inplace-abn"]):
         flags = RESNET + more + ["--steps", "2", "--lr", "0.00002", "--warmup", "0", "--exact-convolutions",
-                                 "--no-augment", "--threads", "1"]
+                                 "--augment", "none", "--threads", "1"]
         whole = report(build, where, None, 1, flags, ["--batch-size", "8"])["loss"]["steps"]
         for launcher, n in (("openmpi", 2), ("mpich", 4)):
             part = ["--batch-size", str(8 // n)]
@@ -119,11 +119,11 @@ def killed(build, where):
     kills, choice = 0, random.Random(5)
     once, again, states = (os.path.join(where, n) for n in ("once", "again", "states"))
     run(program(build, flags) + ["--export", once])
-    saving = ["--save", states, "--save-every", "1", "--resume", "latest", "--export", again, "--peer-timeout", "10"]
+    saving = ["--save", states, "--save-every", "1", "--resume", "latest", "--export", again]
     while not os.path.exists(again):
         n, launcher = choice.randint(2, 4), choice.choice(list(RUN))
         command = RUN[launcher] + [str(n)] + program(build, flags) + saving
-        process = subprocess.Popen(command, env=dict(ENV, FRUGAL_TEST_RUN=str(os.getpid())),
+        process = subprocess.Popen(command, env=dict(ENV, FRUGAL_PEER_TIMEOUT="10", FRUGAL_TEST_RUN=str(os.getpid())),
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(choice.uniform(0.3, 2.5))
         pids = ranks_of(launcher, command[len(RUN[launcher]) + 1])

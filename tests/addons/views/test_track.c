@@ -33,7 +33,7 @@ Test(track, lines_of_vgg19) {
          "1 * Size:(1000,)              | Memory: 0.004 M"};
     char arguments[1024];
     snprintf(arguments, sizeof arguments,
-             "--depth 19 --no-batch-norm --head torchvision --image-size 224 --device meta --dataset synthetic "
+             "--depth 19 --no-batch-norm --image-size 224 --device meta --dataset synthetic "
              "--classes 1000 --steps 1 --batch-size 2 --eval-every 0 --quiet --track %s",
              files_path("t.txt"));
     outcome o = program_run("train_vgg", arguments);
@@ -200,19 +200,4 @@ Test(track, a_run_that_failed_leaves_what_was_seen) {
         remove("t.json");
         remove("k.txt");
     }
-}
-
-Test(track, tensorboard_gets_a_file_of_events) {
-    char arguments[1024];
-    snprintf(arguments, sizeof arguments,
-             "--depth 10 --growth 4 --image-size 8 --batch-size 8 --steps 3 --quiet --tensorboard %s",
-             files_path("tb"));
-    outcome o = program_run("train_densenet", arguments);
-    cr_assert_eq(o.status, 0, "%s", o.err);
-    DIR *d = opendir(files_path("tb"));
-    cr_assert_not_null(d);
-    int events = 0;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) events += strstr(e->d_name, "tfevents") != NULL;
-    closedir(d);
-    cr_expect_eq(events, 1);
 }

@@ -1,0 +1,55 @@
+/* layers.h - the layers of networks, each a row of a table: the word of its op, the parameters of its fr_net call
+ * (net.h) after the input, and the arguments that it hands on. A row makes the fr_net call (define_layers.c) and the
+ * prototype of the constructor, which makes a module with torch's names, defaults and initialization (layers.c,
+ * stateless.c). Constructors replace *m; FR_EINVAL names the class and the option. */
+#ifndef FRI_NET_LAYERS_H
+#define FRI_NET_LAYERS_H
+
+#include <frugal/nn.h>
+
+#define FRI_PARAMETERS(...) __VA_ARGS__
+
+#define FRI_PLAIN_LAYERS(X) \
+    X(relu)                 \
+    X(relu6)                \
+    X(sigmoid) X(tanh) X(silu) X(hardsigmoid) X(hardswish) X(gelu) X(gelu_tanh) X(softmax) X(log_softmax) X(identity)
+
+#define FRI_LAYERS(X)                                                                      \
+    X(leaky_relu, FRI_PARAMETERS(double slope), slope)                                     \
+    X(clamp, FRI_PARAMETERS(double low, double high), low, high)                           \
+    X(maxpool2d, FRI_PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts) \
+    X(avgpool2d, FRI_PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts) \
+    X(adaptive_avgpool2d, FRI_PARAMETERS(int64_t p, int64_t q), p, q)                      \
+    X(dropout, FRI_PARAMETERS(double p), p)                                                \
+    X(dropout2d, FRI_PARAMETERS(double p), p)                                              \
+    X(stochastic_depth, FRI_PARAMETERS(double p), p)                                       \
+    X(flatten, FRI_PARAMETERS(int start_dim), start_dim)                                   \
+    X(upsample, FRI_PARAMETERS(int64_t factor, fr_upsample_mode mode), factor, mode)       \
+    X(zero_pad2d, FRI_PARAMETERS(const int64_t pad[4]), pad)                               \
+    X(pixel_shuffle, FRI_PARAMETERS(int64_t r), r)                                         \
+    X(pixel_unshuffle, FRI_PARAMETERS(int64_t r), r)
+
+/* Layers with parameters on a device, which take the channels of their input first. */
+#define FRI_CHANNEL_LAYERS(X)                                                                                         \
+    X(linear, FRI_PARAMETERS(int64_t out, bool bias), out, bias)                                                      \
+    X(conv_transpose2d, FRI_PARAMETERS(int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts, bool bias), \
+      out, kernel, opts, bias)                                                                                        \
+    X(batchnorm2d, FRI_PARAMETERS(const fr_batchnorm2d_opts *opts), opts)                                             \
+    X(inplace_abn, FRI_PARAMETERS(double slope), slope)                                                               \
+    X(group_norm, FRI_PARAMETERS(int64_t groups, double eps), groups, eps)                                            \
+    X(layer_norm, FRI_PARAMETERS(double eps), eps)                                                                    \
+    X(layer_scale, FRI_PARAMETERS(double init), init)
+
+#define FRI_PROTOTYPE(word, ...)                   fr_status fri_nn_##word(fr_module **m);
+#define FRI_LAYER_PROTOTYPE(word, parameters, ...) fr_status fri_nn_##word(parameters, fr_module **m);
+#define FRI_CHANNEL_PROTOTYPE(word, parameters, ...) \
+    fr_status fri_nn_##word(int64_t in, parameters, fr_device device, fr_module **m);
+FRI_PLAIN_LAYERS(FRI_PROTOTYPE)
+FRI_LAYERS(FRI_LAYER_PROTOTYPE)
+FRI_CHANNEL_LAYERS(FRI_CHANNEL_PROTOTYPE)
+
+fr_status fri_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_opts *opts, bool bias,
+                        fr_device device, fr_module **m);
+fr_status fri_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m);
+
+#endif
