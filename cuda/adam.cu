@@ -2,8 +2,8 @@
  * and v are f32.
  *   adam   n * (2 * p + g + 16) bytes     p, g = bytes of an element of the parameter, of the gradient; 16: m, v
  *
- * All but the gradient is read and written: 28 n bytes in f32. Where the loss scaler found an overflow nothing is read
- * or written; the decision is made on the device. */
+ * All but the gradient is read and written: 28 n bytes in f32. After an overflow no data is read or written; the device
+ * decides. */
 #include "step.cuh"
 
 static_assert(sizeof(fri_step_list) + sizeof(fri_adam_desc) + 2 * sizeof(void *) <= FRI_PARAMETER_BYTES,
@@ -12,7 +12,7 @@ static_assert(sizeof(fri_step_list) + sizeof(fri_adam_desc) + 2 * sizeof(void *)
 template <typename T, typename G, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
     step(const __grid_constant__ fri_step_list all, fri_adam_desc d, const float *inv_scale, const float *found) {
-    __shared__ fri_adam_coef shared; /* two powers in f64: one thread makes them */
+    __shared__ fri_adam_coef shared; /* two powers in f64, computed by a single thread */
     fri_adam_coef c;
     if (found != NULL && *found != 0) return;
     fri_step_walk<T, G, float, N, 2>(

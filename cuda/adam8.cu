@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ fri_
             fri_adam_update(c, fri_load(grad[i]), &p, &m, &v);
             fri_store(&param[i], p);
         }
-        /* Both sums wait for all threads, so every old scale has been read before thread 0 writes the new one. */
+        /* Both sums wait for all threads, so all threads have read the old scale before thread 0 writes the new. */
         const float m_most = fri_block_largest(m, part), v_most = fri_block_largest(v, part);
         if (inside) {
             m_code[i] = fri_code_of(&map[0], m, m_most);

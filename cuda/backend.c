@@ -1,5 +1,5 @@
-/* backend.c - CUDA as a backend: its memory and its table of kernels. f64 data can be filled, copied and converted; it
- * has no arithmetic here. */
+/* backend.c - CUDA as a backend: memory and table of kernels. f64 data can be filled, copied and converted, without
+ * arithmetic. */
 #include "backend/backend.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static void remark(char *buf, size_t bytes) {
                               : "; the scratch of the others is that of the heuristics' choice");
 }
 
-extern const fri_backend fri_backend_cuda; /* read by the registry alone, so no header declares it */
+extern const fri_backend fri_backend_cuda; /* read only by the registry, so not in a header */
 
 #define SLOT(name_, type, need) FRI_IF_##need(.name_ = fri_cuda_##name_, )
 

@@ -15,7 +15,7 @@
 
 /* ---- kernels: statistics ----------------------------------------------------------------------------------- */
 
-/* partial [2][chunks][c]: a chunk's mean, and its sum of squared distances from that. */
+/* partial [2][chunks][c]: a chunk's mean, and the sum of squared distances from the mean. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS) stats_chunks(fri_columns g, const T *x, float *partial) {
     __shared__ float mean_of[FRI_THREADS * N], square_of[FRI_THREADS * N];
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(FRI_THREADS) stats_chunks(fri_columns g, const
         if (at_y + half >= rows) continue;
         const int other = (at_y + half) * tx + at_x;
         const float a = count_of[own], b = count_of[other], all = a + b, share = all > 0 ? b / all : 0;
-        for (int k = 0; k < N && b > 0; k++) { /* a square that overflows times a share of 0 is NaN */
+        for (int k = 0; k < N && b > 0; k++) { /* an infinite square times a share of 0 is NaN */
             float distance = mean_of[other * N + k] - mean_of[own * N + k];
             mean_of[own * N + k] += distance * share;
             square_of[own * N + k] += square_of[other * N + k] + distance * distance * a * share;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, con
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
 
-/* The normalized value is rounded to T, as if it had been stored, before anything is done to it. */
+/* The normalized value is rounded to T, as if stored, before further arithmetic. */
 template <typename T, int N, bool ADD>
 __global__ void __launch_bounds__(FRI_THREADS)
     apply(fri_columns g, const T *x, const float *mean, const float *invstd, const float *gamma, const float *beta,
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- kernels: backward ------------------------------------------------------------------------------------- */
 
-/* Gate of an activation that follows the norm: makes the gradient of the norm's output from dy. */
+/* Gate of a following activation: computes the gradient of the norm's output from dy. */
 typedef struct gate {
     const float *invstd, *gamma, *beta;
     fri_activation act;
@@ -153,7 +153,7 @@ static __device__ __forceinline__ void gate_channels(const gate &p, int64_t c, f
     }
 }
 
-/* Input and gradient of the activation are rounded to T, as if they had been stored. */
+/* Input and gradient of the activation are rounded to T, as if stored. */
 template <typename T>
 static __device__ __forceinline__ float gate_gradient(const gate &p, float x, float dy, float m, float scale,
                                                       float shift) {
@@ -163,7 +163,7 @@ static __device__ __forceinline__ float gate_gradient(const gate &p, float x, fl
     return fri_load(stored);
 }
 
-/* Sums of dy and of dy * (x - mean); ACT: of what the activation makes of dy. */
+/* Sums of dy and of dy * (x - mean); ACT: of the activation's gradient of dy. */
 template <typename T, int N, bool ACT> struct backward_terms {
     struct state {
         float m[N], scale[N], shift[N];
@@ -190,8 +190,8 @@ template <typename T, int N, bool ACT> struct backward_terms {
     }
 };
 
-/* Sums of dy and of dy * (x - mean), where dy = a + b if the bit is 1, else 0, is written in the same pass. The bits of
- * N elements lie in one byte. */
+/* Sums of dy and of dy * (x - mean), where dy = a + b if the bit is 1, else 0, is written in the pass. The bits of N
+ * elements are in a byte. */
 template <typename T, int N> struct masked_terms {
     struct state {
         float m[N];
@@ -220,7 +220,7 @@ template <typename T, int N> struct masked_terms {
     }
 };
 
-/* dgamma, dbeta and what the gradient of x subtracts. */
+/* dgamma, dbeta and the subtrahends of the gradient of x. */
 struct backward_end {
     double rows;
     const float *invstd;

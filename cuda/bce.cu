@@ -2,11 +2,11 @@
  *   forward    rows * (classes * size + 8) bytes        x, target (of shares: classes * 4)
  *   backward   rows * (2 * classes * size + 8) bytes    x, dx, target
  *
- * The number of blocks depends on the number of elements only, and their sums, in f64, are added in order. */
+ * The number of blocks depends on the number of elements only, and sums of blocks, in f64, are added in order. */
 #include "reduce.cuh"
 #include "softmax.cuh"
 
-/* Target and weight of an element. False: its row does not count. */
+/* Target and weight of an element. False: the row is ignored. */
 static __device__ __forceinline__ bool element(const fri_loss_desc &d, const fri_targets &t, int64_t row, int64_t j,
                                                float *of, float *weight) {
     *weight = fri_target_weight(t, j);

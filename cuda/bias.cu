@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(FRI_THREADS) add_bias(fri_columns g, const B *
     }
 }
 
-/* Sums of columns: no channel has anything of its own. */
+/* Sums of columns, without data per channel. */
 template <typename T, int N> struct elements {
     struct state {};
     const T *x;

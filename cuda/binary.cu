@@ -1,9 +1,9 @@
-/* binary.cu - y = a + b, a - b, a * b, a / b where b has one value for each channel of an image.
+/* binary.cu - y = a + b, a - b, a * b, a / b where b has a value for each channel of an image.
  *   binary_image         (2 * n * hw * c + n * c) * size bytes   size = bytes of an element: a and b read, y written
  *   binary_image_sum     (2 * n * hw * c + n * c) * size bytes   a and dy read, db written; without a one map less */
 #include "columns.cuh"
 
-/* A pack lies in one pixel: c is divisible by N. */
+/* A pack is inside a pixel: c is divisible by N. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
     image(fri_binary op, int64_t n, int64_t hw, int64_t c, const T *a, const T *b, T *y) {
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     fri_store_pack<T, N>(y + i, p);
 }
 
-/* A block sums one image's part of the channels, and those of images gridDim.y further; a or NULL. */
+/* A block sums an image's part of the channels, and then images gridDim.y further; a or NULL. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
     image_sum(int64_t n, int64_t hw, int64_t c, const T *a, const T *dy, T *db) {

@@ -1,8 +1,8 @@
-/* cast.cu - every element type to every other.
+/* cast.cu - between all pairs of element types.
  *   cast   n * (from + to) bytes     from, to = bytes of an element of each type: x read, y written
  *
- * The pairs of a training step (f32 and the half types, bytes to f32) move packs; all others go one element per thread
- * through f64 or i64. */
+ * The pairs of a training step (f32 and the half types, bytes to f32) move packs; further pairs take an element per
+ * thread, through f64 or i64. */
 #include "convert.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */

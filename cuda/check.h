@@ -8,24 +8,24 @@
 extern "C" {
 #endif
 
-/* FR_OK for cudaSuccess, else FR_ENOMEM or FR_ELIBRARY with the call's name and CUDA's message, and, where an
- * earlier kernel may be at fault (700 to 719), how to find it. The sticky error is cleared, so that the next call does
- * not report it again. `code` is a cudaError_t. */
+/* FR_OK for cudaSuccess, else FR_ENOMEM or FR_ELIBRARY with the call's name and CUDA's message, and, where an earlier
+ * kernel may be at fault (700 to 719), how to find it. Clears the sticky error, so the next call does not report the
+ * error again. `code` is a cudaError_t. */
 fr_status fri_cuda_check(int code, const char *call);
 
 /* Error of the launch; with FRUGAL_SYNC=1 the call waits for the kernel and returns the kernel's error. */
 fr_status fri_cuda_launched(const char *kernel);
 
-/* Whether less of the device is free than libraries need for a kernel of theirs. */
+/* True if too little device memory is free for a library's kernel. */
 bool fri_cuda_memory_is_short(void);
 
-/* FR_ENOMEM: the library found no room on the device for what it keeps beside the engine; with what is free. */
+/* FR_ENOMEM: the library lacks device memory beside the engine's; with the free bytes. */
 fr_status fri_cuda_library_no_memory(const char *call, const char *library, int code);
 
-/* The kernel has no instance for this element type. */
+/* The kernel has no instance for the element type. */
 fr_status fri_cuda_no_type(const char *kernel, fr_dtype t);
 
-/* FR_OK if e's workspace has the bytes that the op's *_workspace function asked for. */
+/* FR_OK if e's workspace has the bytes of the op's *_workspace function. */
 fr_status fri_cuda_workspace(const fri_exec *e, const char *kernel, size_t need);
 
 /* `bytes` bytes at p become `value`, in stream order. */

@@ -23,7 +23,7 @@ typedef struct fri_columns {
     int64_t rows, c;
     int tx, ty;            /* threads */
     int64_t across;        /* channel blocks */
-    int64_t chunks, chunk; /* chunks of rows; rows of one */
+    int64_t chunks, chunk; /* chunks of rows; rows per chunk */
 } fri_columns;
 
 /* Cut of a matrix into blocks for packs of n channels; c is divisible by n. */
@@ -42,7 +42,7 @@ static inline fri_columns fri_columns_of(int64_t rows, int64_t c, int n) {
     return g;
 }
 
-/* The most chunks over all pack sizes: what a workspace must hold, whatever the alignment turns out to be. */
+/* The most chunks over all pack sizes: the workspace covers any alignment. */
 static inline int64_t fri_columns_chunks(int64_t rows, int64_t c) {
     int64_t most = 0;
     for (int n = 1; n <= 8; n *= 2) {
@@ -75,9 +75,9 @@ template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N
     __syncthreads();
 }
 
-/* A channel's partial results, of [chunks][channels], in FRI_ENDS_LOADS chunks, the first one `chunk`; behind the end
- * the last one's. Several chunks have 2^18 results at most. Kernels that ask for it have FRI_ENDS_BOUNDS: left alone,
- * the compiler takes few registers for many blocks per processor, and each load waits for the one before. */
+/* A channel's partial results, of [chunks][channels], in FRI_ENDS_LOADS chunks, the first one `chunk`; past the end the
+ * last chunk's. Several chunks have 2^18 results at most. Callers have FRI_ENDS_BOUNDS, because by default the compiler
+ * takes few registers for many blocks per processor, and loads wait for each other. */
 static __device__ __forceinline__ void fri_ends_load(const float *partial, int chunk, int chunks, int64_t channels,
                                                      float v[FRI_ENDS_LOADS]) {
 #pragma unroll
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void fri_ends_load(const float *partial, int c
 }
 #define FRI_ENDS_BOUNDS __launch_bounds__(FRI_THREADS, 1)
 
-/* Sum over the lanes of a channel; valid in all of them. A warp holds 4 lanes. */
+/* Sum over the lanes of a channel; valid in all lanes. A warp holds 4 lanes. */
 static __device__ __forceinline__ double fri_ends_sum(double v) {
     __shared__ double part[FRI_THREADS / 32][FRI_ENDS_CHANNELS];
     v += __shfl_xor_sync(0xffffffffu, v, FRI_ENDS_CHANNELS);
@@ -122,7 +122,7 @@ static __device__ __forceinline__ void fri_end_columns(const float *partial, int
     for (int k = 0; k < K; k++) sum[k] = fri_ends_sum(sum[k]);
 }
 
-/* end(channel, sums of fri_sum_columns): by one thread per channel. */
+/* end(channel, sums of fri_sum_columns): by a thread per channel. */
 template <int K, typename E>
 __global__ void FRI_ENDS_BOUNDS fri_sum_ends(int64_t chunks, int64_t channels, const float *partial, E end) {
     const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x;
@@ -132,7 +132,7 @@ __global__ void FRI_ENDS_BOUNDS fri_sum_ends(int64_t chunks, int64_t channels, c
 }
 
 /* partial[k][chunk][c], k < K: sums over the chunk's rows of what f.add(state, row, element, sum) adds for N channels;
- * f.begin(c, &state) loads what depends on the channel only. */
+ * f.begin(c, &state) loads data of the channel. */
 template <int N, int K, typename F>
 __global__ void __launch_bounds__(FRI_THREADS) fri_sum_columns(fri_columns g, F f, float *partial) {
     __shared__ float shared[FRI_THREADS * N];

@@ -1,7 +1,7 @@
-/* common.cuh - what every kernel file shares: storage types, packs of 16 bytes, elementwise launches.
+/* common.cuh - shared by all kernel files: storage types, packs of 16 bytes, elementwise launches.
  *
- * Templates range over storage types, pack sizes and functors; arithmetic is float. A pack is what one thread loads in
- * one instruction. Blocks and grids follow from shapes alone, so sums have one order on every device. */
+ * Templates range over storage types, pack sizes and functors; arithmetic is float. A pack is the data of a load
+ * instruction of a thread. Blocks and grids follow from shapes only, so sums have equal order on every device. */
 #ifndef FRI_CUDA_COMMON_CUH
 #define FRI_CUDA_COMMON_CUH
 
@@ -76,7 +76,7 @@ static inline int64_t fri_ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Lanes of a block over `packs` neighbours: as many blocks as the widest one needs, and as few idle lanes. */
+/* Lanes of a block over `packs` neighbours: as many blocks as for the widest, and as few idle lanes. */
 static inline int fri_block_width(int64_t packs, int most) {
     return packs > 0 ? (int)fri_ceil_div(packs, fri_ceil_div(packs, most)) : 1;
 }
@@ -90,7 +90,7 @@ static inline cudaStream_t fri_stream(const fri_exec *e) {
 }
 
 /* A launch with the widest packs that the channels and the pointers allow, 16 bytes, 4 elements or `narrow` ones: body
- * sees N. Each width is another kernel to compile and to keep. */
+ * sees N. Each width is a separate compiled kernel. */
 #define FRI_PACKS_DOWN_TO(narrow, T, c_, aligned_, ...)    \
     if ((c_) % (16 / (int)sizeof(T)) == 0 && (aligned_)) { \
         constexpr int N = 16 / sizeof(T);                  \
@@ -107,7 +107,7 @@ static inline cudaStream_t fri_stream(const fri_exec *e) {
     }
 #define FRI_PACKS_OF(T, c_, aligned_, ...) FRI_PACKS_DOWN_TO(1, T, c_, aligned_, __VA_ARGS__)
 
-/* ---- elementwise: a pack per thread, the tail one by one ------------------------------------------------------- */
+/* ---- elementwise: a pack per thread, the tail by element ------------------------------------------------------- */
 
 /* y[i] = f(x[i]) */
 template <typename T, int N, typename F>
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(FRI_THREADS) fri_map2(int64_t n, const T *a, c
     }
 }
 
-/* A view may start anywhere: packs are used where all pointers allow them. */
+/* A view may start anywhere: packs require aligned pointers. */
 template <typename T, typename F>
 static fr_status fri_launch_map1(const fri_exec *e, const char *kernel, int64_t n, const void *x, void *y, F f) {
     constexpr int N = 16 / sizeof(T);
@@ -162,7 +162,7 @@ static fr_status fri_launch_map2(const fri_exec *e, const char *kernel, int64_t 
     return fri_cuda_launched(kernel);
 }
 
-/* ---- sums over a block or a warp, always in the same order ----------------------------------------------------- */
+/* ---- sums over a block or a warp, in a fixed order ----------------------------------------------------- */
 
 template <typename V> static __device__ __forceinline__ V fri_warp_sum(V v) {
 #pragma unroll

@@ -38,7 +38,7 @@ fr_status fri_cuda_launched(const char *kernel) {
     return fri_cuda_check(code, kernel);
 }
 
-/* cuDNN reports a kernel without room for its module or stack as a failure of the execution. */
+/* cuDNN reports missing memory for a kernel's module or stack as a failure of the execution. */
 bool fri_cuda_memory_is_short(void) {
     size_t left = 0, total = 0;
     fri_cuda_memory_info(&left, &total);
@@ -69,10 +69,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool probed, usable;
 static char why_not[512];
 static fri_cuda_device device;
-static cudaStream_t compute; /* one stream, not synchronizing with the default stream */
+static cudaStream_t compute; /* a stream, not synchronizing with the default stream */
 
-/* Chooses one of n devices: the first one, and for ranks on one machine a device each. A rank that sees one device was
- * given it by its launcher. CUDA_VISIBLE_DEVICES chooses which are seen. */
+/* Chooses a device of n: the first, or a separate device for each rank of a machine. The launcher may show a rank a
+ * single device. CUDA_VISIBLE_DEVICES selects visible devices. */
 static bool choose(int n) {
     int rank = 0;
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
@@ -83,7 +83,8 @@ static bool choose(int n) {
     return false;
 }
 
-/* A build holds code for the devices of its option gpu_arch, and no other device tells before a kernel runs. */
+/* A build holds code for the devices of its option gpu_arch, and an unsupported device fails only when a kernel
+ * runs. */
 static bool has_code(void) {
     struct cudaFuncAttributes attributes;
     const cudaError_t code = fri_cudart_table->FuncGetAttributes(&attributes, fri_cuda_fill_kernel());
@@ -158,7 +159,7 @@ done:
 }
 
 fr_status fri_cuda_context(const fri_cuda_device **out) {
-    static _Thread_local cudaStream_t current; /* the stream whose device this thread has made current */
+    static _Thread_local cudaStream_t current; /* the stream of the thread's current device */
     const char *reason;
     if (!fri_cuda_available(&reason)) return fr_fail(FR_EDEVICE, "cuda: %s", reason);
     if (out != NULL) *out = &device;
@@ -189,7 +190,7 @@ void fri_cuda_forget(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Results and scratch sizes depend on the device that is planned for, on its driver and on the libraries' versions. */
+/* Results and scratch sizes depend on the planned device, the driver and the libraries' versions. */
 void fri_cuda_describe(char *buf, size_t bytes) {
     char reason[256], driver[32] = "", library[64] = "no cuDNN";
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);

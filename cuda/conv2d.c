@@ -10,13 +10,13 @@
 #include "kernels.h"
 #include "memory.h"
 
-/* How a pass runs: its plan, and where in the workspace operands lie that must be copied to be aligned. */
+/* Execution of a pass: the plan, and workspace places for aligned copies of operands. */
 typedef struct way {
     fri_cuda_conv2d_pass pass;
     fri_cuda_conv2d_plan *plan;
-    size_t size[3], at[3]; /* of x, w, y; size 0: used where it is */
+    size_t size[3], at[3]; /* of x, w, y; size 0: no copy */
     size_t bytes;          /* of workspace in all */
-    fri_conv2d_desc part;  /* what one execution computes */
+    fri_conv2d_desc part;  /* computation of an execution */
     int64_t parts;
     size_t sum_at; /* in the workspace: the weight gradient of a part but the first */
 } way;
@@ -32,8 +32,8 @@ static bool is_no_worse(const fri_cuda_conv2d_plan *fused, const fri_cuda_conv2d
     return fused->choice.workspace <= plain->choice.workspace;
 }
 
-/* One kernel for the product and the bias where there is an engine for it that needs no more scratch than is liked, or
- * than the product alone. Its relu is left alone: it does not pass NaN as ours does. */
+/* A single kernel for product and bias, if an engine needs no more scratch than the limit, or than the product alone.
+ * cuDNN's relu is not used, because NaN does not pass. */
 static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
     fri_cuda_conv2d_plan *fused = NULL;
     if (d->bias && d->bias_dtype == d->dtype && !(d->unaligned & FRI_UNALIGNED_B))
@@ -51,7 +51,7 @@ static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
     return fri_cuda_conv2d_plan_get(d, v->pass, &v->plan);
 }
 
-/* The fewest equal parts whose x and y are small enough and start at multiples of 16 bytes. */
+/* The fewest equal parts with small enough x and y that start at multiples of 16 bytes. */
 static fr_status divide(const fri_conv2d_desc *d, way *v) {
     const int64_t x = d->h * d->w * d->c, y = d->p * d->q * d->k, most = x > y ? x : y;
     const int64_t size = (int64_t)fr_dtype_size(d->dtype);
@@ -95,7 +95,7 @@ static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way
     return FR_OK;
 }
 
-/* *p becomes the copy that was planned for. */
+/* *p becomes the planned copy. */
 static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
     char *copy = (char *)e->workspace + v->at[i];
     if (v->size[i] > 0) {
@@ -111,7 +111,7 @@ static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
                             : "y");
 }
 
-/* The parts, one behind the other. */
+/* The parts, in sequence. */
 static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
     const fri_conv2d_desc *d = &v->part;
     const int64_t weights = d->k * d->r * d->s * (d->c / d->groups), size = (int64_t)fr_dtype_size(d->dtype);
@@ -127,7 +127,7 @@ static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data
     return FR_OK;
 }
 
-/* x, w and y are data or gradients; which of them is written depends on the pass. */
+/* x, w and y are data or gradients; the pass decides about the written operand. */
 static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
     fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .b = b, .workspace = e->workspace};
     FRI_TRY(fri_cuda_workspace(e, fri_cuda_conv2d_pass_name[v->pass], v->bytes));

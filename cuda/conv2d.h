@@ -20,25 +20,25 @@ typedef enum fri_cuda_conv2d_pass {
     FRI_CUDA_CONV2D_FORWARD,
     FRI_CUDA_CONV2D_BACKWARD_INPUT,
     FRI_CUDA_CONV2D_BACKWARD_WEIGHT,
-    FRI_CUDA_CONV2D_FORWARD_BIAS, /* y = conv(x, w) + b in one kernel; b of x's type; may have no plan */
+    FRI_CUDA_CONV2D_FORWARD_BIAS, /* y = conv(x, w) + b in a single kernel; b of x's type; may have no plan */
 } fri_cuda_conv2d_pass;
 enum { FRI_CUDA_CONV2D_PASSES = 4 };
 
 typedef struct fri_cuda_conv2d_choice {
-    size_t workspace;    /* bytes that the kernel must be handed */
+    size_t workspace;    /* workspace of the kernel */
     int64_t engine;      /* cuDNN's global index of the engine */
     int64_t nanoseconds; /* of the fastest execution; 0: not timed */
-    int configurations;  /* looked at, of the lists that were asked for */
+    int configurations;  /* examined engines of the requested lists */
     bool fallback;       /* from the fallback list */
     bool tensor_core;
-    bool slow; /* an engine of last resort, or one for half types without tensor cores */
+    bool slow; /* an engine of last resort, or a half-type engine without tensor cores */
 } fri_cuda_conv2d_choice;
 
-/* Finds the engine that would run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without
- * cuDNN. Also behind the backend's conv2d_*_workspace slots. */
+/* Finds the engine to run. FR_EUNSUPPORTED names the convolution if no engine will do; FR_ELIBRARY without cuDNN. Also
+ * behind the backend's conv2d_*_workspace slots. */
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out);
 
-/* Number of plans of this thread that were timed under fr_cudnn_benchmark_set(true), and of plans that were not. */
+/* Number of the thread's plans with and without timing under fr_cudnn_benchmark_set(true). */
 void fri_cuda_conv2d_timed(int64_t *timed, int64_t *guessed);
 
 #endif

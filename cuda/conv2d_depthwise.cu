@@ -8,20 +8,20 @@
 #include "conv2d_depthwise.h"
 
 enum {
-    STRIP = 4,      /* neighbouring results of a thread; their loads are in flight together */
+    STRIP = 4,      /* neighbouring results of a thread, with concurrent loads */
     WALK_LEAST = 16 /* results of a thread of the weight gradient, at least: each chunk's sums are written once */
 };
 
-/* The geometry of a pass: the map that is read, the map that is written, and the windows between them. */
+/* The geometry of a pass: the input map, the output map, and the windows. */
 typedef struct fri_depthwise {
     int64_t n;
-    int32_t in_h, in_w, out_h, out_w; /* of the maps that are read and written */
+    int32_t in_h, in_w, out_h, out_w; /* of input and output map */
     int32_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     int64_t strips; /* of a row of out */
 } fri_depthwise;
 
-/* Index in the map that is read, of result `o` and tap `t`; -1 where there is none. The gradient of x goes the other
- * way: result o of it took part in the window that begins at (o + pad - t * dilation) / stride. */
+/* Input index of result `o` and tap `t`; -1 outside. For the gradient of x, result o belongs to the window from (o +
+ * pad - t * dilation) / stride. */
 template <bool GRADIENT>
 static __device__ __forceinline__ int32_t fri_depthwise_at(int32_t o, int32_t t, int32_t in, int32_t stride,
                                                            int32_t pad, int32_t dilation) {
@@ -36,7 +36,7 @@ static __device__ __forceinline__ int32_t fri_depthwise_at(int32_t o, int32_t t,
     return at < in ? at : -1;
 }
 
-/* A block keeps its channels' weights, w [c, taps], in shared memory and walks down strips; a thread makes a strip of a
+/* A block keeps the channels' weights, w [c, taps], in shared memory and walks down strips; a thread makes a strip of a
  * row of out for a pack of channels. The bias has the type of the map or f32. */
 template <typename T, int N, int SIZE, bool GRADIENT>
 __global__ void __launch_bounds__(FRI_THREADS)
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     }
 }
 
-/* partial[chunk][tap][c] = the sum over a chunk of results of dy * x. A block walks down its chunk (columns.cuh). */
+/* partial[chunk][tap][c] = the sum over a chunk of results of dy * x. A block walks down a chunk (columns.cuh). */
 template <typename T, int N, int SIZE>
 __global__ void __launch_bounds__(FRI_THREADS, 1)
     fri_depthwise_chunks(fri_columns g, fri_depthwise m, const T *x, const T *dy, float *partial) {
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(FRI_THREADS, 1)
     }
 }
 
-/* dw[c][tap] = the sum of its chunks. */
+/* dw[c][tap] = the sum over chunks. */
 template <typename T>
 __global__ void FRI_ENDS_BOUNDS fri_depthwise_ends(int chunks, int taps, int64_t c, const float *partial, T *dw) {
     const int64_t columns = taps * c, i = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x;
@@ -208,7 +208,7 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_input(const fri_exec *e, const fr
     return map_of<true>(e, "conv2d_depthwise_input", d, dy, w, NULL, dx);
 }
 
-/* Channels of a pack, so that the sums of all taps fit the registers: 8 of 3 x 3, 2 of 5 x 5, 1 of 7 x 7. */
+/* Channels of a pack, so the sums of all taps fit the registers: 8 of 3 x 3, 2 of 5 x 5, 1 of 7 x 7. */
 static int pack_of(const fri_conv2d_desc *d, bool aligned) {
     const int widest = d->r == 3 ? 16 / (int)fr_dtype_size(d->dtype) : d->r == 5 ? 2 : 1;
     return aligned && d->c % widest == 0 ? widest : 1;

@@ -1,4 +1,4 @@
-/* conv2d_depthwise.h - depthwise convolutions by kernels of our own (conv2d_depthwise.cu); conv2d.c chooses them. */
+/* conv2d_depthwise.h - depthwise convolutions by own kernels (conv2d_depthwise.cu), chosen by conv2d.c. */
 #ifndef FRI_CUDA_CONV2D_DEPTHWISE_H
 #define FRI_CUDA_CONV2D_DEPTHWISE_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Whether the kernels below compute this convolution: groups = C = K, a square filter of 3, 5 or 7. */
+/* True if the kernels below compute the convolution: groups = C = K, a square filter of 3, 5 or 7. */
 bool fri_cuda_conv2d_is_depthwise(const fri_conv2d_desc *d);
 fr_status fri_cuda_conv2d_depthwise_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                             const void *b, void *y);

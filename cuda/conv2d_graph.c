@@ -10,7 +10,7 @@ const char *const fri_cuda_conv2d_pass_name[FRI_CUDA_CONV2D_PASSES] = {
     [FRI_CUDA_CONV2D_FORWARD_BIAS] = "conv2d_forward_bias",
 };
 
-/* Blocks start at multiples of 512 bytes; a view that does not keep to this is refused. */
+/* Blocks start at multiples of 512 bytes; views with a different start are refused. */
 static const int64_t alignment = 16;
 
 /* ---- tensors ----------------------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static fr_status make_convolution(fri_cuda_conv2d_graph *g, const fri_conv2d_des
     return fri_descriptor_finalize(c, v);
 }
 
-/* The attribute names of the three operations, in one order: convolution, x, w, y, alpha, beta. */
+/* The attribute names of the three operations, in a fixed order: convolution, x, w, y, alpha, beta. */
 typedef struct operation_names {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;

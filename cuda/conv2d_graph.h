@@ -5,7 +5,7 @@
 #include "conv2d.h"
 #include "descriptor.h"
 
-/* Tensors of a graph, by the unique ids that an execution names. */
+/* Tensors of a graph, by unique ids. */
 enum {
     FRI_UID_X = 'x',
     FRI_UID_W = 'w',
@@ -24,7 +24,7 @@ typedef struct fri_cuda_conv2d_graph {
     cudnnBackendDescriptor_t graph; /* finalized */
 } fri_cuda_conv2d_graph;
 
-/* The pass of a convolution. What was made is released by fri_cuda_conv2d_graph_release, also after a failure. */
+/* The pass of a convolution. Release with fri_cuda_conv2d_graph_release, also after a failure. */
 fr_status fri_cuda_conv2d_graph_make(const fri_cudnn *dnn, const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass,
                                      fri_cuda_conv2d_graph *g);
 void fri_cuda_conv2d_graph_release(fri_cuda_conv2d_graph *g);

@@ -1,4 +1,4 @@
-/* conv2d_plan.c - which plan a convolution has: from this thread's cache, a search, or timing. */
+/* conv2d_plan.c - the plan of a convolution: from the thread's cache, a search, or timing. */
 #include "conv2d_plan.h"
 
 #include <pthread.h>
@@ -13,17 +13,17 @@ enum { KEY = 19 };
 typedef struct entry {
     int64_t key[KEY];
     fri_cuda_conv2d_plan plan;
-    fri_cuda_conv2d_plan *stands_in; /* instead of `plan`, for one that could not be timed */
+    fri_cuda_conv2d_plan *stands_in; /* instead of `plan`, for a plan without timing */
     bool none;
     struct entry *next;
 } entry;
 
-/* Per thread: cuDNN does not promise that plans are thread-safe, and one thread runs kernels. */
+/* Per thread: cuDNN does not promise that plans are thread-safe, and a single thread runs kernels. */
 enum { BUCKETS = 256 };
 static _Thread_local entry *cache[BUCKETS];
 static _Thread_local int64_t timed, guessed;
 
-/* A thread's cache goes with it. Without a key the plans stay until the process ends. */
+/* A thread's cache ends with the thread. Without a key the plans stay until the process ends. */
 static pthread_key_t owner;
 static bool owned;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -56,7 +56,7 @@ static entry **bucket_of(const int64_t key[KEY]) {
 
 /* ---- making one -------------------------------------------------------------------------------------------- */
 
-/* Times what there is. False: nothing could be timed, or there is no device to time on; *s tells of other failures. */
+/* Times the plans. False: no plan could be timed, or no device; *s has further failures. */
 static bool time_all(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *out, fr_status *s) {
     int n = 0, best = -1;
     if (!fri_cudnn_device_is_here()) return false;
@@ -116,12 +116,12 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
     memcpy(e->key, key, sizeof key);
     fr_status s = make(d, pass, benchmark, e);
     if (s < 0 && s != FR_ENOMEM && pass == FRI_CUDA_CONV2D_FORWARD_BIAS)
-        e->none = true; /* the pass alone will do, or say what is wrong */
+        e->none = true; /* the plain pass works, or reports the error */
     if (s < 0 && !e->none) {
         free(e);
         return s;
     }
-    e->next = *at; /* making may have put another one there */
+    e->next = *at; /* creation may have added an entry */
     *at = e;
     (void)pthread_once(&once, make_owner);
     if (owned) (void)pthread_setspecific(owner, cache);

@@ -1,7 +1,7 @@
 /* conv2d_run.c - plans on the device: bound to a handle, executed, timed.
  *
- * A plan made for a device description becomes one of the handle by way of its JSON text, as cuDNN documents for plans
- * that were made without a device. */
+ * A plan for a device description is bound to the handle through JSON text, as cuDNN documents for plans without a
+ * device. */
 #include "conv2d_plan.h"
 #include "memory.h"
 
@@ -9,16 +9,16 @@
 
 enum {
     TENSORS = 4,      /* no execution has more */
-    ROUNDS = 2,       /* A B A B: a clock that changes meanwhile is the same for all in one of them */
-    TIMES = 2,        /* executions in a round, of which the fastest counts */
+    ROUNDS = 2,       /* A B A B: a changing clock is equal for all plans of a round */
+    TIMES = 2,        /* executions in a round; the fastest counts */
     TOO_SLOW = 3,     /* times the fastest so far: not executed again */
-    WARM_UP_MS = 30,  /* an idle device takes so long to raise its clock */
+    WARM_UP_MS = 30,  /* time of an idle device for raising the clock */
     WARM_UP_MOST = 64 /* executions */
 };
 
 /* ---- executing --------------------------------------------------------------------------------------------- */
 
-/* cuDNN's own plan for this thread's handle; text before handle, as NVIDIA's frontend sets them. */
+/* cuDNN's plan for the thread's handle; text before handle, as NVIDIA's frontend sets them. */
 static fr_status bind(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_plan *p) {
     cudnnBackendDescriptor_t d = NULL;
     int64_t bytes = 0, n = 0;
@@ -81,7 +81,7 @@ fr_status fri_cuda_conv2d_run(void *stream, fri_cuda_conv2d_pass pass, fri_cuda_
 
 /* ---- timing ------------------------------------------------------------------------------------------------ */
 
-/* Operands on which plans are timed. */
+/* Operands for timing. */
 typedef struct stage {
     char *memory;
     size_t bytes;
@@ -132,7 +132,7 @@ static void give_back(stage *t) {
     fri_cuda_segment_free(t->memory, t->bytes);
 }
 
-/* Milliseconds of one execution. */
+/* Milliseconds of an execution. */
 static fr_status time_once(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p, float *ms) {
     fr_status s = FR_OK;
     FRI_CUDART(s, EventRecord, (t->begin, t->stream));
@@ -150,12 +150,12 @@ static void warm_up(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_p
     for (int i = 0; i < WARM_UP_MOST && sum < WARM_UP_MS && time_once(t, pass, p, &ms) >= 0; i++) sum += ms;
 }
 
-/* One round's executions of a plan; `fastest` in ms, of all so far, 0 before any. False: it has no further one. */
+/* A round's executions of a plan; `fastest` in ms, of all so far, 0 at first. False: a failure. */
 static bool time_plan(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *p, float *fastest) {
     int64_t *ns = &p->choice.nanoseconds;
     float ms = 0;
     for (int i = 0; i < TIMES; i++) {
-        if (time_once(t, pass, p, &ms) < 0) { /* listed, but it does not run here */
+        if (time_once(t, pass, p, &ms) < 0) { /* listed, but not runnable here */
             *ns = 0;
             return false;
         }
@@ -168,7 +168,7 @@ static bool time_plan(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d
     return true;
 }
 
-/* Each plan runs once before its first timed round, which loads its code. */
+/* Each plan runs once before the first timed round, to load the code. */
 static void time_rounds(const stage *t, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *plans, int n) {
     bool over[FRI_CONV2D_PLANS] = {false}, warm = false;
     float fastest = 0;

@@ -1,13 +1,13 @@
-/* conv2d_search.c - the engines that cuDNN has for a graph, and the choice among them. */
+/* conv2d_search.c - cuDNN's engines for a graph, and the choice. */
 #include "base/env.h"
 #include "conv2d_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIGURATIONS = 64 }; /* of one heuristic list; cuDNN offers 20 to 40 */
+enum { CONFIGURATIONS = 64 }; /* of a heuristic list; cuDNN offers 20 to 40 */
 
-/* One search: what is looked for, and every descriptor made on the way. */
+/* A search: the target, and all temporary descriptors. */
 typedef struct search {
     fri_cudnn_call call;
     const fri_conv2d_desc *d;
@@ -17,7 +17,7 @@ typedef struct search {
     cudnnBackendDescriptor_t best; /* a finalized plan */
     fri_cuda_conv2d_choice choice; /* of the best */
     int looked_at;
-    bool begun, usual;         /* whether a configuration suited; whether the first one that suited is slow */
+    bool begun, usual;         /* a configuration was found; the first found is slow */
     fri_cuda_conv2d_plan *all; /* or NULL: only the best is wanted */
     int n_all;
 } search;
@@ -82,7 +82,7 @@ static fr_status keep_json(const search *c, cudnnBackendDescriptor_t plan, fri_c
                               p->json_bytes, &p->json_bytes, p->json);
 }
 
-/* A plan like one that is there already: cuDNN lists some engines with several settings, and some twice. */
+/* True for a repeated plan: cuDNN lists some engines with several settings, and some twice. */
 static bool known(const search *c, const fri_cuda_conv2d_plan *p) {
     for (int i = 0; i < c->n_all; i++)
         if (c->all[i].json_bytes == p->json_bytes && memcmp(c->all[i].json, p->json, (size_t)p->json_bytes) == 0)
@@ -102,16 +102,16 @@ static fr_status add(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_co
     return s;
 }
 
-/* The lists have the best first: a later engine takes the place of an earlier one only where that is slow or above the
- * limit. Where the first engine with a plan is slow itself, as cuDNN's first choice for a depthwise convolution in f16
- * is by its notes, slowness decides nothing. */
+/* The lists have the best first: a later engine replaces an earlier only if the earlier is slow or above the limit. If
+ * the first engine with a plan is slow, as cuDNN's first choice for a depthwise convolution in f16 is by its notes,
+ * slowness decides nothing. */
 static bool better(const search *c, const fri_cuda_conv2d_choice *found) {
     if (c->best == NULL) return true;
     if (found->slow != c->choice.slow && !c->usual) return c->choice.slow;
     return c->choice.workspace > limit_of(c->d) && found->workspace < c->choice.workspace;
 }
 
-/* Finalizes the configuration's plan; an engine that cannot is passed over. Keeps it if it is better than the best. */
+/* Finalizes the configuration's plan; skips an engine without plan. Keeps the plan if better than the best. */
 static fr_status try_configuration(search *c, int i, bool fallback) {
     const fri_cudnn *dnn = c->call.dnn;
     cudnnBackendDescriptor_t plan = NULL;
@@ -144,12 +144,13 @@ done:
     return s;
 }
 
-/* The first within the limit that is not slow ends a search for the best. */
+/* The first fast engine within the limit ends a search for the best. */
 static bool enough(const search *c) {
     return c->all == NULL && c->best != NULL && (c->usual || !c->choice.slow) && c->choice.workspace <= limit_of(c->d);
 }
 
-/* Timing them would take as long as they do, and where all within the limit are slow, the best is above it. */
+/* Skips slow engines, because timing would take long; if all engines within the limit are slow, the best is above
+ * the limit. */
 static void drop_slow(search *c) {
     int kept = 0;
     for (int i = 0; i < c->n_all && !c->choice.slow && !c->usual; i++)

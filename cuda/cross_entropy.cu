@@ -16,8 +16,8 @@ static __device__ __forceinline__ float share(const fri_loss_desc &d, const fri_
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
 
-/* The row's loss, in every lane, from log(sum(exp(x))), which is NaN if anything in the row is: then so is the loss.
- * All lanes of a warp come here, also those behind the last row, with 0 classes. */
+/* The row's loss, in every lane, from log(sum(exp(x))), which is NaN for a row with NaN, as is the loss. All lanes of a
+ * warp come here, also lanes after the last row, with 0 classes. */
 template <typename T>
 static __device__ __forceinline__ double row_loss(const fri_loss_desc &d, int lanes, int64_t classes, const T *x,
                                                   int64_t target, double log_sum) {
@@ -28,7 +28,7 @@ static __device__ __forceinline__ double row_loss(const fri_loss_desc &d, int la
     return loss + d.label_smoothing * (log_sum - fri_row_sum(lanes, sum) / (double)d.classes);
 }
 
-/* Loss of a row with weights, or of shares. A class without a share adds nothing, whatever its x. */
+/* Loss of a row with weights, or of shares. A class without a share adds nothing for any x. */
 template <typename T>
 static __device__ __forceinline__ double row_loss_of_shares(const fri_loss_desc &d, int lanes, int64_t classes,
                                                             const T *x, const fri_targets &t, int64_t row,

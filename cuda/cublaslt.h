@@ -20,7 +20,7 @@ typedef struct fri_cublaslt {
 #undef FRI_CUBLASLT_SLOT
 } fri_cublaslt;
 
-/* The library, opened once; NULL: reason holds one line. FRUGAL_CUBLASLT names its file or folder. */
+/* The library, opened once; NULL: reason holds a line. FRUGAL_CUBLASLT names the file or folder. */
 const fri_cublaslt *fri_cublaslt_open(char *reason, size_t bytes);
 
 /* The thread's handle; FR_ELIBRARY, FR_EDEVICE. */

@@ -21,7 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fri_cudnn table;
 static bool loaded;
 
-/* Has device descriptions (9.8), also as JSON (9.11); an older one would fail at the first convolution. */
+/* Has device descriptions (9.8), also as JSON (9.11); an older cuDNN would fail at the first convolution. */
 enum { OLDEST = 91100 };
 
 static bool load(char *reason, size_t bytes) {
@@ -59,10 +59,10 @@ fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *
                    text[0] != '\0' ? ": " : "", text);
 }
 
-/* ---- the device that plans are made for -------------------------------------------------------------------- */
+/* ---- the device of the plans -------------------------------------------------------------------- */
 
 /* Written by hand from NVIDIA's data sheet and CUDA's programming guide; benchmarks/gpu_check.sh --first writes the
- * real one of the device it runs on. */
+ * running device's real description. */
 static const char h200[] =
     "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
     "\"multiProcessorCount\":132,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
@@ -103,8 +103,7 @@ static void name_from(const char *text, size_t length) {
     if (at < end) snprintf(device_name, sizeof device_name, "%.*s", (int)(at - first), first);
 }
 
-/* Description that cuDNN plans for: a GPU of the machine (*gpu), else the text of a file or of the stored
- * description. */
+/* Description for cuDNN's plans: a GPU of the machine (*gpu), else the text of a file or of the stored description. */
 static fr_status describe(const fri_cuda_device **gpu, const char **text, size_t *length) {
     static char from_file[DESCRIPTION_BYTES];
     const char *path = fri_env_get()->cuda_device, *reason;

@@ -6,7 +6,7 @@
 #ifndef FRI_CUDA_CUDNN_H
 #define FRI_CUDA_CUDNN_H
 
-#define CUDNN_WARN_DEPRECATED 1 /* keeps the deprecated half of the library out of this tree */
+#define CUDNN_WARN_DEPRECATED 1 /* excludes the library's deprecated half */
 #include <cudnn_graph.h>
 #include <frugal/base.h>
 
@@ -23,31 +23,31 @@ typedef struct fri_cudnn {
 #undef FRI_CUDNN_SLOT
 } fri_cudnn;
 
-/* CUDNN_ATTR_EXECUTION_PLAN_HANDLE, whose enumerator is marked as deprecated: a plan that is to be executed still has
- * no other way to name its handle. */
+/* CUDNN_ATTR_EXECUTION_PLAN_HANDLE, whose enumerator is marked as deprecated: an executed plan still needs the
+ * attribute to name the handle. */
 #define FRI_CUDNN_PLAN_HANDLE ((cudnnBackendAttributeName_t)400)
 
-/* The library, opened once; NULL: reason holds one line. FRUGAL_CUDNN names its file or folder. */
+/* The library, opened once; NULL: reason holds a line. FRUGAL_CUDNN names the file or folder. */
 const fri_cudnn *fri_cudnn_open(char *reason, size_t bytes);
 
-/* FR_OK for CUDNN_STATUS_SUCCESS, else FR_ELIBRARY with the call's name and cuDNN's sentence; FR_ENOMEM
- * where it found no memory on the device. */
+/* FR_OK for CUDNN_STATUS_SUCCESS, else FR_ELIBRARY with the call's name and cuDNN's sentence; FR_ENOMEM if device
+ * memory is exhausted. */
 fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *call);
 
-/* The description that plans are made for: a finalized CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, alive until the process
- * ends. FRUGAL_CUDA_DEVICE names a file with another one, as JSON. */
+/* The description for plans: a finalized CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, alive until the process ends.
+ * FRUGAL_CUDA_DEVICE names a file with a description, as JSON. */
 fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out);
 
-/* True if plans are made for a GPU that is here, so that they can be timed. */
+/* True if plans are for a present GPU, and so can be timed. */
 bool fri_cudnn_device_is_here(void);
 
-/* "NVIDIA H200" or what the description in use says. */
+/* "NVIDIA H200" or the description's values. */
 const char *fri_cudnn_device_name(void);
 
-/* The JSON text of the description in use, for a file that planning reads elsewhere; free it. */
+/* The JSON text of the description in use, for plans on a different machine; free the text. */
 fr_status fri_cudnn_device_json(char **text);
 
-/* A handle that works on the stream, one per thread: plans are not promised to be thread-safe. */
+/* A handle on the stream, per thread: plans are not promised to be thread-safe. */
 fr_status fri_cudnn_handle(void *stream, cudnnHandle_t *out);
 
 #endif

@@ -2,10 +2,10 @@
  *   forward    rows * (2 * classes * size + 20) bytes   x twice, target, lse written and read; sums per block
  *   backward   rows * (2 * classes * size + 12) bytes   x, dx, target, lse; the second pass over a row hits the cache
  *
- * The number of blocks depends on the number of rows only, and their sums per class, in f64, are added in order. */
+ * The number of blocks depends on the number of rows only, and sums per class, in f64, are added in order. */
 #include "softmax.cuh"
 
-enum { BLOCKS = 256, STRETCH = 1024 /* rows per block below which more blocks would not help */ };
+enum { BLOCKS = 256, STRETCH = 1024 /* fewest rows per block where more blocks help */ };
 
 /* Sums of p t, p and t of a class over rows. */
 typedef struct class_sums {

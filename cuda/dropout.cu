@@ -10,7 +10,7 @@
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
 typedef struct rule {
-    int64_t n, image, c; /* elements in all; of one image; channels */
+    int64_t n, image, c; /* elements in all; of an image; channels */
     uint64_t seed, stream;
     uint32_t threshold;
     float scale;
@@ -20,7 +20,7 @@ typedef struct rule {
 /* keep[k] for elements i .. i + N, i divisible by N. */
 template <int N> static __device__ __forceinline__ void keeps(const rule &r, int64_t i, bool keep[N]) {
     const int64_t first = r.per_channel ? i / r.image * r.c + i % r.c : i;
-    /* N numbers in a row that begin a counter: always so without per_channel, else where the channels allow it. */
+    /* N numbers in a row that begin a counter: always without per_channel, else if the channels allow. */
     if (N % 4 == 0 && (!r.per_channel || r.c % N == 0)) {
 #pragma unroll
         for (int k = 0; k < N; k += 4) {
@@ -95,7 +95,7 @@ static rule rule_of(const fri_dropout_desc *d) {
     r.seed = d->seed;
     r.stream = d->stream;
     r.threshold = fri_dropout_threshold(d->p);
-    r.scale = (float)(1 / (1 - d->p)); /* infinite for p = 1, where nothing is kept */
+    r.scale = (float)(1 / (1 - d->p)); /* infinite for p = 1, without kept elements */
     r.per_channel = d->per_channel;
     return r;
 }

@@ -24,7 +24,7 @@
                                            void *y) {                                                                  \
         FRI_FLOAT_TYPES(dtype, #kernel, return fri_launch_map2<T>(e, #kernel, n, a, b, y, kernel##_map{});)            \
     }
-/* Kernels with a number that is the same for all elements. */
+/* Kernels with a number for all elements. */
 #define SCALED1(kernel, ...)                                                                                          \
     struct kernel##_map {                                                                                             \
         float alpha;                                                                                                  \

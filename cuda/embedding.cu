@@ -8,7 +8,7 @@
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
-/* bad starts as -1, which as an unsigned number is the largest: the smallest position wins. */
+/* bad starts as -1, the largest unsigned number, so the smallest position wins. */
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
     gather(fri_embedding_desc d, const int64_t *index, const T *w, T *y, int64_t *bad) {
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS) scatter(fri_embedding_desc d, const int64_t *index, const T *dy, T *dw) {
-    __shared__ unsigned hits[FRI_THREADS / 32]; /* which of FRI_THREADS positions name this row */
+    __shared__ unsigned hits[FRI_THREADS / 32]; /* positions of FRI_THREADS with the row */
     const int64_t row = blockIdx.x, j = (int64_t)blockIdx.y * FRI_THREADS + threadIdx.x;
     float sum = 0;
     for (int64_t first = 0; first < d.n; first += FRI_THREADS) {

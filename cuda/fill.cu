@@ -1,11 +1,11 @@
-/* fill.cu - fill and copy_rows: bytes, whatever they mean.
+/* fill.cu - fill and copy_rows, for bytes of any type.
  *   fill        n * size bytes               size = bytes of an element: written
  *   copy_rows   2 * rows * row_bytes bytes   read and written */
 #include "convert.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
-/* 16 bytes per thread, all the same; the element divides 16. The tail is written by element. */
+/* 16 equal bytes per thread; the element divides 16. The tail is written by element. */
 template <typename E> __global__ void __launch_bounds__(FRI_THREADS) fill_packs(int64_t n, E value, E *y) {
     constexpr int N = 16 / sizeof(E);
     int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
@@ -24,8 +24,8 @@ template <typename E> __global__ void __launch_bounds__(FRI_THREADS) fill_elemen
     if (i < n) y[i] = value;
 }
 
-/* A block is `across` threads wide and copies FRI_THREADS / across rows; U is the widest unit that every row starts at
- * and consists of. */
+/* A block is `across` threads wide and copies FRI_THREADS / across rows; U is the widest unit of all rows' starts and
+ * sizes. */
 template <typename U>
 __global__ void __launch_bounds__(FRI_THREADS) copy_units(int64_t rows, int64_t units, int across, const char *src,
                                                           size_t src_pitch, char *dst, size_t dst_pitch) {
@@ -50,7 +50,7 @@ template <typename E> static fr_status launch_fill(const fri_exec *e, int64_t n,
 }
 
 extern "C" fr_status fri_cuda_fill(const fri_exec *e, fr_dtype dtype, int64_t n, double value, void *y) {
-    uint64_t element = 0; /* its first bytes */
+    uint64_t element = 0; /* the first bytes */
     if (n == 0) return FR_OK;
     fri_put_real(dtype, &element, 0, value);
     switch (fr_dtype_size(dtype)) {
@@ -91,7 +91,7 @@ extern "C" fr_status fri_cuda_copy_rows(const fri_exec *e, int64_t rows, size_t 
     return launch_copy<uint8_t>(e, rows, row_bytes, src, src_pitch, dst, dst_pitch);
 }
 
-/* A kernel of this build, for the question whether the device has code for it. */
+/* A kernel of the build, to ask whether the device has code. */
 extern "C" const void *fri_cuda_fill_kernel(void) {
     return (const void *)fill_elements<uint8_t>;
 }

@@ -1,8 +1,8 @@
 /* gather.cu - elements by index along a dimension; size = bytes of an element.
- *   n * (2 * size + 8) bytes   an element read and written, its index */
+ *   n * (2 * size + 8) bytes   an element read and written, an index */
 #include "common.cuh"
 
-/* bad starts as -1, which as an unsigned number is the largest: the smallest position wins. */
+/* bad starts as -1, the largest unsigned number, so the smallest position wins. */
 template <typename T>
 __global__ void __launch_bounds__(FRI_THREADS)
     take(fri_gather_desc d, const int64_t *index, const T *x, T *y, int64_t *bad) {

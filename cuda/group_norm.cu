@@ -5,7 +5,7 @@
  * A group belongs to one team: a warp where it is small (a row of a layer norm), else a block. */
 #include "columns.cuh"
 
-enum { WARP = 32, SMALL = 4096 /* elements of a group up to which a warp walks over it */ };
+enum { WARP = 32, SMALL = 4096 /* largest group for a warp */ };
 
 struct shape {
     int64_t hw, c, groups, width, size, count; /* channels and elements of a group; groups in all */
@@ -27,7 +27,7 @@ template <int TEAM> static __device__ __forceinline__ int64_t team() {
     return (int64_t)blockIdx.x * (FRI_THREADS / TEAM) + threadIdx.x / TEAM;
 }
 
-/* A thread's packs in its team's group: row and first channel, without a division from one to the next. */
+/* A thread's packs in the team's group: row and first channel, without a division per step. */
 struct walk {
     int64_t row;
     int j, rows_on, on;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     }
 }
 
-/* Sums of dy * xhat and of dy. A pack lies in one group. */
+/* Sums of dy * xhat and of dy. A pack is inside a group. */
 template <typename T, int N> struct vector_terms {
     struct state {
         int64_t group;

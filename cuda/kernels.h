@@ -1,4 +1,4 @@
-/* kernels.h - the kernels of this folder, declared with the types that the CPU's twins have. */
+/* kernels.h - the kernels of the folder, declared with the types of the CPU's twins. */
 #ifndef FRI_CUDA_KERNELS_H
 #define FRI_CUDA_KERNELS_H
 
@@ -20,7 +20,7 @@ fr_status fri_cuda_bias_add(const fri_exec *e, fr_dtype dtype, fr_dtype bias_dty
 fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t rows, int64_t c,
                               const void *x, fr_dtype out_dtype, void *out);
 
-/* A kernel of this build. */
+/* A kernel of the build. */
 const void *fri_cuda_fill_kernel(void);
 
 #ifdef __cplusplus

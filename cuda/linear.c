@@ -20,8 +20,8 @@
 #include "context.h"
 #include "kernels.h"
 
-/* Partial sums of up to SPLITS parts of K, as far as they fit WORKSPACE_MOST. Nothing is asked of the library, so a dry
- * run knows the size without a device. */
+/* Partial sums of up to SPLITS parts of K, as far as they fit WORKSPACE_MOST. Independent of the library, so a dry run
+ * knows the size without a device. */
 enum { SPLITS = 16, WORKSPACE_MOST = 4 << 20, ALIGNED_MOST = 256 };
 
 typedef enum pass { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT } pass;
@@ -32,7 +32,7 @@ static const char *const pass_name[] = {
     [BACKWARD_WEIGHT] = "linear_backward_weight",
 };
 
-/* D [m, n] = op(A) op(B), column-major; a_rows x a_columns is A as it is stored. */
+/* D [m, n] = op(A) op(B), column-major; a_rows x a_columns is A in storage. */
 typedef struct product {
     int64_t m, n, k;
     bool a_turned, b_turned;
@@ -82,13 +82,13 @@ enum { KEY = 12 };
 typedef struct entry {
     int64_t key[KEY];
     cublasLtMatmulAlgo_t algorithm;
-    bool none; /* not with this epilogue */
+    bool none; /* impossible with the epilogue */
     struct entry *next;
 } entry;
 
 static _Thread_local entry *cache; /* a network has few linear layers */
 
-/* Descriptors and operands of one call. */
+/* Descriptors and operands of a call. */
 typedef struct call {
     const fri_cublaslt *lt;
     cublasLtHandle_t handle;
@@ -110,7 +110,7 @@ static fr_status check(const call *c, cublasStatus_t code) {
     return fri_cublaslt_check(c->lt, code, c->name);
 }
 
-/* bias: what the epilogue reads or writes. */
+/* bias: the epilogue's vector. */
 static fr_status describe(call *c, const fri_linear_desc *d, const product *p, const void *bias) {
     const cudaDataType_t type = d->dtype == FR_F32 ? CUDA_R_32F : d->dtype == FR_F16 ? CUDA_R_16F : CUDA_R_16BF;
     const cublasComputeType_t compute =
@@ -147,7 +147,7 @@ static fr_status ask_heuristic(call *c, size_t workspace, cublasLtMatmulAlgo_t *
     for (int i = 0; i < 3; i++)
         FRI_TRY(check(c, lt->MatmulPreferenceSetAttribute(c->preference, alignments[i], &c->alignment[i],
                                                           sizeof c->alignment[i])));
-    /* C is D's memory with beta 0: it is not read, but its alignment counts. */
+    /* C is D's memory with beta 0: not read, but the alignment counts. */
     FRI_TRY(check(c, lt->MatmulPreferenceSetAttribute(c->preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                                                       &c->alignment[2], sizeof c->alignment[2])));
     cublasStatus_t code =
@@ -162,7 +162,7 @@ static fr_status ask_heuristic(call *c, size_t workspace, cublasLtMatmulAlgo_t *
     return FR_OK;
 }
 
-/* *out is NULL where there is none with this epilogue; without one that is a failure. */
+/* *out is NULL without an algorithm for the epilogue; a failure without epilogue. */
 static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *p, size_t workspace,
                               const cublasLtMatmulAlgo_t **out) {
     const int64_t key[KEY] = {p->m,
@@ -197,7 +197,7 @@ static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *
     return FR_OK;
 }
 
-/* Runs a product; with an epilogue, `bias` is its vector. *ran is false, and no kernel ran, if no algorithm has the
+/* Runs a product; with an epilogue, `bias` is the vector. *ran is false, and no kernel ran, if no algorithm has the
  * epilogue. */
 static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
                      cublasLtEpilogue_t epilogue, const void *bias, void *out, bool *ran) {
@@ -243,7 +243,7 @@ static fr_status answer(const fri_linear_desc *d, pass which, size_t *bytes) {
     return FR_OK;
 }
 
-/* Whether cuBLASLt's epilogue takes this vector: its type, a start at 16 bytes, and a product to end. */
+/* True if cuBLASLt's epilogue takes the vector: type, a start at 16 bytes, and a product to end. */
 static bool fusable(const fri_linear_desc *d, int64_t k, const void *vector) {
     return d->bias_dtype == d->dtype && (uintptr_t)vector % 16 == 0 && k > 0 && d->n > 0 && d->in > 0 && d->out > 0;
 }
@@ -272,7 +272,7 @@ fr_status fri_cuda_linear_backward_input(const fri_exec *e, const fri_linear_des
     return run_plain(e, d, BACKWARD_INPUT, w, dy, dx);
 }
 
-/* Whether the library sums the bias's gradient is found out on the device, so there is room for bias.cu too. */
+/* Includes memory for bias.cu, because only the device tells whether the library sums the bias's gradient. */
 fr_status fri_cuda_linear_backward_weight_workspace(const fri_linear_desc *d, size_t *bytes) {
     const size_t sum = d->bias_gradient ? fri_cuda_bias_workspace(d->dtype, d->n, d->out) : 0;
     fr_status s = answer(d, BACKWARD_WEIGHT, bytes);

@@ -16,7 +16,7 @@ static __device__ __forceinline__ void clip(const fri_axis &a, int32_t origin, i
     *last = origin + a.reach < a.in ? a.kernel : origin < a.in ? (a.in - 1 - origin) / a.dilation + 1 : 0;
 }
 
-/* index or NULL. NaN wins over everything; the first maximum wins; a window in the padding gives -inf and -1. */
+/* index or NULL. NaN wins over numbers; the first maximum wins; a window in the padding gives -inf and -1. */
 template <typename T, typename I, int N>
 __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     forward(fri_axis ah, fri_axis aw, fri_pixel_grid out, const T *x, T *y, I *index) {
@@ -72,7 +72,7 @@ static __device__ __forceinline__ void cover(const fri_axis &a, int32_t at, int3
     if (*last > a.out) *last = a.out;
 }
 
-/* Position in the window of what lies `offset` from its start, or -1 if the dilation leaves it out. */
+/* Position in the window at `offset` from the start, or -1 if skipped by the dilation. */
 static __device__ __forceinline__ int32_t position(int32_t offset, int32_t dilation) {
     if (dilation == 1) return offset;
     return offset % dilation == 0 ? offset / dilation : -1;
@@ -80,7 +80,7 @@ static __device__ __forceinline__ int32_t position(int32_t offset, int32_t dilat
 
 template <typename I, int N> struct indices { I v[N]; };
 
-/* One load of N bytes, or loads of 16 bytes. */
+/* A load of N bytes, or loads of 16 bytes. */
 template <typename I, int N> static __device__ __forceinline__ indices<I, N> load_indices(const I *p) {
     constexpr int M = sizeof(I) * N <= 16 ? N : 16 / sizeof(I);
     indices<I, N> all;

@@ -17,7 +17,7 @@ fr_status fri_cuda_segment_alloc(size_t bytes, void **out) {
     return fri_cuda_check((int)code, "cudaMalloc");
 }
 
-/* cudaFree waits for the device, so nothing that still runs can see the segment go. */
+/* cudaFree waits for the device, so no running work can still use the segment. */
 void fri_cuda_segment_free(void *segment, size_t bytes) {
     (void)bytes;
     if (segment != NULL && fri_cudart_table->Free(segment) != cudaSuccess) (void)fri_cudart_table->GetLastError();
@@ -73,7 +73,7 @@ static void take_ring(void) {
     ring.refused = false;
 }
 
-/* The events are left to the process's end: a stream may still name them. */
+/* The events are left to the process's end: a stream may still use events. */
 void fri_cuda_staging_forget(void) {
     pthread_mutex_lock(&lock);
     if (ring.memory != NULL) (void)fri_cudart_table->FreeHost(ring.memory);

@@ -1,15 +1,15 @@
-/* memory.h - device memory, and copies that do not wait.
+/* memory.h - device memory, and copies without waits.
  *
  * A copy from ordinary host memory goes through a ring of pinned slots: the bytes are copied there by the CPU, the
- * transfer is queued, and the caller may reuse its memory at once. Nothing waits for the device until the ring is full,
- * and then only for the oldest slot. The ring is taken once, at the first copy. */
+ * transfer is queued, and the caller may reuse its memory at once. The host waits only when the ring is full, for the
+ * oldest slot. The first copy allocates the ring. */
 #ifndef FRI_CUDA_MEMORY_H
 #define FRI_CUDA_MEMORY_H
 
 #include "context.h"
 
 enum {
-    FRI_STAGING_SLOTS = 3,               /* one is filled, one is on its way, one is free */
+    FRI_STAGING_SLOTS = 3,               /* a slot in filling, a slot in transfer, a free slot */
     FRI_STAGING_BYTES = 8 * 1024 * 1024, /* long enough that a transfer hides the next slot's filling */
 };
 

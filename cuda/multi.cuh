@@ -1,4 +1,4 @@
-/* multi.cuh - one launch over many arrays (PyTorch's multi_tensor_apply): their pointers are the kernel's parameters.
+/* multi.cuh - a launch over many arrays (PyTorch's multi_tensor_apply), with pointers as kernel parameters.
  *
  *     a launch holds up to MOST arrays; each is cut into chunks, one per block; first[i] is array i's first block
  *
@@ -14,7 +14,7 @@ enum {
     FRI_STEP_ITEMS = 56,
     FRI_UNSCALE_ARRAYS = 192,
     FRI_STEP_BLOCKS = 4, /* per processor, so 64 registers a thread: left alone, the compiler spills for more blocks */
-    FRI_STEP_PACKS = 4 /* packs per thread: what a block does first, finding its array, two powers, is paid for once */
+    FRI_STEP_PACKS = 4   /* packs per thread, to share the block's setup: search of the array, two powers */
 };
 
 template <typename Item, int MOST> struct fri_list {
@@ -50,7 +50,7 @@ static __device__ __forceinline__ bool fri_aligned_here(const void *p, size_t to
     return ((uintptr_t)p & (to - 1)) == 0;
 }
 
-/* Takes items[*at] and those behind it that fit, empty ones passed over; *at moves on. Returns the number of blocks. */
+/* Takes items from *at on as far as they fit, without empty items; advances *at. Returns the number of blocks. */
 template <typename Item, int MOST>
 static inline unsigned fri_list_fill(fri_list<Item, MOST> *list, int count, const Item *items, int64_t chunk, int *at) {
     const int64_t most_blocks = (int64_t)1 << 30;

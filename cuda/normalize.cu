@@ -1,4 +1,4 @@
-/* normalize.cu - bytes of images to what a network takes in.
+/* normalize.cu - bytes of images to a network's input.
  *   normalize   n * (1 + to) bytes     to = bytes of an element of y: x read, y written
  *
  * A block makes the table of 256 numbers per channel first, in f64 as the CPU, so it moves TURNS packs per thread. */

@@ -28,7 +28,7 @@ static void load(void) {
     usable = usable && nvml.init() == FRI_NVML_SUCCESS;
 }
 
-/* The device by its place on the bus: NVML's numbering does not know CUDA_VISIBLE_DEVICES. */
+/* The device by bus address: NVML's numbering does not know CUDA_VISIBLE_DEVICES. */
 static void *handle_of(int device) {
     struct cudaDeviceProp p;
     char bus[32];
@@ -42,7 +42,7 @@ static void *handle_of(int device) {
     return nvml.handle(bus, &handle) == FRI_NVML_SUCCESS ? handle : NULL;
 }
 
-/* 0: the driver does not list this process, or does not say how much it holds. */
+/* 0: the driver does not list the process, or no bytes. */
 static size_t own_memory(void *handle) {
     unsigned n = 64, pid = (unsigned)getpid();
     size_t used = 0;

@@ -1,7 +1,7 @@
-/* nvml.h - the driver's count of the device memory that this process holds, with CUDA's context and libraries.
+/* nvml.h - the driver's count of the process's device memory, with CUDA's context and libraries.
  *
- * NVML is opened at the first use, by FRUGAL_NVML or its soname. Its header is not part of a small toolkit, so three
- * functions and a structure are declared here as nvml.h has them: nvmlProcessInfo_t of the _v3 call. */
+ * NVML is opened at the first use, by FRUGAL_NVML or the soname. Small toolkits lack nvml.h, so three functions and a
+ * structure are declared here: nvmlProcessInfo_t of the _v3 call. */
 #ifndef FRI_CUDA_NVML_H
 #define FRI_CUDA_NVML_H
 
@@ -9,7 +9,7 @@
 
 typedef struct fri_nvml_process {
     unsigned pid;
-    unsigned long long used; /* all ones: not known */
+    unsigned long long used; /* all ones: unknown */
     unsigned gpu_instance, compute_instance;
 } fri_nvml_process;
 
@@ -29,8 +29,8 @@ typedef struct fri_nvml {
 #undef FRI_NVML_SLOT
 } fri_nvml;
 
-/* The backend's slot, once there is a context: the device's bytes from cudaMemGetInfo, the process's from NVML, or 0
- * where NVML cannot be used or does not list the process, as in some containers. */
+/* The backend's slot, once there is a context: the device's bytes from cudaMemGetInfo, the process's from NVML, or 0 if
+ * NVML is unusable or does not list the process, as in some containers. */
 void fri_cuda_memory_use(fr_memory_use *out);
 
 #endif

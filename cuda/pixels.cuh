@@ -1,4 +1,4 @@
-/* pixels.cuh - how an image [n, h, w, c] is spread over threads: one thread per pixel and pack of channels.
+/* pixels.cuh - threads of an image [n, h, w, c]: a thread per pixel and pack of channels.
  *
  *     a block is tx packs wide and FRI_THREADS / tx pixels high; the grid is (pixel blocks, channel blocks) */
 #ifndef FRI_CUDA_PIXELS_CUH
@@ -23,7 +23,7 @@ typedef struct fri_pixel {
     bool inside;
 } fri_pixel;
 
-/* Division by 32-bit numbers wherever they suffice: it costs a quarter. */
+/* Division by 32-bit numbers where sufficient, for a quarter of the cost. */
 static __device__ __forceinline__ fri_pixel fri_pixel_of(const fri_pixel_grid &s, int pack) {
     fri_pixel p;
     int64_t i = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
@@ -44,7 +44,7 @@ static __device__ __forceinline__ fri_pixel fri_pixel_of(const fri_pixel_grid &s
     return p;
 }
 
-/* The element of channel p.c at (h, w) of p's image in another tensor [n, h, w, c]. */
+/* The element of channel p.c at (h, w) of p's image in a second tensor [n, h, w, c]. */
 static __device__ __forceinline__ int64_t fri_pixel_at(const fri_pixel &p, int64_t c, int64_t height, int64_t width,
                                                        int64_t h, int64_t w) {
     return ((p.n * height + h) * width + w) * c + p.c;

@@ -1,8 +1,8 @@
 /* random.cu - tensors of uniform and normal numbers.
  *   uniform, normal   n * size bytes     size = bytes of an element: written
  *
- * Element i is lane i % 4 of Philox counter i / 4, as on the CPU: uniform numbers are the same bits, normal ones differ
- * by the last bits of the logarithm and the sine. */
+ * Element i is lane i % 4 of Philox counter i / 4, as on the CPU: uniform numbers have equal bits, normal numbers
+ * differ in the last bits of logarithm and sine. */
 #include "common.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
@@ -25,7 +25,7 @@ struct normal_of {
     }
 };
 
-/* Four elements per thread: one counter. */
+/* Four elements per thread, of a counter. */
 template <typename T, bool PACKED, typename F>
 __global__ void __launch_bounds__(FRI_THREADS) draw(int64_t n, uint64_t seed, uint64_t stream, T *y, F f) {
     int64_t group = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x, i = group * 4;

@@ -1,4 +1,4 @@
-/* reduce.cuh - one number from all elements: partial sums per block in f64, then one block adds them up.
+/* reduce.cuh - a number from all elements: partial sums per block in f64, then the sum in a single block.
  *
  * The number of blocks depends on n only; a block takes every blocks-th stretch of FRI_THREADS packs. */
 #ifndef FRI_CUDA_REDUCE_CUH
@@ -8,7 +8,7 @@
 
 enum {
     FRI_REDUCE_BLOCKS = 1024, /* enough for every GPU's processors several times over */
-    FRI_REDUCE_STRETCH = 4096 /* elements per block below which more blocks would not help */
+    FRI_REDUCE_STRETCH = 4096 /* fewest elements per block where more blocks help */
 };
 
 static inline int64_t fri_reduce_blocks(int64_t n) {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(FRI_THREADS) fri_reduce(int64_t n, const T *a,
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* put(sum of the partial sums), by one thread. */
+/* put(sum of the partial sums), by a single thread. */
 template <typename P>
 __global__ void __launch_bounds__(FRI_THREADS) fri_reduce_end(int64_t n, const double *partial, P put) {
     double sum = 0;

@@ -6,7 +6,7 @@
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
-/* One thread makes one byte: bit i % 8 of byte i / 8. */
+/* A thread makes a byte: bit i % 8 of byte i / 8. */
 template <typename T, bool PACKED>
 __global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, fri_mask_rule rule, const T *y, uint8_t *bits) {
     constexpr int N = PACKED ? 16 / sizeof(T) : 1;
@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, fri_mask_rule r
     bits[byte] = (uint8_t)code;
 }
 
-/* y = the rectifier's gradient of a + b, or of a where b is NULL. N elements per thread, 4 or 8: their bits lie in one
- * byte. N = 1: any alignment. */
+/* y = the rectifier's gradient of a + b, or of a where b is NULL. N elements per thread, 4 or 8, with bits in a byte. N
+ * = 1: any alignment. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
     mask(int64_t n, float slope, const uint8_t *bits, const T *a, const T *b, T *y) {

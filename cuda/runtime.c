@@ -20,7 +20,7 @@ void fri_cuda_use(const fri_cudart *table) {
     fri_cuda_forget();
 }
 
-/* ---- libraries that are opened ----------------------------------------------------------------------------- */
+/* ---- opened libraries ----------------------------------------------------------------------------- */
 
 static void *open_library(const char *name) {
     return dlopen(name, RTLD_NOW | RTLD_LOCAL);

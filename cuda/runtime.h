@@ -1,8 +1,8 @@
 /* runtime.h - the CUDA libraries as tables of functions.
  *
  * cudart is linked (cudart_static: nvcc's objects need it, and it starts without a driver); cuDNN, cuBLASLt and NVML
- * are opened at the first use, so one binary runs on machines without CUDA. Host code calls cudart through a table too:
- * a test puts a fake in its place and plays failing calls, missing libraries and events on a machine without a GPU. */
+ * are opened at the first use, so a binary runs on machines without CUDA. Host code also calls cudart through a table,
+ * so tests can use fakes for failing calls, missing libraries and events without a GPU. */
 #ifndef FRI_CUDA_RUNTIME_H
 #define FRI_CUDA_RUNTIME_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Every cudart function that host code calls. */
+/* Every cudart function of host code. */
 /* clang-format off */
 #define FRI_CUDART_MAP(X)                                                                                        \
     X(DriverGetVersion) X(GetDeviceCount) X(GetDeviceProperties) X(FuncGetAttributes) X(SetDevice)               \
@@ -30,8 +30,8 @@ typedef struct fri_cudart {
 /* The table in use. */
 extern const fri_cudart *fri_cudart_table;
 
-/* Puts another table in place and forgets what was found out with the old one (device, streams, staging). NULL: the
- * real one. For tests, before anything lives on the device. */
+/* Replaces the table and forgets facts from the old table (device, streams, staging). NULL: the real table. For tests,
+ * before anything lives on the device. */
 void fri_cuda_use(const fri_cudart *table);
 
 /* How libraries are opened; a test's own functions refuse or hand out fakes. */
@@ -41,11 +41,11 @@ typedef struct fri_cuda_opener {
 } fri_cuda_opener;
 extern const fri_cuda_opener *fri_cuda_opener_table;
 
-/* Opens a library: the file or folder that the environment variable named (value, NULL if unset), else by soname, else
- * in the folders that the build found. NULL: `reason` holds one line. */
+/* Opens a library: the environment variable's file or folder (value, NULL if unset), else by soname, else in the
+ * build's folders. NULL: `reason` holds a line. */
 void *fri_cuda_open(const char *variable, const char *value, const char *soname, char *reason, size_t reason_bytes);
 
-/* *slot, a pointer to a function, becomes that symbol's; false: the library lacks it, and `reason` says so. */
+/* *slot, a pointer to a function, becomes the symbol's; false: the library lacks the symbol, for `reason`. */
 bool fri_cuda_symbol(void *library, const char *soname, const char *symbol, void *slot, char *reason,
                      size_t reason_bytes);
 

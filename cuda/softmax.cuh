@@ -1,6 +1,5 @@
-/* softmax.cuh - rows of classes: their lanes, their targets, and the mean of their losses. A row has as many lanes as
- * it has classes, rounded up to a power of two, at most a warp. All lanes of a warp call what shuffles, also those
- * behind the last row, with 0 classes. */
+/* softmax.cuh - rows of classes: lanes, targets, and the mean of losses. A row has a lane per class, rounded up to a
+ * power of two, at most a warp. All lanes of a warp call shuffles, also lanes after the last row, with 0 classes. */
 #ifndef FRI_CUDA_SOFTMAX_CUH
 #define FRI_CUDA_SOFTMAX_CUH
 
@@ -21,13 +20,13 @@ static __device__ __forceinline__ bool fri_row_counts(const fri_loss_desc &d, in
     return target != d.ignore_index && target >= 0 && target < d.classes;
 }
 
-/* The sum over the lanes of a row, in each of them. */
+/* The sum over the lanes of a row, in each lane. */
 static __device__ __forceinline__ double fri_row_sum(int lanes, double v) {
     for (int step = lanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
     return v;
 }
 
-/* log(sum(exp(x))), its maximum subtracted before exp; the sum is in f64. NaN anywhere in the row makes it NaN. */
+/* log(sum(exp(x))), with the maximum subtracted before exp; the sum is in f64. A NaN in the row gives NaN. */
 template <typename T> static __device__ double fri_row_log_sum_exp(int lanes, int64_t classes, const T *x) {
     const int lane = (int)threadIdx.x & (lanes - 1);
     float max = -INFINITY;
@@ -64,7 +63,7 @@ static __device__ __forceinline__ float fri_target_weight(const fri_targets &t, 
     return t.weight != NULL ? t.weight[j] : 1;
 }
 
-/* ---- the mean of losses, from partial sums per block in their order --------------------------------------------- */
+/* ---- the mean of losses, from partial sums per block, in order --------------------------------------------- */
 
 /* Checks the scratch of a loss's forward; no row has a bad target yet. */
 static inline fr_status fri_loss_begin(const fri_exec *e, const char *kernel, size_t need, int64_t *bad) {
@@ -76,7 +75,7 @@ typedef struct fri_loss_sum {
     double loss, counted;
 } fri_loss_sum;
 
-/* The block's sums of what its threads have; every thread of it calls. */
+/* The block's sums over threads; every thread calls. */
 static __device__ void fri_loss_add(double loss, double counted, fri_loss_sum *partial) {
     loss = fri_block_sum(loss);
     counted = fri_block_sum(counted);
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     sum = fri_block_sum(sum);
     counted = fri_block_sum(counted);
     if (threadIdx.x > 0) return;
-    *loss = (L)(sum / counted); /* NaN where nothing counts, as in PyTorch */
+    *loss = (L)(sum / counted); /* NaN if all rows are ignored, as in PyTorch */
     *count = (L)counted;
 }
 

@@ -1,6 +1,6 @@
 /* step.cuh - the walk of the optimizers over a list of parameters: a thread takes packs of parameter, gradient and
- * states, the next ones are asked for while it writes, and the coefficients are made while the first are on their way.
- * Single elements are taken of an array that is not aligned. */
+ * states, loads the next packs during the write, and computes the coefficients during the first loads. Unaligned arrays
+ * go by element. */
 #ifndef FRI_CUDA_STEP_CUH
 #define FRI_CUDA_STEP_CUH
 
@@ -14,7 +14,7 @@ static __device__ __forceinline__ float fri_step_scale(const float *inv_scale) {
 }
 
 /* T, G, A: types of parameter, gradient and the S states. fresh: states begin at 0 and are not read. Each thread calls
- * coefficients(item) once; update(gradient, &parameter, states) moves one element. */
+ * coefficients(item) once; update(gradient, &parameter, states) moves an element. */
 template <typename T, typename G, typename A, int N, int S, typename C, typename U>
 static __device__ __forceinline__ void fri_step_walk(const fri_step_list &all, bool fresh, C coefficients, U update) {
     constexpr int ROOM = S > 0 ? S : 1;
@@ -63,7 +63,7 @@ static __device__ __forceinline__ void fri_step_walk(const fri_step_list &all, b
         there = i + N <= at.end;
         if (there) load();
     }
-    /* Remainder of a pack, by one thread; all elements of an array that is not aligned, by all threads. */
+    /* Remainder of a pack, by a single thread; elements of an unaligned array, by all threads. */
     for (; i < at.end; i += packed ? 1 : (int64_t)FRI_THREADS) {
         A *state[ROOM];
 #pragma unroll

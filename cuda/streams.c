@@ -7,7 +7,7 @@
 typedef struct lane {
     cudaStream_t stream;
     cudaEvent_t event[FRI_FENCES];
-    uint64_t marked, passed; /* the last fence; one that is known to have passed */
+    uint64_t marked, passed; /* the last fence; a passed fence */
 } lane;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -20,7 +20,7 @@ void fri_cuda_streams_forget(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The stream and its events, made at its first use. The lock is held. */
+/* The stream and events, made at the first use. The lock is held. */
 static fr_status lane_of(fri_stream_id id, lane **out) {
     lane *l = &lanes[id];
     fr_status s = FR_OK;
@@ -61,7 +61,7 @@ static fr_status follow(fri_stream_id id, fri_fence f) {
     if (f.number == 0 || f.stream == id) return FR_OK;
     pthread_mutex_lock(&lock);
     FR_TRY(s, lane_of(id, &l));
-    /* of the lane's stream it is another thread that knows what has passed */
+    /* a second thread knows the passed fences of the lane's stream */
     if (f.stream == FRI_STREAM_RANKS || lanes[f.stream].passed < f.number)
         FRI_CUDART(s, StreamWaitEvent, (l->stream, event_of(f), 0));
 done:
@@ -88,7 +88,7 @@ static bool passed(fri_fence f) {
     return true;
 }
 
-/* The lock is not held while the host waits: a stream's events are the one thread's that queues there. */
+/* The host waits without the lock, because a single thread uses a stream's events. */
 static fr_status wait(fri_fence f) {
     fr_status s = FR_OK;
     if (passed(f)) return FR_OK;
@@ -135,7 +135,7 @@ static fr_status host_alloc(size_t bytes, void **out) {
     return FR_ENOMEM;
 }
 
-/* Nothing that was queued may still read or write it. */
+/* No queued work may still use the memory. */
 static void host_free(void *p, size_t bytes) {
     (void)bytes;
     if (p == NULL) return;

@@ -1,8 +1,7 @@
-/* streams.h - streams beside the compute stream, and fences between them.
+/* streams.h - streams beside the compute stream, and fences.
  *
  * A fence is an event with a number. Each stream has FRI_FENCES events, used in turn: fence n is event n % FRI_FENCES.
- * An event that was recorded again stands for a later point of the same stream, so who waits for the old number waits
- * too long, never too short, and no event has to be kept. */
+ * A reused event is a later point of the stream, so a wait for the old number may be too long, never too short. */
 #ifndef FRI_CUDA_STREAMS_H
 #define FRI_CUDA_STREAMS_H
 
