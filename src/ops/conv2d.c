@@ -3,7 +3,7 @@
  *   backward   db = sum of dy over n,p,q;  dw = correlation of x and dy;  dx = transposed convolution of dy and w
  *   saves      x and w (references), never y
  *   in-place   no
- *   rebuild    no: a convolution never runs twice outside a checkpoint
+ *   rebuild    no: a convolution never runs twice outside a checkpoint; dw's kernel may normalize x while it reads
  *   order      dw and db first, then x is given up, then dx is made: x and dx never live together
  *   autocast   low precision; b too */
 #include "ops/conv2d.h"
