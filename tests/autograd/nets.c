@@ -441,9 +441,7 @@ fr_status net_step(net *n, int step, record *r) {
     }
     descend(n);
 done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&target);
-    fr_tensor_release(&loss);
+    RELEASE_ALL(&x, &target, &loss);
     must(fr_step_end(&scope));
     return s;
 }

@@ -31,10 +31,7 @@ Test(backward, diamonds_and_repeated_use_add_up) {
     must(fr_sum(b, &s));
     must(fr_backward(s, NULL));
     cr_expect_float_eq(gradient(x), 81, 1e-4);
-    fr_tensor_release(&x);
-    fr_tensor_release(&a);
-    fr_tensor_release(&b);
-    fr_tensor_release(&s);
+    RELEASE_ALL(&x, &a, &b, &s);
     expect_nothing_left();
 }
 
@@ -48,9 +45,7 @@ Test(backward, what_one_backward_brings_is_added_up_first) {
         must(fr_backward(s, NULL));
     }
     cr_expect_eq(gradient(x), 0x1p24f + 2);
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&s);
+    RELEASE_ALL(&x, &y, &s);
     expect_nothing_left();
 }
 
@@ -95,11 +90,7 @@ Test(backward, misuse_is_a_status_and_a_sentence) {
     /* A new op on the used part: its own backward runs, and meets the freed graph. */
     must(fr_sum(y, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "already used", "scale", NULL);
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&s);
-    fr_tensor_release(&plain);
-    fr_tensor_release(&wrong);
+    RELEASE_ALL(&x, &y, &s, &plain, &wrong);
     expect_nothing_left();
 }
 
@@ -129,9 +120,7 @@ Test(backward, hook_runs_when_the_gradient_is_complete) {
         cr_expect_float_eq(log.gradient, 7, 1e-5);
         cr_expect_null(fr_tensor_get_grad(x));
     }
-    fr_tensor_release(&x);
-    fr_tensor_release(&a);
-    fr_tensor_release(&s);
+    RELEASE_ALL(&x, &a, &s);
     expect_nothing_left();
 }
 
@@ -144,9 +133,7 @@ Test(backward, no_grad_and_detach_record_nothing) {
     must(fr_mul(x, x, &y));
     must(fr_tensor_detach(y, &d));
     cr_expect(fr_tensor_requires_grad(y) && !fr_tensor_requires_grad(d));
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&d);
+    RELEASE_ALL(&x, &y, &d);
     expect_nothing_left();
 }
 
@@ -181,9 +168,7 @@ static fr_status step(fr_module *m, fr_optimizer *o) {
     FR_TRY(s, fr_optimizer_step(o));
 done:
     fr_optimizer_zero_grad(o);
-    fr_tensor_release(&x);
-    fr_tensor_release(&target);
-    fr_tensor_release(&loss);
+    RELEASE_ALL(&x, &target, &loss);
     fr_step_end(&scope);
     return s;
 }

@@ -77,10 +77,7 @@ static void train(form f, double *loss, struct bytes *b) {
         must(fr_optimizer_step(o));
         fr_optimizer_zero_grad(o);
         must(fr_tensor_item(value, &loss[i]));
-        fr_tensor_release(&x);
-        fr_tensor_release(&target);
-        fr_tensor_release(&y);
-        fr_tensor_release(&value);
+        RELEASE_ALL(&x, &target, &y, &value);
     }
     b->n = 0;
     must(fr_module_each_tensor(m, collect, b)); /* parameters, running statistics, num_batches_tracked */

@@ -64,9 +64,7 @@ Test(custom_op, a_gradient_that_is_not_handed_over_is_an_error) {
         must(record_sum(&forgetful, NULL, 0, a, b, &y));
         must(fr_sum(y, &y));
         must(fr_backward(y, NULL));
-        fr_tensor_release(&a);
-        fr_tensor_release(&b);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&a, &b, &y);
         expect_nothing_left();
     }
     cr_expect_eq(hook_calls, 0);
@@ -100,9 +98,7 @@ Test(custom_op, a_gradient_of_another_shape_or_type_is_an_error) {
     must(record_sum(&mistyped, NULL, 0, x, x, &y));
     must(fr_sum(y, &y));
     expect_refused(fr_backward(y, NULL), FR_EINTERNAL, "mistyped", "f16", NULL);
-    fr_tensor_release(&a);
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&a, &x, &y);
     expect_nothing_left();
 }
 
@@ -134,9 +130,7 @@ Test(custom_op, a_failure_in_the_middle_leaves_nothing) {
         float g[N];
         must(fr_tensor_to_host(fr_tensor_get_grad(a), g));
         cr_expect_float_eq(g[0], 2, 1e-6);
-        fr_tensor_release(&a);
-        fr_tensor_release(&b);
-        fr_tensor_release(&x);
+        RELEASE_ALL(&a, &b, &x);
         expect_nothing_left();
     }
 }
@@ -177,9 +171,7 @@ Test(custom_op, a_gradient_on_another_device_is_refused) {
     must(fr_tensor_zeros(1, (int64_t[]){N}, FR_F32, FR_META, &g));
     expect_refused(fr_backward(y, g), FR_EDEVICE, fr_device_name(test_device()), "meta", NULL);
     expect_refused(fr_tensor_set_grad(a, g), FR_EDEVICE, fr_device_name(test_device()), "meta", NULL);
-    fr_tensor_release(&a);
-    fr_tensor_release(&y);
-    fr_tensor_release(&g);
+    RELEASE_ALL(&a, &y, &g);
     expect_nothing_left();
 }
 
@@ -226,9 +218,6 @@ Test(custom_op, what_parameters_own_is_freed_exactly_once) {
     struct owned o = {strdup("mine")};
     expect_refused(record_sum(&owner, &o, sizeof o, view, b, &y), FR_EUSAGE, "owner", "scale", y);
     cr_expect_eq(frees, 4);
-    fr_tensor_release(&a);
-    fr_tensor_release(&b);
-    fr_tensor_release(&base);
-    fr_tensor_release(&view);
+    RELEASE_ALL(&a, &b, &base, &view);
     expect_nothing_left();
 }

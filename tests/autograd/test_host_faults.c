@@ -129,9 +129,7 @@ static fr_status backward(world *w, fr_tensor *images, fr_tensor *labels, double
     FR_TRY(s, fr_backward(scaled, NULL));
 done:
     fr_autocast_end(was);
-    fr_tensor_release(&y);
-    fr_tensor_release(&loss);
-    fr_tensor_release(&scaled);
+    RELEASE_ALL(&y, &loss, &scaled);
     return s;
 }
 

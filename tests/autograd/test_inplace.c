@@ -25,12 +25,6 @@ static void expect_values(fr_tensor *t, const float *want, const char *what) {
         cr_expect_float_eq(got[i], want[i], 1e-6, "%s[%d]: %g, not %g", what, i, got[i], want[i]);
 }
 
-static void release(int n, fr_tensor **const t[]) {
-    for (int i = 0; i < n; i++) fr_tensor_release(t[i]);
-}
-#define RELEASE(...) \
-    release((int)(sizeof((fr_tensor **[]){__VA_ARGS__}) / sizeof(fr_tensor **)), (fr_tensor * *[]){__VA_ARGS__})
-
 /* ---- the demand -------------------------------------------------------------------------------------------------- */
 
 Test(inplace, a_leaf_that_requires_grad_is_refused) {
@@ -47,7 +41,7 @@ Test(inplace, a_leaf_that_requires_grad_is_refused) {
     fr_no_grad_end(was);
     cr_expect_eq(fr_tensor_version(x), 1u);
     cr_expect(fr_tensor_is_leaf(x));
-    RELEASE(&x, &b);
+    RELEASE_ALL(&x, &b);
     expect_nothing_left();
 }
 
@@ -64,7 +58,7 @@ Test(inplace, a_chain_on_one_storage_has_the_gradient_of_the_plain_chain) {
     must(fr_backward(s, NULL));
     expect_values(fr_tensor_get_grad(x), (float[]){0, 0, 6, 6, 6, 6}, "dx");
     expect_values(fr_tensor_get_grad(c), (float[]){0, 0, 3, 3, 3, 3}, "dc");
-    RELEASE(&x, &c, &y, &s);
+    RELEASE_ALL(&x, &c, &y, &s);
     expect_nothing_left();
 }
 
@@ -79,7 +73,7 @@ Test(inplace, a_tensor_added_to_itself) {
     must(fr_sum(y, &s));
     must(fr_backward(s, NULL));
     expect_values(fr_tensor_get_grad(x), (float[]){6, 6, 6, 6, 6, 6}, "dx");
-    RELEASE(&x, &y, &s);
+    RELEASE_ALL(&x, &y, &s);
     expect_nothing_left();
 }
 
@@ -92,7 +86,7 @@ Test(inplace, an_overwritten_result_is_not_encoded_when_its_last_handle_goes) {
     fr_tensor_release(&y);
     must(fr_sum(z, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "relu", "modified in place", NULL);
-    RELEASE(&x, &z, &s);
+    RELEASE_ALL(&x, &z, &s);
     expect_nothing_left();
 }
 
@@ -104,19 +98,19 @@ Test(inplace, an_overwritten_saved_tensor_is_an_error_that_names_both_ops) {
     must(fr_relu_inplace(y));
     must(fr_sum(z, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "mul", "relu", NULL);
-    RELEASE(&y, &z, &s);
+    RELEASE_ALL(&y, &z, &s);
 
     must(fr_relu(x, &y)); /* saves its own output */
     must(fr_scale_inplace(y, 2));
     must(fr_sum(y, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "relu", "scale", NULL);
-    RELEASE(&y, &s);
+    RELEASE_ALL(&y, &s);
 
     must(fr_scale(x, 2, &y)); /* y *= w saves the y that it overwrites */
     must(fr_mul_inplace(y, w));
     must(fr_sum(y, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "mul", "mul", NULL);
-    RELEASE(&x, &w, &y, &s);
+    RELEASE_ALL(&x, &w, &y, &s);
     expect_nothing_left();
 }
 
@@ -127,7 +121,7 @@ Test(inplace, a_weight_changed_between_forward_and_backward_is_an_error) {
     must(fr_sum(y, &y));
     must(fr_tensor_fill(w, 3));
     expect_refused(fr_backward(y, NULL), FR_EUSAGE, "mul", "modified in place", NULL);
-    RELEASE(&x, &w, &y);
+    RELEASE_ALL(&x, &w, &y);
     expect_nothing_left();
 }
 
@@ -139,7 +133,7 @@ Test(inplace, what_is_not_saved_may_be_overwritten) {
     must(fr_sum(z, &s));
     must(fr_backward(s, NULL));
     expect_values(fr_tensor_get_grad(x), (float[]){10, 10, 10, 10, 10, 10}, "dx");
-    RELEASE(&x, &y, &z, &s);
+    RELEASE_ALL(&x, &y, &z, &s);
     expect_nothing_left();
 }
 
@@ -159,7 +153,7 @@ Test(inplace, the_other_side_of_a_view_is_stale) {
         must(fr_tensor_set_grad(x, NULL));
         fr_tensor_release(&s);
         expect_refused(fr_sum(through_view ? base : view, &s), FR_EUSAGE, "sum", "relu", s);
-        RELEASE(&base, &view);
+        RELEASE_ALL(&base, &view);
     }
     fr_tensor_release(&x);
     expect_nothing_left();
@@ -169,7 +163,7 @@ Test(inplace, a_view_of_a_leaf_that_requires_grad_is_refused) {
     fr_tensor *x = leaf(), *view = NULL;
     must(fr_reshape(x, 2, (int64_t[]){2, 3}, &view));
     expect_refused(fr_relu_inplace(view), FR_EUSAGE, "relu", "leaf", NULL);
-    RELEASE(&x, &view);
+    RELEASE_ALL(&x, &view);
     expect_nothing_left();
 }
 
@@ -183,7 +177,7 @@ Test(inplace, a_detached_handle_does_not_stand_in_the_way) {
     must(fr_sum(y, &s));
     must(fr_backward(s, NULL));
     expect_values(fr_tensor_get_grad(x), (float[]){0, 0, 2, 2, 2, 2}, "dx");
-    RELEASE(&x, &y, &d, &s);
+    RELEASE_ALL(&x, &y, &d, &s);
     expect_nothing_left();
 }
 
@@ -216,7 +210,7 @@ Test(inplace, permission_is_used_only_where_nobody_else_looks) {
     fr_graph_stats after = fr_graph_stats_get();
     cr_expect_eq(after.inplace - before.inplace, 2u);
     cr_expect_eq(after.out_of_place - before.out_of_place, 4u);
-    RELEASE(&x, &y);
+    RELEASE_ALL(&x, &y);
     expect_nothing_left();
 }
 
@@ -232,7 +226,7 @@ Test(inplace, the_switch_takes_the_permission_away) {
     cr_expect(!fr_tensor_reusable(y));
     must(fr_relu_inplace(y)); /* a demand is none of the switch's business */
     fr_switches_set(fr_switches_default());
-    RELEASE(&x, &y);
+    RELEASE_ALL(&x, &y);
     expect_nothing_left();
 }
 
@@ -249,6 +243,6 @@ Test(inplace, the_gradient_that_was_passed_in_survives) {
     must(fr_backward(x, dy)); /* a leaf takes a copy */
     expect_values(fr_tensor_get_grad(x), (float[]){1, 2, 9, 12, 15, 18}, "dx");
     expect_values(dy, before, "dy");
-    RELEASE(&x, &y, &dy);
+    RELEASE_ALL(&x, &y, &dy);
     expect_nothing_left();
 }

@@ -74,11 +74,7 @@ static size_t two_convs(between what, bool rebuild, bool encode, float *gradient
     const size_t kept = activations();
     must(fr_backward(y, NULL));
     must(fr_tensor_to_host(fr_tensor_get_grad(w2), gradient));
-    fr_tensor_release(&w1);
-    fr_tensor_release(&w2);
-    fr_tensor_release(&gamma);
-    fr_tensor_release(&beta);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&w1, &w2, &gamma, &beta, &y);
     expect_nothing_left();
     return kept;
 }
@@ -423,10 +419,7 @@ Test(rebuild, long_chains, .timeout = 60) {
     must(fr_mul(y, w, &y));
     must(fr_sum(y, &y));
     must(fr_backward(y, NULL));
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&y);
-    fr_tensor_release(&z);
+    RELEASE_ALL(&x, &w, &y, &z);
     expect_nothing_left();
 }
 
@@ -447,9 +440,7 @@ Test(rebuild, branching_chains, .timeout = 60) {
     must(fr_mul(y, w, &y));
     must(fr_sum(y, &y));
     must(fr_backward(y, NULL));
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&x, &w, &y);
     expect_nothing_left();
 }
 
@@ -504,9 +495,7 @@ Test(rebuild, remembers_where_in_the_storage) {
         must(fr_sum(y, &y));
         must(fr_backward(y, NULL));
         must(fr_tensor_to_host(fr_tensor_get_grad(v), gradient[on]));
-        fr_tensor_release(&w);
-        fr_tensor_release(&v);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&w, &v, &y);
         expect_nothing_left();
     }
     cr_expect_float_eq(gradient[0][0], 11, 1e-5, "2 (5 + 0.5), not %g", gradient[0][0]);
@@ -538,10 +527,7 @@ static size_t two_convolutions(fr_device d, bool early, float *gradient) {
     must(fr_backward(y, NULL));
     must(fr_memory_stats_get(d, &t));
     if (gradient != NULL) must(fr_tensor_to_host(fr_tensor_get_grad(w), gradient));
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&v);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&x, &w, &v, &y);
     return t.peak_requested;
 }
 

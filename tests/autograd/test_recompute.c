@@ -95,9 +95,7 @@ Test(recompute, a_function_that_fails_leaves_the_slots_alone) {
         cr_expect_eq(y, held);
         cr_expect_null(none);
         cr_expect_eq(c.freed, 2);
-        fr_tensor_release(&x);
-        fr_tensor_release(&y);
-        fr_tensor_release(&held);
+        RELEASE_ALL(&x, &y, &held);
         expect_nothing_left();
     }
     struct context c = {0};
@@ -146,9 +144,7 @@ Test(recompute, an_overwritten_input_is_an_error) {
     must(fr_scale_inplace(h, 2));
     must(fr_sum(y, &y));
     expect_refused(fr_backward(y, NULL), FR_EUSAGE, "modified in place", "scale", NULL);
-    fr_tensor_release(&x);
-    fr_tensor_release(&h);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&x, &h, &y);
     cr_expect_eq(c.freed, 1);
     expect_nothing_left();
 }

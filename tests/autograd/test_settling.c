@@ -195,9 +195,7 @@ Test(settling, a_relu_with_two_readers_keeps_its_mask) {
         must(fr_tensor_to_host(fr_tensor_get_grad(x), dx));
         const float want[] = {0, 10, 0, 11};
         for (int i = 0; i < 4; i++) cr_expect_eq(dx[i], want[i], "encode %d: dx[%d] is %g", encode, i, dx[i]);
-        fr_tensor_release(&x);
-        fr_tensor_release(&a);
-        fr_tensor_release(&p);
+        RELEASE_ALL(&x, &a, &p);
         expect_nothing_left();
     }
 }
@@ -232,9 +230,7 @@ Test(settling, relu_and_pool_bytes_are_the_formula) {
         saved -= fri_round_bytes(fr_tensor_nbytes(w2));
         cr_expect_eq(saved, expected[on], "%s: %zu bytes saved, formula %zu", on ? "encode" : "all off", saved,
                      expected[on]);
-        fr_tensor_release(&x);
-        fr_tensor_release(&w);
-        fr_tensor_release(&w2);
+        RELEASE_ALL(&x, &w, &w2);
     }
     fr_switches_set(fr_switches_default());
     expect_nothing_left();

@@ -87,9 +87,7 @@ static void one_elementwise(int i, bool on, bool early) {
     must(fr_backward(loss, NULL));
     expect_bytes(rise(before), one_map ? map + dw : 2 * map, "%s backward, in-place %d, early release %d",
                  elementwise[i].name, on, early);
-    fr_tensor_release(&loss);
-    fr_tensor_release(&z);
-    fr_tensor_release(&w);
+    RELEASE_ALL(&loss, &z, &w);
 }
 
 Test(switch_bytes, inplace_saves_one_map_forward_and_one_backward) {
@@ -118,10 +116,7 @@ static size_t norm_over_x(bool group, bool inplace, bool early) {
     size_t before = begin();
     must(fr_backward(y, NULL));
     size_t bytes = rise(before);
-    fr_tensor_release(&ones);
-    fr_tensor_release(&y);
-    fr_tensor_release(&w);
-    fr_tensor_release(&w2);
+    RELEASE_ALL(&ones, &y, &w, &w2);
     return bytes;
 }
 
@@ -182,11 +177,7 @@ Test(switch_bytes, batch_norm_and_activation) {
         }
         conv(&x, w2);
         expect_bytes(live(FR_MEM_ACTIVATION), formula[form], "batch norm and activation, form %d", form);
-        fr_tensor_release(&x);
-        fr_tensor_release(&w);
-        fr_tensor_release(&w2);
-        fr_tensor_release(&gamma);
-        fr_tensor_release(&beta);
+        RELEASE_ALL(&x, &w, &w2, &gamma, &beta);
     }
     nothing_left();
 }
@@ -209,9 +200,7 @@ Test(switch_bytes, encode_relu) {
             fr_tensor_release(&x);
             expect_bytes(live(FR_MEM_ACTIVATION), on && !before_conv ? rounded((N * H * W * C + 7) / 8) : map_bytes(C),
                          "relu, encode %d", on);
-            fr_tensor_release(&loss);
-            fr_tensor_release(&w);
-            fr_tensor_release(&w2);
+            RELEASE_ALL(&loss, &w, &w2);
         }
     nothing_left();
 }
@@ -308,9 +297,7 @@ Test(switch_bytes, early_release_convolution) {
         size_t before = begin();
         must(fr_backward(loss, NULL));
         expect_bytes(rise(before), dy + dw + (on ? 0 : x_bytes), "two convolutions, early release %d", on);
-        fr_tensor_release(&loss);
-        fr_tensor_release(&w);
-        fr_tensor_release(&w2);
+        RELEASE_ALL(&loss, &w, &w2);
     }
     nothing_left();
 }

@@ -435,7 +435,5 @@ Test(async, a_bad_target_is_reported_by_a_later_step) {
     cr_expect_not_null(strstr(fr_last_error(), "the target of row 2 is outside 0..2"), "%s", fr_last_error());
     must(fr_step_begin(&scope));
     must(fr_step_end(&scope));
-    fr_tensor_release(&x);
-    fr_tensor_release(&target);
-    fr_tensor_release(&loss);
+    RELEASE_ALL(&x, &target, &loss);
 }

@@ -70,10 +70,7 @@ Test(pytorch_bytes, published_script) {
                      t.peak_allocated, widths[i].peak_allocated);
         cr_expect_eq(t.peak_reserved, widths[i].peak_reserved, "H %d: reserved %zu, not %zu", (int)widths[i].hidden,
                      t.peak_reserved, widths[i].peak_reserved);
-        fr_tensor_release(&x);
-        fr_tensor_release(&loss);
-        fr_tensor_release(&w1);
-        fr_tensor_release(&w2);
+        RELEASE_ALL(&x, &loss, &w1, &w2);
         cr_expect_eq(allocated(), 0u);
     }
 }

@@ -71,10 +71,7 @@ static void step(fr_module *m, int segments, fr_device device, struct outcome *o
         keep(o, loss);
         must(fr_module_each_tensor(m, keep_each, o));
     }
-    fr_tensor_release(&x);
-    fr_tensor_release(&target);
-    fr_tensor_release(&y);
-    fr_tensor_release(&loss);
+    RELEASE_ALL(&x, &target, &y, &loss);
 }
 
 static struct outcome run(int net, int segments) {
@@ -142,9 +139,7 @@ Test(checkpoint_models, dropout_in_a_segment, .timeout = 120) {
     cr_expect_eq(memcmp(plain.bytes, cut.bytes, plain.n), 0);
     free(plain.bytes);
     free(cut.bytes);
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&x, &w, &y);
     expect_nothing_left();
 }
 

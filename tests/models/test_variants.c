@@ -205,9 +205,7 @@ Test(variants, unet_trains_every_parameter, .timeout = 60) {
     must(fr_module_each_tensor(m, count, &parameters));
     cr_expect_eq(moved, parameters, "%d of %d gradients are not 0", (int)moved, (int)parameters);
     fr_module_zero_grad(m);
-    fr_tensor_release(&x);
-    fr_tensor_release(&target);
-    fr_tensor_release(&loss);
+    RELEASE_ALL(&x, &target, &loss);
     fr_module_release(&m);
     expect_nothing_left();
 }

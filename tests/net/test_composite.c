@@ -82,9 +82,7 @@ Test(composite, is_one_unit_of_a_network) {
         must(fr_checkpoint_sequential(chain, segments, x, &again));
         expect_same_values(y, again, "a chain of composites");
     }
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&again);
+    RELEASE_ALL(&x, &y, &again);
     fr_module_release(&chain);
     expect_nothing_left();
 }
@@ -225,9 +223,7 @@ Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
             fr_switches_set(fr_switches_default());
             free(expected);
             free(got);
-            fr_tensor_release(&ones);
-            fr_tensor_release(&leaf);
-            fr_tensor_release(&x);
+            RELEASE_ALL(&ones, &leaf, &x);
             for (int i = 0; i < 4; i++) fr_tensor_release(&c[i]);
         }
     expect_nothing_left();
@@ -257,9 +253,7 @@ Test(composite, batch_norm_spares_the_input_that_it_saved) {
             fr_tensor *const from[] = {leaf, c[0], c[1]};
             for (int i = 0; i < 3; i++) got[inplace][i] = values_of(fr_tensor_get_grad(from[i]));
             fr_switches_set(fr_switches_default());
-            fr_tensor_release(&x);
-            fr_tensor_release(&dy);
-            fr_tensor_release(&leaf);
+            RELEASE_ALL(&x, &dy, &leaf);
             for (int i = 0; i < 4; i++) fr_tensor_release(&c[i]);
         }
         for (int i = 0; i < 3; i++) {

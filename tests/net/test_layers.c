@@ -210,9 +210,7 @@ Test(layers, layer_scale_multiplies_channels) {
     cr_expect_eq(fr_module_trained_count(m), 0);
     must(fr_module_to_dtype(m, FR_F16));
     cr_expect_eq(fr_tensor_dtype(fr_module_tensor(fr_module_find(m, "block.scale"), "")), FR_F16);
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&f);
+    RELEASE_ALL(&x, &y, &f);
     fr_module_release(&m);
     expect_nothing_left();
 }
@@ -238,9 +236,7 @@ Test(layers, linear_takes_images) {
     must(fr_reshape(g[0], 2, (int64_t[]){84, 4}, &g[0]));
     expect_same("result", &y[0], &y[1]);
     expect_same("gradient", &g[0], &g[1]);
-    fr_tensor_release(&x);
-    fr_tensor_release(&flat);
-    fr_tensor_release(&sum);
+    RELEASE_ALL(&x, &flat, &sum);
     fr_module_release(&m);
     expect_nothing_left();
 }
@@ -366,9 +362,7 @@ Test(layers, group_norm_and_layer_norm_are_their_ops) {
             must(layer ? fr_layer_norm(x, one, zero, 1e-3, &want) : fr_group_norm(x, 1, one, zero, 1e-3, &want));
             cr_expect_eq(fr_module_parameter_count(m), 2 * c);
             expect_same(layer ? "layer norm" : "group norm", &y, &want);
-            fr_tensor_release(&x);
-            fr_tensor_release(&one);
-            fr_tensor_release(&zero);
+            RELEASE_ALL(&x, &one, &zero);
             fr_module_release(&m);
         }
     expect_nothing_left();
@@ -419,10 +413,7 @@ static void train_in_a_list(list_layers *layers_of) {
             fr_optimizer_zero_grad(o);
         }
         cr_expect(loss[way][2] < loss[way][0]);
-        fr_tensor_release(&x);
-        fr_tensor_release(&y);
-        fr_tensor_release(&target);
-        fr_tensor_release(&l);
+        RELEASE_ALL(&x, &y, &target, &l);
         fr_optimizer_release(&o);
         fr_module_release(&m);
     }

@@ -200,10 +200,7 @@ Test(net, equals_its_ops_written_by_hand) {
     must(fr_module_forward(fr_module_find(m, "head"), h, &h));
     must(fr_module_forward(m, x, &y));
     expect_same_values(y, h, "the network");
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&h);
-    fr_tensor_release(&skip);
+    RELEASE_ALL(&x, &y, &h, &skip);
     fr_module_release(&m);
     expect_nothing_left();
 }
@@ -387,9 +384,7 @@ Test(net, a_layer_that_runs_again_has_its_parameters_once) {
     must(fr_module_forward(fc, x, &want));
     must(fr_module_forward(fc, want, &want));
     expect_same_values(y, want, "twice the layer");
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&want);
+    RELEASE_ALL(&x, &y, &want);
     fr_module_release(&m);
     expect_nothing_left();
 }
@@ -415,9 +410,7 @@ Test(net, a_network_may_be_a_layer) {
     must(fr_module_forward(m, x, &y));
     must(fr_module_forward(kept, x, &want));
     cr_expect(fr_tensor_dim(y, 1) == 5 && fr_tensor_dim(want, 1) == 5, "both lists run the new layer");
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&want);
+    RELEASE_ALL(&x, &y, &want);
     fr_module_release(&kept);
     fr_module_release(&m);
     expect_nothing_left();
@@ -468,10 +461,7 @@ Test(net, a_layer_may_read_a_value_twice) {
     must(fr_relu(want, &want));
     must(fr_module_forward(m, x, &y));
     expect_same_values(y, want, "the norm, doubled");
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&h);
-    fr_tensor_release(&want);
+    RELEASE_ALL(&x, &y, &h, &want);
     fr_module_release(&m);
     expect_nothing_left();
 }
@@ -573,9 +563,7 @@ Test(net, a_tapped_layer_is_a_further_result) {
     free(v);
     expect_refused(fr_module_tap(m, "layer2"), FR_EINVAL, "'layer2'", "no layer", NULL);
     for (int i = 0; i < 3; i++) fr_tensor_release(&y[i]);
-    fr_tensor_release(&plain);
-    fr_tensor_release(&h);
-    fr_tensor_release(&x);
+    RELEASE_ALL(&plain, &h, &x);
     fr_module_release(&m);
     expect_nothing_left();
 }

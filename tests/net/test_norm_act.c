@@ -142,9 +142,7 @@ static result run(setting c) {
     r.inplace = fr_graph_stats_get().inplace - inplace;
     for (int i = 0; i < 4; i++) r.grad[i] = fr_tensor_retain(fr_tensor_get_grad(leaf[i]));
     fr_switches_set(was);
-    fr_tensor_release(&x);
-    fr_tensor_release(&dy);
-    fr_tensor_release(&other);
+    RELEASE_ALL(&x, &dy, &other);
     fr_module_release(&bn);
     return r;
 }
@@ -267,9 +265,7 @@ Test(norm_act, an_activation_behind_a_batch_norm_is_its_tail) {
         fr_tensor_release(&w);
         for (int i = 0; i < 2; i++) fr_tensor_release(&grad[i]);
         fr_switches_set(fr_switches_default());
-        fr_tensor_release(&x);
-        fr_tensor_release(&y);
-        fr_tensor_release(&want);
+        RELEASE_ALL(&x, &y, &want);
         fr_module_release(&m);
     }
     expect_nothing_left();
@@ -454,9 +450,7 @@ Test(norm_act, another_type_or_shape_is_left_to_the_add) {
     expect_equal(one, two, "y");
     must(fr_tensor_full(4, (int64_t[]){1, H, 1, C}, 1, FR_F16, test_device(), &flat));
     cr_expect_eq(norm(&p, &flat, false, &one), FR_ESHAPE, "shapes are the add's business");
-    fr_tensor_release(&flat);
-    fr_tensor_release(&one);
-    fr_tensor_release(&two);
+    RELEASE_ALL(&flat, &one, &two);
     drop_parts(&p);
     expect_nothing_left();
 }
@@ -480,11 +474,7 @@ Test(norm_act, what_somebody_needs_is_not_written_over) {
         cr_expect_eq(adds(), way == FREE ? 0 : 1, "%d adds (%d)", adds(), way);
         expect_equal(y, want, "the sum");
         expect_equal(p.x, was, "x");
-        fr_tensor_release(&leaf);
-        fr_tensor_release(&second);
-        fr_tensor_release(&y);
-        fr_tensor_release(&was);
-        fr_tensor_release(&want);
+        RELEASE_ALL(&leaf, &second, &y, &was, &want);
     }
     drop_parts(&p);
     expect_nothing_left();
@@ -513,9 +503,7 @@ Test(norm_act, a_relu_behind_a_batch_norm_in_a_chain_is_its_tail) {
         cr_expect_eq(relus(), apart, "%d relus: one that must not run in place is its own", relus());
     }
     expect_equal(one, two, "the chain's result");
-    fr_tensor_release(&x);
-    fr_tensor_release(&one);
-    fr_tensor_release(&two);
+    RELEASE_ALL(&x, &one, &two);
     fr_module_release(&chain);
     expect_nothing_left();
 }
@@ -539,9 +527,7 @@ Test(norm_act, a_sum_and_a_relu_behind_a_batch_norm_are_its_tail) {
         cr_expect_eq(kernels_run("batchnorm2d_apply"), 1);
         cr_expect(swapped || adds() + relus() == 0, "%d adds, %d relus", adds(), relus());
         expect_equal(y, want, "the result");
-        fr_tensor_release(&x);
-        fr_tensor_release(&y);
-        fr_tensor_release(&want);
+        RELEASE_ALL(&x, &y, &want);
         fr_module_release(&m);
     }
     expect_nothing_left();

@@ -130,9 +130,7 @@ static result run(setting c) {
     r.allocated = m.peak_allocated - r.allocated;
     for (int i = 0; i < 4; i++) r.grad[i] = fr_tensor_retain(fr_tensor_get_grad(leaf[i]));
     fr_switches_set(was);
-    fr_tensor_release(&x);
-    fr_tensor_release(&dy);
-    fr_tensor_release(&factor);
+    RELEASE_ALL(&x, &dy, &factor);
     fr_module_release(&bn);
     return r;
 }
@@ -228,9 +226,7 @@ static fr_status meet(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out
     if (z != NULL) FR_TRY(s, fr_add(w, z, &w));
     FR_TRY(s, fr_add(w, y, &out[0]));
 done:
-    fr_tensor_release(&y);
-    fr_tensor_release(&z);
-    fr_tensor_release(&w);
+    RELEASE_ALL(&y, &z, &w);
     return s;
 }
 
@@ -248,11 +244,7 @@ static fr_tensor *met(fr_dtype t, meeting c, bool checkpoint, fr_switches switch
     fr_switches_set(was);
     fr_tensor *dx = fr_tensor_retain(fr_tensor_get_grad(x)), *given = image(t, 5, true);
     expect_equal(dy, given, "the gradient that backward was given");
-    fr_tensor_release(&given);
-    fr_tensor_release(&x);
-    fr_tensor_release(&factor);
-    fr_tensor_release(&dy);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&given, &x, &factor, &dy, &y);
     return dx;
 }
 
@@ -296,12 +288,7 @@ Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
         }
         must(fr_backward(y, dy));
         grad[read] = fr_tensor_retain(fr_tensor_get_grad(x));
-        fr_tensor_release(&x);
-        fr_tensor_release(&factor);
-        fr_tensor_release(&dy);
-        fr_tensor_release(&y);
-        fr_tensor_release(&kept);
-        fr_tensor_release(&w);
+        RELEASE_ALL(&x, &factor, &dy, &y, &kept, &w);
     }
     expect_equal(grad[1], grad[0], "dx");
     fr_tensor_release(&grad[0]);
@@ -329,9 +316,7 @@ static fr_tensor *gradient_beside(fri_activation act, fr_dtype t, bool inplace) 
     fr_tensor_release(&z);
     must(fr_backward(y, dy));
     fr_tensor *dx = fr_tensor_retain(fr_tensor_get_grad(x));
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&dy);
+    RELEASE_ALL(&x, &y, &dy);
     fr_module_release(&bn);
     return dx;
 }
@@ -376,9 +361,7 @@ static fr_status residual(void *ctx, fr_tensor *const *in, int n_in, fr_tensor *
     FR_TRY(s, fr_mul(y, in[2], &w));
     FR_TRY(s, fr_add(w, y, &out[0]));
 done:
-    fr_tensor_release(&addend);
-    fr_tensor_release(&y);
-    fr_tensor_release(&w);
+    RELEASE_ALL(&addend, &y, &w);
     return s;
 }
 

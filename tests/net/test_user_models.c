@@ -153,9 +153,7 @@ static void expect_same(fr_module **own, fr_module **library, int64_t side) {
     must(fr_module_forward(*own, x, &y));
     must(fr_module_forward(*library, x, &want));
     expect_same_bits(y, want, "the results");
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&want);
+    RELEASE_ALL(&x, &y, &want);
     fr_module_release(own);
     fr_module_release(library);
     expect_nothing_left();

@@ -76,9 +76,7 @@ Test(activation, writes_over_x_where_it_is_not_saved) {
                 if (way == 0) memcpy(dx, host_of(fr_tensor_get_grad(x)), sizeof dx);
                 cr_expect_eq(memcmp(host_of(fr_tensor_get_grad(x)), dx, sizeof dx), 0, "%s: dx differs", suites[i].op);
             }
-            fr_tensor_release(&x);
-            fr_tensor_release(&h);
-            fr_tensor_release(&s);
+            RELEASE_ALL(&x, &h, &s);
         }
     }
     fr_switches_set(fr_switches_default());
@@ -109,9 +107,7 @@ Test(activation, saved_bytes) {
             const size_t want = rebuild ? 0 : saves_y(&suites[i]) ? map : 2 * map;
             cr_expect_eq(got, want, "%s, rebuild %d: %zu bytes kept, not %zu", suites[i].op, rebuild, got, want);
             must(fr_backward(h, NULL));
-            fr_tensor_release(&x);
-            fr_tensor_release(&h);
-            fr_tensor_release(&other);
+            RELEASE_ALL(&x, &h, &other);
         }
     fr_switches_set(fr_switches_default());
     expect_nothing_left();

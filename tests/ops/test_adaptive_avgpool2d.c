@@ -21,9 +21,6 @@ Test(adaptive_avgpool2d, rejects_bad_args) {
     expect_refused(fr_adaptive_avgpool2d(NULL, 1, 1, &y), FR_EINVAL, "adaptive_avgpool2d", "NULL", y);
     expect_refused(fr_adaptive_avgpool2d(x, 0, 1, &y), FR_EINVAL, "0 x 1", ">= 1", y);
     expect_refused(fr_adaptive_avgpool2d(integer, 1, 1, &y), FR_EDTYPE, "i32", "float", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

@@ -28,9 +28,6 @@ Test(avgpool2d, rejects_bad_args) {
     expect_refused(fr_avgpool2d(x, 7, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "7 x 7", y);
     expect_refused(fr_avgpool2d(x, 2, FR_POOL2D_OPTS(.padding = 2), &y), FR_EINVAL, "padding 2", "half", y);
     expect_refused(fr_avgpool2d(integer, 2, NULL, &y), FR_EDTYPE, "i32", "float", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

@@ -57,10 +57,7 @@ Test(batchnorm2d, moved_statistics_are_a_new_version) {
     must(fr_batchnorm2d(x, NULL, NULL, mean, var, FR_BATCHNORM2D_OPTS(.train = true), &y));
     cr_expect_eq(fr_tensor_version(mean), was[0] + 1);
     cr_expect_eq(fr_tensor_version(var), was[1] + 1);
-    fr_tensor_release(&x);
-    fr_tensor_release(&mean);
-    fr_tensor_release(&var);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&x, &mean, &var, &y);
     expect_nothing_left();
 }
 
@@ -85,10 +82,7 @@ static void expect_statistics(int64_t rows, int64_t c) {
                   "[%ld, %ld] channel %ld: variance %.9g, not %.9g", (long)rows, (long)c, (long)k,
                   (double)((float *)fr_tensor_data(var))[k], real_var);
     }
-    fr_tensor_release(&x);
-    fr_tensor_release(&mean);
-    fr_tensor_release(&var);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&x, &mean, &var, &y);
 }
 
 Test(batchnorm2d, statistics_are_those_of_all_rows) {
@@ -125,10 +119,7 @@ Test(batchnorm2d, large_results) {
             fr_tensor_release(&image);
             fr_tensor_release(&z);
         }
-        fr_tensor_release(&x);
-        fr_tensor_release(&mean);
-        fr_tensor_release(&var);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&x, &mean, &var, &y);
         free(of[0]);
         free(of[1]);
     }
@@ -169,10 +160,7 @@ static void train_once(int64_t n, const float *x, float *mean, float *var, float
     must(fr_tensor_to_host(y, values));
     *first = values[0];
     free(values);
-    fr_tensor_release(&in);
-    fr_tensor_release(&m);
-    fr_tensor_release(&v);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&in, &m, &v, &y);
 }
 
 /* The variance of values above 1.8e19 is no f32. PyTorch: results 0, running variance inf, running mean as ever. */
@@ -239,12 +227,6 @@ Test(batchnorm2d, rejects_bad_args) {
     expect_refused(fr_batchnorm2d(one, c3, c3, NULL, NULL, NULL, &y), FR_EINVAL, "more than 1", "batch 1", y);
     expect_refused(fr_batchnorm2d(x, meta, meta, NULL, NULL, NULL, &y), FR_EDEVICE, "meta",
                    fr_device_name(test_device()), y);
-    fr_tensor_release(&c3);
-    fr_tensor_release(&c4);
-    fr_tensor_release(&one);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&c3, &c4, &one, &x, &other, &integer, &meta);
     expect_nothing_left();
 }

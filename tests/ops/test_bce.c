@@ -33,9 +33,6 @@ Test(bce, rejects_bad_args) {
     expect_refused(fr_bce(x, shares, NULL, &y), FR_EDTYPE, "f32", "i64", y);
     expect_refused(fr_bce(x, x, FR_BCE_OPTS(.pos_weight = weight), &y), FR_ESHAPE, "weight", "[5]", y);
     expect_refused(fr_bce(x, x, FR_BCE_OPTS(.gamma = -1), &y), FR_EINVAL, "gamma", "-1", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&target);
-    fr_tensor_release(&shares);
-    fr_tensor_release(&weight);
+    RELEASE_ALL(&x, &target, &shares, &weight);
     expect_nothing_left();
 }

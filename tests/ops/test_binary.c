@@ -71,10 +71,7 @@ Test(binary, rejects_bad_args) {
     expect_refused(fr_add_inplace(x, half), FR_EDTYPE, "f32", "f16", NULL);
     fr_tensor_release(&half);
     expect_refused(fr_mul(x, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }
 
@@ -102,9 +99,7 @@ Test(binary, an_operand_of_fewer_dimensions_and_all_elements) {
                 double *v = values_of(g);
                 cr_expect_eq(v[0], db[i], "%s, shapes %d: db is %g, not %g", suites[i].op, k, v[0], db[i]);
                 free(v);
-                fr_tensor_release(&a);
-                fr_tensor_release(&b);
-                fr_tensor_release(&y);
+                RELEASE_ALL(&a, &b, &y);
             }
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
@@ -132,9 +127,7 @@ Test(binary, a_rebuilt_sum_of_fewer_dimensions_keeps_its_shape) {
     cr_assert_eq(fr_tensor_rank(g), 2);
     for (int i = 0; i < 4; i++) cr_expect_eq(((float *)fr_tensor_data(g))[i], 10);
     fr_switches_set(fr_switches_default());
-    fr_tensor_release(&a);
-    fr_tensor_release(&w);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&a, &w, &y);
     expect_nothing_left();
 }
 
@@ -167,10 +160,7 @@ Test(binary, factors_of_images_in_blocks) {
         free(bv);
         free(yv);
         free(db);
-        fr_tensor_release(&a);
-        fr_tensor_release(&b);
-        fr_tensor_release(&y);
-        fr_tensor_release(&s);
+        RELEASE_ALL(&a, &b, &y, &s);
     }
     expect_nothing_left();
 }
@@ -196,10 +186,7 @@ Test(binary, a_run_is_as_if_written_out) {
         must(suites[i].run(NULL, (fr_tensor *[]){a, b}, &a));
         cr_expect_eq(fr_tensor_data(a), was, "%s %d: not over a", suites[i].op, k);
         expect_same_values(a, want, suites[i].op);
-        fr_tensor_release(&a);
-        fr_tensor_release(&b);
-        fr_tensor_release(&written);
-        fr_tensor_release(&want);
+        RELEASE_ALL(&a, &b, &written, &want);
     }
     expect_nothing_left();
 }
@@ -214,9 +201,7 @@ Test(binary, a_rectified_sum_with_a_vector) {
     must(fri_relu_tail(y, true, &y));
     const float *got = host_of(y), want[] = {0, 0, 3, 0, 1.5f, 0};
     for (int i = 0; i < 6; i++) cr_expect_eq(got[i], want[i], "y[%d] is %g, not %g", i, got[i], want[i]);
-    fr_tensor_release(&a);
-    fr_tensor_release(&b);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&a, &b, &y);
     expect_nothing_left();
 }
 
@@ -245,9 +230,7 @@ Test(binary, saved_bytes) {
         cr_expect_eq(after.requested - before.requested, want * COUNT * 4 + 512, "%s, wants %d: %zu bytes are kept",
                      suites[i].op, wants, after.requested - before.requested);
         must(fr_backward(y, NULL));
-        fr_tensor_release(&a);
-        fr_tensor_release(&b);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&a, &b, &y);
     }
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
@@ -273,11 +256,7 @@ Test(binary, inplace_follows_pytorch) {
             expect_refused(fr_backward(s, NULL), FR_EUSAGE, suites[i].op, "modified in place", NULL);
         else
             must(fr_backward(s, NULL));
-        fr_tensor_release(&x);
-        fr_tensor_release(&b);
-        fr_tensor_release(&h);
-        fr_tensor_release(&s);
-        fr_tensor_release(&want);
+        RELEASE_ALL(&x, &b, &h, &s, &want);
     }
     expect_nothing_left();
 }

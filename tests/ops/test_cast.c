@@ -38,10 +38,7 @@ Test(cast, forward_golden) {
             must(fr_backward(y, dy));
             expect_equal(&g, "dx", fr_tensor_get_grad(x));
         }
-        fr_tensor_release(&x);
-        fr_tensor_release(&want);
-        fr_tensor_release(&dy);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&x, &want, &dy, &y);
     }
     expect_nothing_left();
 }
@@ -69,9 +66,7 @@ Test(cast, weight_casts_are_rebuilt_unless_cached) {
         must(fr_mean(y, &y));
         must(fr_backward(y, NULL));
         cr_expect_eq(fr_tensor_dtype(fr_tensor_get_grad(w)), FR_F32);
-        fr_tensor_release(&x);
-        fr_tensor_release(&w);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&x, &w, &y);
     }
     cr_expect_eq(held[1] - held[0], 8192u, "a cached cast holds %zu bytes", held[1] - held[0]);
     fr_switches_set(fr_switches_default());

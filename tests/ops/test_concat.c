@@ -54,9 +54,6 @@ Test(concat, rejects_bad_args) {
     expect_refused(fr_concat(two, 2, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[2, 5, 7, 3]", y);
     expect_refused(fr_concat(mixed, 2, &y), FR_EDTYPE, "f32", "i32", y);
     expect_refused(fr_concat(devices, 2, &y), FR_EDEVICE, fr_device_name(test_device()), "meta", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

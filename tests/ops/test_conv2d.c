@@ -40,13 +40,7 @@ Test(conv2d, rejects_bad_args) {
     expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.stride = 0), &y), FR_EINVAL, "stride 0", ">= 1", y);
     expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.dilation = 9), &y), FR_ESHAPE, "smaller", "dilation 9", y);
     expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.groups = 3), &y), FR_ESHAPE, "3 channels", "groups 3", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&narrow);
-    fr_tensor_release(&half);
-    fr_tensor_release(&b);
-    fr_tensor_release(&flat);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &w, &narrow, &half, &b, &flat, &meta);
     expect_nothing_left();
 }
 
@@ -79,10 +73,7 @@ Test(conv2d, narrow_weight_gradient) {
             for (int i = 0; i < PIXELS; i++) sum += dy_of[i * K + k] * x_of[i * C + c];
             cr_assert_eq(dw_of[k * C + c], sum, "dw[%d, %d]: %g, not %g", k, c, (double)dw_of[k * C + c], (double)sum);
         }
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&y);
-    fr_tensor_release(&dy);
+    RELEASE_ALL(&x, &w, &y, &dy);
     expect_nothing_left();
 }
 

@@ -80,9 +80,7 @@ static void check(const shape *s, fri_activation relu, bool add, bool shared) {
     if (add) expect_same_values(addend, kept, "an addend that others have");
     fr_no_grad_end(grad);
     for (int i = 0; i < 3; i++) fr_tensor_release(&y[i]);
-    fr_tensor_release(&addend);
-    fr_tensor_release(&kept);
-    fr_tensor_release(&x);
+    RELEASE_ALL(&addend, &kept, &x);
     fri_constant_conv2d_release(&k);
 }
 

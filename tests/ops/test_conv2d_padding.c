@@ -147,10 +147,7 @@ static void compare(const data *t, fr_dtype dtype) {
     same(y, t->y, "y", d);
     same(fr_tensor_get_grad(x), t->dx, "dx", d);
     same(fr_tensor_get_grad(w), t->dw, "dw", d);
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&dy);
-    fr_tensor_release(&y);
+    RELEASE_ALL(&x, &w, &dy, &y);
 }
 
 static void compare_all_types(const shape *d, unsigned seed) {

@@ -48,9 +48,7 @@ Test(conv_transpose2d, saves_what_the_other_gradient_needs) {
         cr_expect_eq(after.requested - before.requested, want, "wants %d: %zu bytes are kept, not %zu", wants,
                      after.requested - before.requested, want);
         if (wants > 0) must(fr_backward(y, NULL));
-        fr_tensor_release(&a);
-        fr_tensor_release(&b);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&a, &b, &y);
     }
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
@@ -83,11 +81,6 @@ Test(conv_transpose2d, rejects_bad_args) {
     expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.padding = 4), &y), FR_ESHAPE, "[2, 5, 6, 4]", "-1 x -1", y);
     expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.stride = INT32_MAX), &y), FR_ESHAPE, "[2, 5, 6, 4]", "image",
                    y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&w);
-    fr_tensor_release(&b);
-    fr_tensor_release(&wide);
-    fr_tensor_release(&half);
-    fr_tensor_release(&flat);
+    RELEASE_ALL(&x, &w, &b, &wide, &half, &flat);
     expect_nothing_left();
 }

@@ -42,12 +42,6 @@ Test(cross_entropy, rejects_bad_args) {
                    y);
     expect_refused(fr_count_correct(logits, logits, &y), FR_EDTYPE, "f32", "i64", y);
     expect_refused(fr_count_correct(logits, wrong, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
-    fr_tensor_release(&logits);
-    fr_tensor_release(&target);
-    fr_tensor_release(&wrong);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&logits, &target, &wrong, &x, &other, &integer, &meta);
     expect_nothing_left();
 }

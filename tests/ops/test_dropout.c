@@ -32,9 +32,7 @@ static void run(dropout_fn *op, double p, bool encode, float *y_out, float *dx_o
     must(fr_backward(y, dy));
     must(fr_tensor_to_host(y, y_out));
     must(fr_tensor_to_host(fr_tensor_get_grad(x), dx_out));
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&dy);
+    RELEASE_ALL(&x, &y, &dy);
     fr_switches_set(fr_switches_default());
 }
 

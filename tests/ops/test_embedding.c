@@ -28,11 +28,6 @@ Test(embedding, rejects_bad_args) {
     expect_refused(fr_embedding(x, w, &y), FR_EDTYPE, "f32", "i64", y);
     expect_refused(fr_embedding(index, x, &y), FR_ESHAPE, "[2, 5, 6, 3]", "rank 2", y);
     expect_refused(fr_embedding(index, NULL, &y), FR_EINVAL, "embedding", "NULL", y);
-    fr_tensor_release(&w);
-    fr_tensor_release(&index);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&w, &index, &x, &other, &integer, &meta);
     expect_nothing_left();
 }

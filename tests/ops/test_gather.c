@@ -29,10 +29,6 @@ Test(gather, rejects_bad_args) {
     expect_refused(fr_gather(x, 0, x, &y), FR_EDTYPE, "f32", "i64", y);
     expect_refused(fr_gather(index, 0, index, &y), FR_EDTYPE, "i64", "x", y);
     must(fr_gather(x, -1, index, &y)); /* 3 is the last of four */
-    fr_tensor_release(&y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&index);
-    fr_tensor_release(&wide);
-    fr_tensor_release(&flat);
+    RELEASE_ALL(&y, &x, &index, &wide, &flat);
     expect_nothing_left();
 }

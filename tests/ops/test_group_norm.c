@@ -44,9 +44,7 @@ Test(group_norm, an_image_does_not_see_the_others) {
             must(fr_tensor_to_host(y, half ? alone[0] : both[0]));
             must(fr_backward(y, dy));
             must(fr_tensor_to_host(fr_tensor_get_grad(x), half ? alone[1] : both[1]));
-            fr_tensor_release(&x);
-            fr_tensor_release(&dy);
-            fr_tensor_release(&y);
+            RELEASE_ALL(&x, &dy, &y);
         }
         for (int i = 0; i < 2; i++) cr_expect_eq(memcmp(both[i] + HALF, alone[i], sizeof alone[i]), 0);
         fr_tensor_release(&gamma);
@@ -73,11 +71,6 @@ Test(group_norm, rejects_bad_args) {
     expect_refused(fr_group_norm(x, 2, NULL, gamma, 1e-5, &y), FR_EINVAL, "group_norm", "NULL", y);
     expect_refused(fr_layer_norm(rows, wide, gamma, 1e-5, &y), FR_ESHAPE, "layer_norm: gamma", "7", y);
     expect_refused(fr_layer_norm(rows, gamma, NULL, 1e-5, &y), FR_EINVAL, "layer_norm", "NULL", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&rows);
-    fr_tensor_release(&gamma);
-    fr_tensor_release(&half);
-    fr_tensor_release(&wide);
-    fr_tensor_release(&integer);
+    RELEASE_ALL(&x, &rows, &gamma, &half, &wide, &integer);
     expect_nothing_left();
 }

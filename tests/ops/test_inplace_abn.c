@@ -140,10 +140,7 @@ Test(inplace_abn, elu) {
             }
             free(z);
             free(got);
-            fr_tensor_release(&y);
-            fr_tensor_release(&plain);
-            fr_tensor_release(&mean);
-            fr_tensor_release(&var);
+            RELEASE_ALL(&y, &plain, &mean, &var);
         }
     expect_nothing_left();
 }
@@ -197,9 +194,7 @@ Test(inplace_abn, keeps_signs_where_gamma_is_frozen) {
         for (int i = 0; i < 2; i++) grad[frozen][i] = values_of(fr_tensor_get_grad(in[2 * i]));
         cr_expect_eq(fr_tensor_get_grad(in[1]) == NULL, frozen);
         for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
-        fr_tensor_release(&mean);
-        fr_tensor_release(&var);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&mean, &var, &y);
     }
     cr_expect_eq(kept[0] - kept[1], (map + 511) / 512 * 512 - 512, "%zu and %zu bytes", kept[0], kept[1]);
     cr_expect_eq(memcmp(grad[0][0], grad[1][0], map / 4 * sizeof(double)), 0, "dx differs");

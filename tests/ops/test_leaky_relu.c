@@ -23,9 +23,6 @@ Test(leaky_relu, rejects_bad_args) {
     expect_refused(fr_leaky_relu(integer, 0.1, &y), FR_EDTYPE, "i32", "float", y);
     must(fr_tensor_set_requires_grad(x, true));
     cr_expect_eq(fr_leaky_relu_inplace(x, 0.1), FR_EUSAGE, "a leaf was changed in place");
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

@@ -30,12 +30,7 @@ Test(linear, rejects_bad_args) {
     expect_refused(fr_linear(other, w, NULL, &y), FR_ESHAPE, "scalar", "[4, 80]", y);
     expect_refused(fr_linear(x, meta, NULL, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
     expect_refused(fr_linear(integer, w, NULL, &y), FR_EDTYPE, "i32", "float", y);
-    fr_tensor_release(&flat);
-    fr_tensor_release(&w);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&flat, &w, &x, &other, &integer, &meta);
     expect_nothing_left();
 }
 

@@ -39,9 +39,7 @@ Test(matmul, saves_what_the_other_gradient_needs) {
         cr_expect_eq(after.requested - before.requested, want, "wants %d: %zu bytes are kept, not %zu", wants,
                      after.requested - before.requested, want);
         if (wants > 0) must(fr_backward(y, NULL));
-        fr_tensor_release(&a);
-        fr_tensor_release(&b);
-        fr_tensor_release(&y);
+        RELEASE_ALL(&a, &b, &y);
     }
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
@@ -62,11 +60,6 @@ Test(matmul, rejects_bad_args) {
     expect_refused(fr_matmul(a, half, &y), FR_EDTYPE, "a is f32", "b is f16", y);
     expect_refused(fr_matmul(integer, b, &y), FR_EDTYPE, "i32", "float", y);
     expect_refused(fr_matmul(a, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
-    fr_tensor_release(&a);
-    fr_tensor_release(&b);
-    fr_tensor_release(&half);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&scalar);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&a, &b, &half, &integer, &scalar, &meta);
     expect_nothing_left();
 }

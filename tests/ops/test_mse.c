@@ -67,9 +67,7 @@ Test(mse, saved_bytes) {
                      suites[i].op, after.requested - before.requested);
         if (wants) must(fr_backward(loss, NULL));
         while (golden_next(&g)) continue;
-        fr_tensor_release(&x);
-        fr_tensor_release(&t);
-        fr_tensor_release(&loss);
+        RELEASE_ALL(&x, &t, &loss);
     }
     expect_nothing_left();
 }
@@ -87,9 +85,6 @@ Test(mse, rejects_bad_args) {
     expect_refused(fr_mse(x, other, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[2, 5, 7, 3]", y);
     expect_refused(fr_mse(x, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
     expect_refused(fr_mse(integer, integer, &y), FR_EDTYPE, "i32", "float", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

@@ -55,10 +55,7 @@ Test(relu, overwriting_what_was_saved_fails) {
     must(fr_relu_inplace(h));
     must(fr_sum(p, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "mul", "relu", NULL);
-    fr_tensor_release(&x);
-    fr_tensor_release(&h);
-    fr_tensor_release(&p);
-    fr_tensor_release(&s);
+    RELEASE_ALL(&x, &h, &p, &s);
     expect_nothing_left();
 }
 
@@ -98,9 +95,6 @@ Test(relu, rejects_bad_args) {
     must(fr_tensor_set_requires_grad(x, true));
     cr_expect_eq(fr_relu_inplace(x), FR_EUSAGE, "a leaf was changed in place");
     cr_expect_eq(fr_relu_inplace(NULL), FR_EINVAL);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

@@ -70,9 +70,6 @@ Test(scale, rejects_bad_args) {
     expect_refused(fr_scale(integer, 2, &y), FR_EDTYPE, "i32", "float", y);
     expect_refused(fr_add_scalar(NULL, 2, &y), FR_EINVAL, "add_scalar", "NULL", y);
     expect_refused(fr_add_scalar(integer, 2, &y), FR_EDTYPE, "i32", "float", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

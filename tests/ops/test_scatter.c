@@ -67,9 +67,7 @@ Test(scatter, in_place) {
                 fr_tensor_release(&dx[how]);
                 fr_tensor_release(&dsrc[how]);
             }
-            fr_tensor_release(&leaf);
-            fr_tensor_release(&src);
-            fr_tensor_release(&index);
+            RELEASE_ALL(&leaf, &src, &index);
         }
     expect_nothing_left();
 }
@@ -88,9 +86,7 @@ Test(scatter, order_and_range) {
     fr_tensor *none = NULL;
     expect_bad_index(fr_scatter_inplace(x, 0, index, src), "index[2]", "0..2", &none);
     if (test_device() == FR_CPU) cr_expect_eq(memcmp(host_of(x), (float[]){10, 7, 0}, 12), 0);
-    fr_tensor_release(&x);
-    fr_tensor_release(&src);
-    fr_tensor_release(&index);
+    RELEASE_ALL(&x, &src, &index);
     expect_nothing_left();
 }
 
@@ -109,11 +105,7 @@ Test(scatter, knows_who_reads_x) {
     host_to(index, (int64_t[]){1, 2, 0});
     must(fr_scatter(x, 0, index, x, &x));
     cr_expect_eq(memcmp(host_of(x), (float[]){3, 1, 2}, 12), 0);
-    fr_tensor_release(&leaf);
-    fr_tensor_release(&x);
-    fr_tensor_release(&y);
-    fr_tensor_release(&loss);
-    fr_tensor_release(&index);
+    RELEASE_ALL(&leaf, &x, &y, &loss, &index);
     expect_nothing_left();
 }
 
@@ -140,9 +132,7 @@ Test(scatter, the_wider_type_under_autocast) {
         cr_expect_eq(fr_tensor_dtype(fr_tensor_get_grad(x)), FR_BF16);
         fr_tensor_release(&y);
     }
-    fr_tensor_release(&x);
-    fr_tensor_release(&src);
-    fr_tensor_release(&index);
+    RELEASE_ALL(&x, &src, &index);
     expect_nothing_left();
 }
 
@@ -162,10 +152,6 @@ Test(scatter, rejects_bad_args) {
         must(fr_tensor_set_requires_grad(x, false));
     }
     expect_refused(fr_scatter_inplace(src, 0, index, src), FR_EINVAL, "src is x itself", "scatter", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&index);
-    fr_tensor_release(&src);
-    fr_tensor_release(&half);
-    fr_tensor_release(&small);
+    RELEASE_ALL(&x, &index, &src, &half, &small);
     expect_nothing_left();
 }

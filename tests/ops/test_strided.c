@@ -57,9 +57,7 @@ Test(strided, there_and_back_in_all_sizes) {
         must(fr_slice(y, 2, 2, -5, 1, &y));
         must(fr_slice(y, -1, 1, INT64_MAX, 1, &y));
         expect_same_values(y, x, "pad and slice");
-        fr_tensor_release(&x);
-        fr_tensor_release(&y);
-        fr_tensor_release(&whole);
+        RELEASE_ALL(&x, &y, &whole);
     }
     expect_nothing_left();
 }

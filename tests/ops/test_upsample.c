@@ -50,9 +50,7 @@ Test(upsample, a_neighbour_of_weight_0_is_not_read) {
             if (k == 1) cr_expect_eq(v[2 * Q + 4], INFINITY, "inf passes where it is the source");
             free(v);
             free(dx);
-            fr_tensor_release(&x);
-            fr_tensor_release(&y);
-            fr_tensor_release(&dy);
+            RELEASE_ALL(&x, &y, &dy);
         }
     expect_nothing_left();
 }
@@ -66,9 +64,6 @@ Test(upsample, rejects_bad_args) {
     expect_refused(fr_upsample(NULL, 2, 2, FR_UPSAMPLE_NEAREST, false, &y), FR_EINVAL, "upsample", "NULL", y);
     expect_refused(fr_upsample(x, 0, 2, FR_UPSAMPLE_NEAREST, false, &y), FR_EINVAL, "0 x 2", ">= 1", y);
     expect_refused(fr_upsample(integer, 2, 2, FR_UPSAMPLE_NEAREST, false, &y), FR_EDTYPE, "i32", "float", y);
-    fr_tensor_release(&x);
-    fr_tensor_release(&other);
-    fr_tensor_release(&integer);
-    fr_tensor_release(&meta);
+    RELEASE_ALL(&x, &other, &integer, &meta);
     expect_nothing_left();
 }

@@ -31,6 +31,10 @@ void must(fr_status s) {
     cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
 }
 
+void release_tensors(fr_tensor **const *slots) {
+    for (int i = 0; slots[i] != NULL; i++) fr_tensor_release(slots[i]);
+}
+
 void expect_nothing_left(void) {
     fr_memory_stats t;
     must(fr_memory_stats_get(test_device(), &t));

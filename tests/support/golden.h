@@ -42,6 +42,9 @@ fr_tensor *uniform_tensor(int rank, const int64_t *shape);
 
 /* Asserts FR_OK and prints the library's sentence otherwise. */
 void must(fr_status s);
+/* RELEASE_ALL(&x, &y): releases the tensors in these slots. */
+#define RELEASE_ALL(...) release_tensors((fr_tensor **[]){__VA_ARGS__, NULL})
+void release_tensors(fr_tensor **const *slots);
 /* No byte and no node is left. */
 void expect_nothing_left(void);
 /* The status, both words in the sentence, and an untouched slot. */
