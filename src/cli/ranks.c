@@ -36,6 +36,7 @@ static fr_status read_timeout(double *seconds) {
 
 static fr_status open_ranks(fri_config *c, int started) {
     const fr_train_opts *o = &c->opts;
+    FRI_TRY(read_timeout(&c->peer_timeout));
     if (planned(o)) {
         const int n = o->ranks != FR_TRAIN_AUTO ? (int)o->ranks : started;
         return n > 1 ? c->rank_calls->dry(0, n, &c->comm) : FR_OK;
@@ -46,7 +47,6 @@ static fr_status open_ranks(fri_config *c, int started) {
                        o->ranks, o->ranks, c->program->name);
     if (o->ranks != FR_TRAIN_AUTO && o->ranks != started)
         return fr_fail(FR_EINVAL, "--ranks %" PRId64 ": the launcher started %d", o->ranks, started);
-    FRI_TRY(read_timeout(&c->peer_timeout));
     return c->rank_calls->open(FRI_PATIENCE * c->peer_timeout, &c->comm);
 }
 
