@@ -126,8 +126,8 @@ void fri_threads_sleep(bool on) {
 }
 
 bool fri_threads_crowded(bool crowded, double seconds, long preempted) {
-    if (seconds < (crowded ? 1 : 0.05)) return crowded;
-    return (double)preempted > (crowded ? 20 : 50) * seconds;
+    if (seconds < (crowded ? 1 : 0.1)) return crowded;
+    return (double)preempted > (crowded ? 80 : 150) * seconds;
 }
 
 static double processor_seconds(const struct rusage *u) {

@@ -15,8 +15,8 @@ void fri_threads_choose(void);
 /* Idle threads of OpenMP sleep at once (on), or wait for work in a loop, faster on processors without other programs.
  * fri_threads_choose switches by the load. */
 void fri_threads_sleep(bool on);
-/* True if other programs use the processors: the system preempted the process more than 50 times per second of
- * processor time, or 20 times if the processors were crowded before. */
+/* True if other programs use the processors: the system preempted the process more than 150 times per second of
+ * processor time, or 80 times if the processors were crowded before. */
 bool fri_threads_crowded(bool crowded, double seconds, long preempted);
 
 enum { FRI_THREADS_MOST = 4096 };

@@ -68,12 +68,12 @@ Test(threads, a_team_is_started_before_its_first_use) {
 }
 
 Test(threads, idle_ones_sleep_where_others_use_the_processors) {
-    cr_expect(!fri_threads_crowded(false, 0.04, 100), "too early to tell");
-    cr_expect(!fri_threads_crowded(false, 0.1, 5));
-    cr_expect(fri_threads_crowded(false, 0.1, 6));
+    cr_expect(!fri_threads_crowded(false, 0.09, 100), "too early to tell");
+    cr_expect(!fri_threads_crowded(false, 0.2, 30));
+    cr_expect(fri_threads_crowded(false, 0.2, 31));
     cr_expect(fri_threads_crowded(true, 0.9, 0), "too early to tell");
-    cr_expect(fri_threads_crowded(true, 2, 41));
-    cr_expect(!fri_threads_crowded(true, 2, 40));
+    cr_expect(fri_threads_crowded(true, 2, 161));
+    cr_expect(!fri_threads_crowded(true, 2, 160));
     const int before = threads_alive();
     unsetenv("OMP_WAIT_POLICY");
     for (int i = 0; i < 2; i++) {
