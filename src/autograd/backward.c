@@ -271,7 +271,7 @@ static fr_status run(fri_backward_run *p, fr_node *n) {
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
     fri_event_mark(FR_EVENT_OP_BEGIN);
-    note(p);
+    if (fri_switches()->rebuild) note(p);
     p->running = n;
     fr_tensor *dy = n->gradient;
     n->gradient = NULL;

@@ -180,7 +180,7 @@ bool fri_settle_leaves_signs(fr_node *n);
 
 /* Bytes that the running backward may keep: as many as were alive earlier in it and are free now. */
 size_t fri_backward_room(fr_device device);
-void fri_backward_note(void);             /* looks how many bytes are alive now */
+void fri_backward_note(void);             /* records how many bytes are alive now */
 bool fri_backward_runs(const fr_node *n); /* true while backward runs n */
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
