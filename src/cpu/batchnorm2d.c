@@ -170,7 +170,7 @@ FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, cons
         }
 }
 
-/* Where an activation follows: what it makes of a tile's dy follows from x. */
+/* Activation after the norm: the gradient in front of the activation is computed from x and a tile's dy. */
 typedef struct gate {
     _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK];
     fri_activation act;
@@ -222,7 +222,7 @@ FRI_CLONES static void bend_values(int64_t n, const real *z, const real *dy, fri
     }
 }
 
-/* The same for any data: z and dz are as if they had been stored. */
+/* Computes the gradient for any data type; z and dz have the bits of stored values. */
 static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
                  const real *mean, const gate *p, int64_t ld_out, real *out) {
     _Alignas(FRI_LINE) real z[TILE];
@@ -236,7 +236,7 @@ static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int
     round_values(d, rows * width, out);
 }
 
-/* As step_rows, but what passes always fits the buffer; even, so that reduce_rows pairs the rows it would pair. */
+/* Rows of a step that fit the buffer: an even number, so that reduce_rows adds the same pairs as with step_rows. */
 static int64_t pass_step(const fri_batchnorm2d_desc *d, const tile *t) {
     return d->dtype == FRI_REAL_DTYPE ? TILE / t->width / 2 * 2 : step_rows(d, t);
 }

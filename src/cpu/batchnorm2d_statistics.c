@@ -125,7 +125,7 @@ FRI_CLONES static void merge_chunks(const fri_batchnorm2d_desc *d, const scratch
     }
 }
 
-/* Where the statistics of a channel go. */
+/* Results of the statistics, per channel. */
 typedef struct statistics {
     real *mean, *invstd, *running_mean, *running_var;
 } statistics;

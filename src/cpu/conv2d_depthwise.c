@@ -227,7 +227,7 @@ static void any_row(const loops *l, int64_t n, int64_t row) {
     }
 }
 
-/* Which columns, or pairs of them, touch no edge. */
+/* Finds the columns, and the pairs of columns, without an edge of the map. */
 static void set_inside(loops *l) {
     const int64_t room = l->w + l->pad_w - l->s;
     l->left = fri_ceil_div(l->pad_w, l->stride);

@@ -124,7 +124,7 @@ static void filter_row_bf16(const strip *t, int64_t r, int64_t c, float *sum) {
 
 /* ---- a whole filter of 3 x 3 ----------------------------------------------------------------------------- */
 
-/* As filter_row, of one row of dy: sum [9] += dy x. */
+/* Adds one row of dy to all nine taps: sum [9] += dy x. */
 FRI_INLINE void filter_square(bool half, const int stride, const strip *t, int64_t c, float *sum) {
     const fri_conv2d_desc *d = t->d;
     const int64_t pixel = d->c * (half ? 2 : 4), line = d->w * pixel;

@@ -14,9 +14,10 @@ typedef struct area_limits {
 
 static const area_limits spatial_f32 = {{16, 4, 9}}, spatial_bf16 = {{25, 9, 49}};
 static const area_limits spatial_1x1 = {{49, 49, INT64_MAX}};
-/* And from which on, in 1x1 layers with at most so many channels on one side, a weight gradient's is slower again: its
- * sum runs over all pixels, and its result is a few rows. For bf16, and for f32 where conv2d_pointwise.c does not take
- * the layer. Measured on 1 and 2 threads, MobileNetV2's layers (AMD Zen 4): 0.4 to 0.85 of the product's time. */
+/* Maps from NARROW_AREA pixels on make the product slower again for the weight gradient of a 1x1 layer with at most
+ * NARROW_CHANNELS channels on one side: the sum runs over all pixels, and the result is a few rows. For bf16, and
+ * for f32 where conv2d_pointwise.c does not take the layer. Measured on 1 and 2 threads, MobileNetV2's layers (AMD
+ * Zen 4): 0.4 to 0.85 of the product's time. */
 enum { NARROW_CHANNELS = 32, NARROW_AREA = 56 * 56 };
 
 /* Only properties of the layer may be asked here, never d->n: see conv2d_engine.h. */

@@ -23,7 +23,7 @@ typedef enum fri_conv2d_method {
     FRI_CONV2D_POINTWISE,
 } fri_conv2d_method;
 
-/* What threads of a Winograd convolution do alone. */
+/* Division of a Winograd convolution's work among threads. */
 typedef enum fri_conv2d_split {
     FRI_SPLIT_NONE, /* nothing: they share each chunk of tiles */
     FRI_SPLIT_TILES,

@@ -153,7 +153,7 @@ static int64_t element(const map *m, int64_t tile, int64_t i, int64_t j) {
     return h < 0 || h >= m->h || w < 0 || w >= m->w ? -1 : ((image * m->h + h) * m->w + w) * m->c;
 }
 
-/* What a step works on: a chunk of tiles, blocks of input and output channels (forward's words in every pass: dx reads
+/* Operands of a step: a chunk of tiles, blocks of input and output channels (forward's words in every pass: dx reads
  * output channels' gradients and makes input channels', so there `in` counts K and `out` counts C). */
 typedef struct step {
     int64_t tile, tiles, in, out;
@@ -516,8 +516,8 @@ static fr_status multiply(const run *r, const fri_dnnl_op *op, const step *now, 
     return fri_team_told(&f);
 }
 
-/* What lies between two products, for all threads: results of the step behind are written (done, or NULL), and what
- * the next one (or NULL) reads is made, unless it is there from the step before it. */
+/* Runs all threads' work between two products: writes the results of the finished step (done, or NULL) and makes the
+ * operands of the next step (or NULL), except those still there from the step before. */
 static void between(const run *r, const step *done, const step *next) {
     const fri_conv2d_engine *e = r->e;
     const fri_conv2d_desc *d = &e->d;
@@ -546,7 +546,7 @@ static void between(const run *r, const step *done, const step *next) {
     }
 }
 
-/* What lies from `from` to `to`, of tiles and channels, in a worker's workspace. */
+/* Runs the tiles and channels from `from` to `to` in a worker's workspace. */
 static fr_status run_part(run r, step from, step to, char *workspace) {
     const fri_conv2d_engine *e = r.e;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;

@@ -83,7 +83,7 @@ static inline void fri_cpu_prefetch_bytes(const void *from, size_t bytes) {
     for (; p < end; p += FRI_LINE) __builtin_prefetch((const void *)p, 0, 2);
 }
 
-/* The same behind elements first .. first+n. */
+/* Prefetches the bytes after elements first .. first+n. */
 static inline void fri_cpu_prefetch(fr_dtype t, const void *base, int64_t first, int64_t n) {
     fri_cpu_prefetch_bytes(fri_cpu_at(t, base, first), (size_t)n * fr_dtype_size(t));
 }
@@ -95,7 +95,7 @@ static inline const real *fri_cpu_load(fr_dtype t, const void *base, int64_t fir
     return buf;
 }
 
-/* Where to compute elements first .. of base: in place or buf. fri_cpu_store then puts them where they belong. */
+/* Returns memory to compute elements first .. of base in: base itself, or buf. fri_cpu_store copies buf to base. */
 static inline real *fri_cpu_target(fr_dtype t, void *base, int64_t first, real *buf) {
     return t == FRI_REAL_DTYPE ? (real *)base + first : buf;
 }

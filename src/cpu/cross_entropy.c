@@ -74,7 +74,7 @@ double fri_cpu_log_sum_exp(const fri_loss_desc *d, int64_t row, const void *x) {
     return (double)max + log(fri_cpu_lane_total(exps));
 }
 
-/* What the classes count in a row. */
+/* Weights of the classes in a row. */
 typedef struct targets {
     const void *target;
     const real *weight; /* NULL: all 1 */

@@ -6,7 +6,7 @@
 
 enum { GROUPS = 64 };
 
-/* Of a class, over rows: p t, p and t. */
+/* Sums of a class over rows: p t, p and t. */
 typedef struct class_sums {
     double both, p, t;
 } class_sums;

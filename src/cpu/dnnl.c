@@ -294,7 +294,7 @@ done:
     return s;
 }
 
-/* What is done to a result before it is written: the sum with what was there, then the rectifier. */
+/* Operations on a result before the write: addition of the old value, then the rectifier. */
 static fr_status make_attr(bool sum, fri_activation relu, dnnl_primitive_attr_t *attr) {
     fr_status s = FR_OK;
     dnnl_post_ops_t ops = NULL;

@@ -35,8 +35,8 @@ fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnn
 /* Vectors (m or n of 1) are dense, else *op is NULL. */
 fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
 
-/* What an operation is called in reports: by the library, behind an im2col, on widened data, between
- * Winograd's transforms, for pairs of pixels and taps. */
+/* Use of an operation, part of the name in reports: alone, after im2col, on widened data, between Winograd's
+ * transforms, for pairs of pixels and taps. */
 typedef enum fri_dnnl_use {
     FRI_DNNL_PLAIN,
     FRI_DNNL_IM2COL,
@@ -55,8 +55,8 @@ size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpac
 size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op);
 
 fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch);
-/* From the layout that one operation wants to another one's; NULL: KRSC. Both are for the same weights. A plain copy in
- * blocks: it takes no scratch. */
+/* Copies weights from one operation's layout to another's, in blocks and without scratch; NULL: KRSC. Both operations
+ * have the same weights. */
 fr_status fri_dnnl_repack(const fri_dnnl_op *from_op, const void *from, const fri_dnnl_op *to_op, void *to);
 fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch);
 

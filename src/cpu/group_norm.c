@@ -106,7 +106,7 @@ fr_status fri_cpu_group_norm_forward(const fri_exec *e, const fri_group_norm_des
 
 /* ---- backward ------------------------------------------------------------------------------------------------- */
 
-/* Of gamma * dy, and of gamma * dy * xhat. */
+/* Sums of gamma * dy, and of gamma * dy * xhat. */
 typedef struct sums {
     double plain[FRI_LANES], normalized[FRI_LANES];
 } sums;

@@ -34,7 +34,7 @@ static inline int64_t fri_vectors(int64_t channels) {
     return fri_ceil_div(channels, FRI_VECTOR);
 }
 
-/* Where a vector begins: the last one overlaps the one before, where channels are no multiple of FRI_VECTOR. */
+/* First channel of a vector. The last vector overlaps its neighbour if channels are no multiple of FRI_VECTOR. */
 static inline int64_t fri_vector_at(int64_t channels, int64_t vector) {
     return fri_min_i64(vector * FRI_VECTOR, channels - FRI_VECTOR);
 }

@@ -7,7 +7,7 @@
 typedef struct fri_product {
     fri_matmul_desc d;
     const fri_dnnl_op *op; /* of the whole product */
-    /* Where bits would depend on the rows: columns of C in blocks, each made by one thread. 0: op makes all of C. */
+    /* Blocks of columns of C, each made by one thread, if bits would depend on the rows. 0: op makes all of C. */
     int64_t blocks, block;
     const fri_dnnl_op *part[2][2];                         /* [is of the last block][is of the copied rows] */
     size_t rows_at, result_at, scratch_at, scratch, bytes; /* of workspace; scratch: a block's */

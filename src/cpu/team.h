@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* What went wrong in a team; the library's sentence is its thread's. */
+/* Failure of a team: status and sentence of the thread that failed. */
 typedef struct fri_team_failure {
     fr_status status;
     char sentence[256];

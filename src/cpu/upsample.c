@@ -75,7 +75,7 @@ typedef struct group {
     int size;
 } group;
 
-/* In order: ((sum + w0 x0) + w1 x1) + ...; the first group begins with w0 x0. */
+/* Adds in order: ((sum + w0 x0) + w1 x1) + ...; the first group begins with w0 x0. */
 FRI_CLONES static void add_group(const group *g, const bool first, int64_t n, real *sum) {
     const real *x0 = g->x[0], *x1 = g->x[1], *x2 = g->x[2], *x3 = g->x[3];
     const real w0 = g->weight[0], w1 = g->weight[1], w2 = g->weight[2], w3 = g->weight[3];
