@@ -230,12 +230,12 @@ typedef struct fr_flag {
     int64_t least, most; /* INT */
     double real_least, below;      /* REAL: real_least <= value < below */
     const fr_flag_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
-    void (*act)(fr_train_opts *o);
-    fr_flag_file file;   /* two that are written, or one written and one read, must differ */
-    bool course;         /* another value is another training: a resumed run names it */
-    const char *lacking; /* a course flag newer than some states: what those were made with */
-    void *own;           /* of a program's flag: its variable, which holds the default */
-    const char *field;   /* in fr_train_opts, for sentences; NULL: the flag's name with '_' for '-' */
+    void (*act)(fr_train_opts *o); /* FR_FLAG_ACT; of other kinds: called where the flag is given, or NULL */
+    fr_flag_file file;             /* two that are written, or one written and one read, must differ */
+    bool course;                   /* another value is another training: a resumed run names it */
+    const char *lacking;           /* a course flag newer than some states: what those were made with */
+    void *own;                     /* of a program's flag: its variable, which holds the default */
+    const char *field;             /* in fr_train_opts, for sentences; NULL: the flag's name with '_' for '-' */
 } fr_flag;
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */

@@ -59,12 +59,11 @@ static fr_status set(const fr_flag *f, const char *text, fr_train_opts *o) {
     void *to = fri_flag_place(f, o);
     const fr_flag_choice *word = choice(f, text);
     char names[256];
+    if (f->act != NULL) f->act(o);
     switch (f->kind) {
     case FR_FLAG_INT: return word == NULL ? set_int(f, text, to) : (*(int64_t *)to = word->value, FR_OK);
     case FR_FLAG_REAL: return word == NULL ? set_real(f, text, to) : (*(double *)to = word->value, FR_OK);
-    case FR_FLAG_SIZE:
-        if (f->own == NULL && f->offset == offsetof(fr_train_opts, memory_budget)) o->fit_switches = true;
-        return set_size(f, text, to);
+    case FR_FLAG_SIZE: return set_size(f, text, to);
     case FR_FLAG_TEXT: return set_text(f, text, to);
     case FR_FLAG_CHOICE:
         if (word != NULL) return *(int *)to = word->value, FR_OK;

@@ -71,6 +71,10 @@ static void all_off(fr_train_opts *o) {
     o->empty_cache_every = 0;
 }
 
+static void fit_switches(fr_train_opts *o) {
+    o->fit_switches = true;
+}
+
 const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
                                                           "Memory switches", "Files", "Output"};
 
@@ -259,7 +263,7 @@ const fr_flag fri_flags[] = {
      "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
      "that fits; then train so. Other switches and --checkpoint-segments give way, but for those of an --all-off after "
      "this flag. If nothing fits, say what the smallest budget is.",
-     .unset = "none", .brief = "Train within this: --memory-budget 2GiB"},
+     .unset = "none", .brief = "Train within this: --memory-budget 2GiB", .act = fit_switches},
     {"calibrate", ROW(SET, MEMORY, calibrate), NULL,
      "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan=all."},
     {"plan", ROW(CHOICE, MEMORY, plan), "LINES",
