@@ -34,6 +34,8 @@ typedef struct fr_op {
      * NULL for the rest). NULL: the output cannot be rebuilt cheaply. */
     fr_status (*rebuild)(fr_node *node, fr_tensor *const *in, fr_tensor **y);
     uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all inputs */
+    bool rebuild_parts;      /* rebuild is called once per input, with this one alone, and adds the input's part to *y,
+                              * which is NULL at the first call: two inputs are never in memory together */
     /* Recomputes the output, adds *addend (addend NULL: none), of the output's shape and dtype, and runs the op
      * `next` (NULL: none), in a single pass with the bits of three; for ops with rebuild_inputs 0. Takes *addend, and
      * may write over an addend without further references. FR_EUNSUPPORTED: not for this combination. y NULL asks
@@ -42,7 +44,7 @@ typedef struct fr_op {
     bool rebuild_sums;      /* the output is in[0] + in[1], if both have the output's shape */
     bool rebuild_alone;     /* reads much more than the output: only for ops that saved the output, in no longer
                              * chain */
-    bool rebuild_from_leaf; /* rebuilt even with the switch off if all inputs are leaves (casts of weights) */
+    bool rebuild_from_leaf; /* with leaves alone as inputs cache_casts decides, not rebuild: casts of weights */
 
     /* Takes over the mask of a neighbouring relu, which then neither keeps nor applies a mask. FR_OK is a lasting
      * promise. NULL: cannot.

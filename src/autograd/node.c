@@ -27,6 +27,11 @@ static void release_slots(fr_node *n) {
     for (int i = 0; i < n->n_saves + n->n_inputs; i++) fri_slot_drop(&n->slots[i]);
 }
 
+static void shed(fr_node *n) {
+    release_slots(n);
+    release_edges(n);
+}
+
 void fri_node_shed_shadow(fr_node *n) {
     if (n->shadow != NULL) n->shadow->twin = NULL;
     fri_node_release(&n->shadow);
@@ -70,10 +75,7 @@ void fri_node_release(fr_node **p) {
 
 void fri_node_finish(fr_node *n) {
     n->executed = true;
-    if (n->rebuild_users == 0) {
-        release_slots(n);
-        release_edges(n);
-    }
+    if (!fri_rebuild_wanted(n)) shed(n);
     if (n->shadow != NULL) {
         fri_node_finish(n->shadow);
         fri_node_shed_shadow(n);
@@ -81,12 +83,31 @@ void fri_node_finish(fr_node *n) {
     if (n->segment != NULL) fri_segment_forget(n);
 }
 
+/* The nodes before n that must run for n's output to be made again are wanted while n is. A change from 0 goes on to
+ * them: to at most as many in a row as a chain may have. */
+static void link_inputs(fr_node *n, int change) {
+    for (int i = 0; i < n->n_inputs; i++) {
+        fr_node *up = fri_rebuild_input(n, i);
+        if (up == NULL) continue;
+        const bool was = fri_rebuild_wanted(up);
+        up->rebuild_links += change;
+        if (fri_rebuild_wanted(up) != was) link_inputs(up, change);
+        if (was && !fri_rebuild_wanted(up) && up->executed) shed(up);
+    }
+}
+
+void fri_rebuild_use(fr_node *source) {
+    fri_node_retain(source);
+    if (!fri_rebuild_wanted(source)) link_inputs(source, 1);
+    source->rebuild_users++;
+}
+
 void fri_rebuild_release(fr_node *source) {
     source->rebuild_users--;
     if (source->rebuild_users == 0) fr_tensor_release(&source->again);
-    if (source->rebuild_users == 0 && source->executed) {
-        release_slots(source);
-        release_edges(source);
+    if (!fri_rebuild_wanted(source)) {
+        link_inputs(source, -1);
+        if (source->executed) shed(source);
     }
     fri_node_release(&source);
 }

@@ -96,6 +96,7 @@ struct fr_node {
     int consumers;
     fr_node *consumer; /* the last one, not owned */
     int rebuild_users; /* slots elsewhere that rebuild from this node */
+    int rebuild_links; /* nodes with users that need this node's output to rebuild theirs */
     int rebuild_depth; /* > 0: the output can be rebuilt, by this many ops in a row */
     fr_tensor *again;  /* the output, made again and kept until no slot rebuilds from this node; or NULL */
     /* backward */
@@ -172,7 +173,14 @@ fr_status fri_rebuild_hold(fr_node *n); /* takes slots on inputs that only live 
 /* The node's output, made again. `users` other slots will ask later: where there is room for it, backward keeps it for
  * them, and so values that are made on the way (Note [Kept in backward]). */
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out);
+void fri_rebuild_use(fr_node *source);     /* one user more */
 void fri_rebuild_release(fr_node *source); /* one user less */
+/* The node whose output n's rebuild reads as input i, where nothing is kept of it; or NULL. */
+fr_node *fri_rebuild_input(fr_node *n, int i);
+/* Does a saved slot elsewhere depend on what this node keeps? */
+static inline bool fri_rebuild_wanted(const fr_node *n) {
+    return n->rebuild_users > 0 || n->rebuild_links > 0;
+}
 /* True where a norm and `next` make the slot's value, or a norm alone (NULL), and no other slot will ask for it. */
 bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next);
 /* False where n needs the values of its output for its own mask: the node before n cannot apply the mask. */

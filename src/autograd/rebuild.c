@@ -27,6 +27,10 @@ static fri_slot *kept(fr_node *n, int i) {
     return &n->slots[n->n_saves + i];
 }
 
+fr_node *fri_rebuild_input(fr_node *n, int i) {
+    return needs(n, i) && kept(n, i)->kind == FRI_SLOT_EMPTY ? n->edges[i].node : NULL;
+}
+
 /* Depth of the chain that would be run: 0 if it cannot be. `level` ops are between n and the one asked about: beyond
  * MAX_DEPTH there is nothing to find. */
 static int depth(fr_node *n, int level) {
@@ -46,7 +50,7 @@ static int depth(fr_node *n, int level) {
         if (d > deepest) deepest = d;
     }
     const fr_switches *switches = fri_switches();
-    if (!switches->rebuild && !(n->op->rebuild_from_leaf && only_leaves && !switches->cache_casts)) return 0;
+    if (n->op->rebuild_from_leaf && only_leaves ? switches->cache_casts : !switches->rebuild) return 0;
     return deepest < MAX_DEPTH ? deepest + 1 : 0;
 }
 
@@ -100,7 +104,7 @@ fr_status fri_rebuild_hold(fr_node *n) {
 /* The node that has to run for n's input i; NULL if that is at hand, or was used up. */
 static fr_node *missing(fr_node *n, int i) {
     fr_node *up = n->edges[i].node;
-    return up != NULL && kept(n, i)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && up->rebuild_users == 0)
+    return up != NULL && kept(n, i)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && !fri_rebuild_wanted(up))
                ? up
                : NULL;
 }
@@ -165,9 +169,13 @@ static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
     }
     for (int k = 0; k < n->n_inputs; k++) {
         const int i = k == 0 ? first : k <= first ? k - 1 : k;
-        if (needs(n, i)) FR_TRY(s, input_value(n, i, room, &in[i]));
+        if (!needs(n, i)) continue;
+        FR_TRY(s, input_value(n, i, room, &in[i]));
+        if (!n->op->rebuild_parts) continue;
+        FR_TRY(s, n->op->rebuild(n, in, out));
+        fr_tensor_release(&in[i]);
     }
-    FR_TRY(s, n->op->rebuild(n, in, out));
+    if (!n->op->rebuild_parts) FR_TRY(s, n->op->rebuild(n, in, out));
 done:
     for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
     return s;
@@ -193,7 +201,7 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
         return FR_OK;
     }
     if (alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
-    if (n->executed && n->rebuild_users == 0)
+    if (n->executed && !fri_rebuild_wanted(n))
         return fr_fail(FR_EUSAGE,
                        "backward: a saved tensor is rebuilt from op %s, whose graph was already used by an earlier "
                        "backward pass and has been freed",

@@ -117,10 +117,7 @@ static void to_rebuild(fri_slot *slot, fr_node *source) {
                        .shape = was.shape,
                        .dtype = was.dtype,
                        .source = source};
-    if (source != slot->owner) {
-        fri_node_retain(source);
-        source->rebuild_users++;
-    }
+    if (source != slot->owner) fri_rebuild_use(source);
     fri_autograd()->stats.rebuilt++;
 }
 

@@ -162,7 +162,7 @@ void fr_node_release_saved(fr_node *node, int index) {
         slot = &node->slots[index];
     }
     /* A node that others still rebuild from needs its inputs. */
-    if (slot->kind == FRI_SLOT_INDEX || node->rebuild_users > 0) return;
+    if (slot->kind == FRI_SLOT_INDEX || fri_rebuild_wanted(node)) return;
     fri_storage *s = slot->kind == FRI_SLOT_TENSOR ? slot->storage : NULL;
     if (s == NULL) {
         fri_slot_drop(slot);

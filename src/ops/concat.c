@@ -35,10 +35,11 @@ static fr_status copy_part(const params *p, int i, size_t element, int64_t offse
                       (FRI_EXEC, p->rows, part_pitch, w, whole_pitch, fri_data(part), part_pitch));
 }
 
+/* Copies the inputs that are there. */
 static fr_status join(const params *p, fr_tensor *const *x, fr_tensor *y) {
     int64_t offset = 0;
     for (int i = 0; i < p->n; i++) {
-        FRI_TRY(copy_part(p, i, fr_dtype_size(y->dtype), offset, y, x[i], true));
+        if (x[i] != NULL) FRI_TRY(copy_part(p, i, fr_dtype_size(y->dtype), offset, y, x[i], true));
         offset += p->width[i];
     }
     return FR_OK;
@@ -62,17 +63,15 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 }
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(join(fr_node_params(node), in, out));
-    fri_tensor_put(&out, y);
-    return FR_OK;
+    if (*y == NULL) FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, y));
+    return join(fr_node_params(node), in, *y);
 }
 
 static const fr_op concat = {.name = "concat",
                              .backward = backward,
                              .rebuild = rebuild,
                              .rebuild_inputs = UINT64_MAX,
+                             .rebuild_parts = true,
                              .params_free = params_free};
 
 static fr_status expect_inputs(fr_tensor *const *x, int n) {

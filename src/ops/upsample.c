@@ -4,7 +4,7 @@
  *   backward   the transposed map: each dy goes to the pixels it was made from, with the same weights
  *   saves      nothing
  *   in-place   no
- *   rebuild    no
+ *   rebuild    from x: a concatenation with an upsampled map is then read again from the maps that are kept anyway
  *   order      deterministic */
 #include "ops/op.h"
 
@@ -20,7 +20,21 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     return fr_node_grad(node, 0, &dx);
 }
 
-static const fr_op upsample = {.name = "upsample", .backward = backward};
+/* A new tensor for the result of d on x. */
+static fr_status resize(const fri_upsample_desc *d, const fr_tensor *x, fr_tensor **y) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->c);
+    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
+    FRI_TRY(FRI_KERNEL(fri_backend_of(x), d->dtype, upsample_forward, (FRI_EXEC, d, fri_data(x), fri_data(out))));
+    fri_tensor_put(&out, y);
+    return FR_OK;
+}
+
+static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
+    return resize(fr_node_params(node), in[0], y);
+}
+
+static const fr_op upsample = {.name = "upsample", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
 fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
@@ -44,9 +58,7 @@ fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode,
                            .q = q,
                            .bilinear = mode == FR_UPSAMPLE_BILINEAR,
                            .align_corners = align_corners};
-    fr_shape shape = FRI_SHAPE(d.n, p, q, d.c);
-    FRI_TRY(fri_tensor_new(&shape, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FRI_TRY(FRI_KERNEL(fri_backend_of(x), x->dtype, upsample_forward, (FRI_EXEC, &d, fri_data(x), fri_data(out))));
+    FRI_TRY(resize(&d, x, &out));
     FRI_TRY(fr_op_record(&upsample, &d, sizeof d, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
     return FR_OK;

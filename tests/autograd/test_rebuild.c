@@ -11,6 +11,12 @@
 
 enum { C = 8, SIZE = 16, IMAGE = 2 * SIZE * SIZE * C * 4 };
 
+static void rebuild_off(void) {
+    fr_switches s = fr_switches_default();
+    s.rebuild = false;
+    fr_switches_set(s);
+}
+
 static void rebuild_on(bool encode) {
     fr_switches s = fr_switches_default();
     s.rebuild = true;
@@ -47,25 +53,29 @@ static fr_status conv(fr_tensor *x, fr_tensor *w, fr_tensor **y) {
     return fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.padding = 1), y);
 }
 
-/* conv - batch norm - relu - conv, with a max pool, or that and a concat of twice the same, before the second conv. The
- * bytes kept for backward, and the gradient of the second conv's weight. */
-typedef enum between { NOTHING, POOL, POOL_TWICE } between;
+/* conv - batch norm - relu - conv, with a max pool, or that and a concat of twice the same, before the second conv; or
+ * a concat of relu's result and of the same resized, as in a U-Net. The bytes kept for backward, and the gradient
+ * of the second conv's weight. */
+typedef enum between { NOTHING, POOL, POOL_TWICE, RESIZED } between;
+static const bool joined[] = {[POOL_TWICE] = true, [RESIZED] = true};
 
 static size_t two_convs(between what, bool rebuild, bool encode, float *gradient) {
     fr_seed(3);
-    fr_tensor *w1 = kernel(), *x = image(), *y = NULL;
-    fr_tensor *w2 = what == POOL_TWICE ? parameter(4, (int64_t[]){C, 3, 3, 2 * C}) : kernel();
+    fr_tensor *w1 = kernel(), *x = image(), *y = NULL, *z = NULL;
+    fr_tensor *w2 = joined[what] ? parameter(4, (int64_t[]){C, 3, 3, 2 * C}) : kernel();
     fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
     rebuild_on(encode);
-    if (!rebuild) fr_switches_set(fr_switches_default());
+    if (!rebuild) rebuild_off();
     must(conv(x, w1, &x));
     must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &x));
     must(fr_relu(x, &x));
-    if (what != NOTHING) must(fr_maxpool2d(x, 2, NULL, &x));
-    if (what == POOL_TWICE) {
-        must(fr_concat((fr_tensor *[]){x, x}, 2, &y));
-        must(conv(y, w2, &y)); /* the concat settles while the pooled map can still be seen */
-        fr_tensor_release(&x);
+    if (what == RESIZED) z = fr_tensor_retain(x);
+    if (what == POOL || what == POOL_TWICE) must(fr_maxpool2d(x, 2, NULL, &x));
+    if (what == RESIZED) must(fr_upsample(x, SIZE, SIZE, FR_UPSAMPLE_NEAREST, false, &x));
+    if (joined[what]) {
+        must(fr_concat((fr_tensor *[]){x, z != NULL ? z : x}, 2, &y));
+        must(conv(y, w2, &y)); /* the concat settles while its inputs can still be seen */
+        RELEASE_ALL(&x, &z);
     } else {
         must(conv(x, w2, &x));
         FRI_MOVE(&y, x);
@@ -81,15 +91,16 @@ static size_t two_convs(between what, bool rebuild, bool encode, float *gradient
 
 /* The second conv's input is not kept, nor is a mask: in backward the sign is taken from the value that is made again
  * for the convolution. Of a max pool its index remains, one byte for each of the pooled. The pooled map stays where a
- * longer chain reads it: to make it again reads four times as much as it has, each time. */
+ * longer chain reads the map: making the map again reads four times as much as the map has, each time. A resized map is
+ * made again; relu keeps its mask then. */
 Test(rebuild, what_is_between_convolutions_costs_little) {
-    static const size_t bytes[] = {[NOTHING] = 0, [POOL] = IMAGE / 16, [POOL_TWICE] = IMAGE / 16 + IMAGE / 4};
+    static const size_t bytes[] = {[POOL] = IMAGE / 16, [POOL_TWICE] = IMAGE / 16 + IMAGE / 4, [RESIZED] = IMAGE / 32};
     float kept[2 * C * 3 * 3 * C], made[2 * C * 3 * 3 * C];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i <= RESIZED; i++) {
         const size_t more = two_convs((between)i, false, true, kept), less = two_convs((between)i, true, true, made);
         cr_expect_eq(less, (size_t)IMAGE + 2 * 512 + bytes[i], "%d: %zu", i, less);
         cr_expect_gt(more, less);
-        cr_expect_eq(memcmp(kept, made, (i == POOL_TWICE ? 2 : 1) * sizeof kept / 2), 0, "%d", i);
+        cr_expect_eq(memcmp(kept, made, (joined[i] ? 2 : 1) * sizeof kept / 2), 0, "%d", i);
     }
     cr_expect_eq(two_convs(NOTHING, true, false, made), (size_t)IMAGE + 2 * 512, "without encode, too");
 }
@@ -180,6 +191,7 @@ Test(rebuild, residual_blocks_have_the_bits_of_kept_ones) {
     for (int i = 0; i < 3 * BLOCK_KINDS; i++) {
         fr_switches s = fr_switches_default();
         if (i / 3 == VECTOR && types[i % 3] != FR_F32) continue; /* the vector is f32 */
+        s.rebuild = false;
         const residual kept = residual_net(test_device(), types[i % 3], BLOCKS, i / 3, s);
         s.rebuild = true;
         for (int k = 0; k < 4; k++) {
@@ -279,7 +291,7 @@ Test(rebuild, never_holds_more_than_it_frees) {
     for (int on = 0; on < 2; on++) {
         fr_tensor *x = image(), *w[3] = {kernel(), kernel(), kernel()}, *a = NULL, *b = NULL, *z = NULL;
         rebuild_on(true);
-        if (!on) fr_switches_set(fr_switches_default());
+        if (!on) rebuild_off();
         must(conv(x, w[0], &a));
         must(conv(x, w[1], &b));
         must(fr_add(a, b, &z));
@@ -324,7 +336,7 @@ static size_t peak_of_chain(bool rebuild) {
     fr_tensor *x = image();
     fr_memory_stats t;
     rebuild_on(true);
-    if (!rebuild) fr_switches_set(fr_switches_default());
+    if (!rebuild) rebuild_off();
     for (int i = 0; i < SEGMENTS; i++)
         g[i] = (struct segment){kernel(), parameter(1, (int64_t[]){C}), parameter(1, (int64_t[]){C})};
     must(fr_memory_reset_peak(test_device()));
@@ -372,33 +384,39 @@ Test(rebuild, a_source_that_was_used_and_freed_is_an_error) {
     expect_nothing_left();
 }
 
-/* Sources of a rebuild after detach stay alive when the backward of another loss has passed them. */
+/* Sources of a rebuild after detach stay alive when the backward of another loss has passed them: the source itself, a
+ * batch norm, and the batch norm that a relu needs to be made again. */
+static void two_losses(bool rectified, bool rebuild, float *gradient) {
+    fr_seed(11);
+    fr_tensor *w[3] = {kernel(), kernel(), kernel()}, *x = image(), *d = NULL, *loss[2] = {0};
+    fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
+    rebuild_on(true);
+    if (!rebuild) rebuild_off();
+    must(conv(x, w[0], &x));
+    must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &x));
+    if (rectified) must(fr_relu(x, &x));
+    must(fr_tensor_detach(x, &d));
+    must(conv(x, w[1], &loss[0]));
+    must(conv(d, w[2], &loss[1]));
+    for (int i = 0; i < 2; i++) must(fr_sum(loss[i], &loss[i]));
+    fr_tensor_release(&x);
+    fr_tensor_release(&d);
+    for (int i = 0; i < 2; i++) must(fr_backward(loss[i], NULL));
+    must(fr_tensor_to_host(fr_tensor_get_grad(w[2]), gradient));
+    for (int i = 0; i < 2; i++) fr_tensor_release(&loss[i]);
+    for (int i = 0; i < 3; i++) fr_tensor_release(&w[i]);
+    fr_tensor_release(&gamma);
+    fr_tensor_release(&beta);
+    expect_nothing_left();
+}
+
 Test(rebuild, a_source_that_backward_passed_serves_who_is_left) {
     float gradient[2][C * 3 * 3 * C];
-    for (int on = 0; on < 2; on++) {
-        fr_seed(11);
-        fr_tensor *w[3] = {kernel(), kernel(), kernel()}, *x = image(), *d = NULL, *loss[2] = {0};
-        fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
-        rebuild_on(true);
-        if (!on) fr_switches_set(fr_switches_default());
-        must(conv(x, w[0], &x));
-        must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &x));
-        must(fr_tensor_detach(x, &d));
-        must(conv(x, w[1], &loss[0]));
-        must(conv(d, w[2], &loss[1]));
-        for (int i = 0; i < 2; i++) must(fr_sum(loss[i], &loss[i]));
-        fr_tensor_release(&x);
-        fr_tensor_release(&d);
-        for (int i = 0; i < 2; i++) must(fr_backward(loss[i], NULL));
-        must(fr_tensor_to_host(fr_tensor_get_grad(w[2]), gradient[on]));
-        for (int i = 0; i < 2; i++) fr_tensor_release(&loss[i]);
-        for (int i = 0; i < 3; i++) fr_tensor_release(&w[i]);
-        fr_tensor_release(&gamma);
-        fr_tensor_release(&beta);
-        expect_nothing_left();
+    for (int rectified = 0; rectified < 2; rectified++) {
+        for (int on = 0; on < 2; on++) two_losses(rectified, on, gradient[on]);
+        cr_expect_gt(fr_graph_stats_get().rebuilt, 1u, "two slots are rebuilt from the batch norm");
+        cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0, "with a relu %d", rectified);
     }
-    cr_expect_gt(fr_graph_stats_get().rebuilt, 1u, "two slots are rebuilt from the batch norm");
-    cr_expect_eq(memcmp(gradient[0], gradient[1], sizeof gradient[0]), 0);
 }
 
 /* ---- depth ------------------------------------------------------------------------------------------------------- */
