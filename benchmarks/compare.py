@@ -10,9 +10,8 @@ the quartiles; a ratio is the median of the ratios of neighbouring turns.
 
 Options: plain is PyTorch eager without in-place activations, and frugal with every switch off; inplace adds in-place
 activations on both sides (torchvision's default); best is torchvision as it comes, and frugal as it comes; exact is
-best with --exact-convolutions on frugal's side; rebuild is
-frugal with --rebuild, and torchvision as it comes; rebuild-N rebuilds in the first N units only; checkpoint-N is N
-segments of the same units on both sides; all is sqrt(units) segments, and every lossless switch of frugal (PyTorch
+best with --exact-convolutions on frugal's side, kept with --no-rebuild; checkpoint-N is N
+segments of the same units on both sides; all is sqrt(units) segments, and frugal as it comes (PyTorch
 refuses activations that are in place across segments). PyTorch runs channels_last, SGD foreach, gradients set to
 none; torch.compile where --compile is given.
 
@@ -41,7 +40,7 @@ import tempfile
 import time
 
 MIB = 1024 * 1024
-CONFIGS = ("plain", "inplace", "best", "rebuild", "rebuild-9", "checkpoint-2", "checkpoint-4", "checkpoint-sqrt", "all",
+CONFIGS = ("plain", "inplace", "best", "kept", "checkpoint-2", "checkpoint-4", "checkpoint-sqrt", "all",
            "exact")
 NETS = (("vgg16", 64, 32, 10), ("vgg16", 16, 224, 1000), ("resnet18", 64, 32, 10), ("resnet50", 64, 32, 10),
         ("resnet50", 8, 224, 1000), ("densenet121", 32, 32, 10), ("unet4", 16, 64, 11),
@@ -52,7 +51,7 @@ CORE = [(net, "f32", c) for net in NETS for c in ("plain", "best")] + \
        [(net, "bf16", "best") for net in NETS] + \
        [(NETS[0], "f32", c) for c in ("inplace", "checkpoint-4", "all")] + \
        [(net, "f32", "plain") for net in LARGE] + \
-       [(net, "f32", c) for net in (NETS[7], LARGE[0]) for c in ("rebuild", "rebuild-9")] + [(LARGE[0], "f32", "best")]
+       [(NETS[7], "f32", "kept"), (LARGE[0], "f32", "kept"), (LARGE[0], "f32", "best")]
 SIX = [(net, "f32", "best") for net in (NETS[0], NETS[1], LARGE[1], NETS[4], LARGE[2], NETS[6])]
 CORE += [(net, "f32", "exact") for net, _, _ in SIX]
 RESIDENT = NETS[4]
@@ -155,7 +154,7 @@ def torch_worker(name, batch, size, classes, dtype, config, threads, compiled):
     state = {}
 
     def build():
-        model = torch_model(name, size, classes, config in ("inplace", "best", "exact") or config.startswith("rebuild"))
+        model = torch_model(name, size, classes, config in ("inplace", "best", "exact", "kept"))
         state["units"] = len(model)
         state["segments"] = min(segments_of(config, len(model)), len(model))
         state["model"] = torch.compile(model) if compiled else model
@@ -275,7 +274,7 @@ def environment(threads):
 
 def commands(args, net, dtype, config):
     name, batch, size, classes = net
-    ours = {"best": "default", "rebuild": "all", "checkpoint-2": "plain", "checkpoint-4": "plain",
+    ours = {"best": "default", "all": "default", "checkpoint-2": "plain", "checkpoint-4": "plain",
             "checkpoint-sqrt": "plain"}
     torch_side = [sys.executable, os.path.abspath(__file__), "--torch-worker", name, str(batch), str(size),
                   str(classes), dtype, config, str(args.threads), str(int(args.compile))]

@@ -2,9 +2,9 @@
  *
  *     compare_worker MODEL BATCH IMAGE_SIZE CLASSES DTYPE CONFIG SEGMENTS
  *
- * DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG plain (all switches off), inplace, default, all
- * (every lossless switch), rebuild-N (the default, and its first N units rebuild) or exact (the default, with exact
- * convolutions); SEGMENTS 0: no checkpoints. Reads commands from standard input, a line each, and answers each by one
+ * DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG plain (all switches off), inplace, default, kept
+ * (the default without rebuild) or exact (the default, with exact convolutions); SEGMENTS 0: no checkpoints. Reads
+ * commands from standard input, a line each, and answers each by one
  * line of standard output:
  *
  *     ready          (at the start)          "ready PARAMETERS"
@@ -26,8 +26,7 @@ typedef struct worker {
     fr_tensor *images, *targets;
     fr_dtype autocast; /* FR_F32: none */
     int segments;
-    int units, rebuilt; /* number of first units that rebuild; 0: as the switches say */
-    size_t saved;       /* bytes held for backward behind the forward pass */
+    size_t saved; /* bytes held for backward behind the forward pass */
 } worker;
 
 static void must(fr_status s, const char *what) {
@@ -58,21 +57,15 @@ static int64_t resident(const char *field) {
     return kib * 1024;
 }
 
-static int rebuilt_units(const char *config) {
-    int n = 0;
-    return sscanf(config, "rebuild-%d", &n) == 1 && n > 0 ? n : 0;
-}
-
 static fr_switches switches_of(const char *config) {
     fr_switches s = fr_switches_all_off();
     if (strcmp(config, "plain") == 0) return s;
-    if (strcmp(config, "default") == 0 || strcmp(config, "exact") == 0 || rebuilt_units(config) > 0)
-        return fr_switches_default();
-    if (strcmp(config, "inplace") != 0 && strcmp(config, "all") != 0) usage("configuration", config);
     s.inplace = true;
     if (strcmp(config, "inplace") == 0) return s;
     s = fr_switches_default();
-    s.rebuild = true;
+    if (strcmp(config, "default") == 0 || strcmp(config, "exact") == 0) return s;
+    if (strcmp(config, "kept") != 0) usage("configuration", config);
+    s.rebuild = false;
     return s;
 }
 
@@ -99,10 +92,7 @@ static void make_batch(worker *w, const char *name, int64_t batch, int64_t size,
 
 static fr_status forward(worker *w, fr_tensor **y) {
     if (w->segments > 0) return fr_checkpoint_sequential(w->model, w->segments, w->images, y);
-    if (w->rebuilt == 0) return fr_module_forward(w->model, w->images, y);
-    fr_unit_option option[FR_MAX_UNITS];
-    for (int i = 0; i < w->units; i++) option[i] = i < w->rebuilt ? FR_UNIT_REBUILD : FR_UNIT_AS_SET;
-    return fr_checkpoint_plan(w->model, &(fr_unit_plan){.units = w->units, .option = option}, w->images, y);
+    return fr_module_forward(w->model, w->images, y);
 }
 
 static void step(worker *w) {
@@ -153,17 +143,16 @@ static void answer(worker *w, const char *line, int64_t idle) {
 int main(int argc, char **argv) {
     if (argc != 8) {
         fprintf(stderr, "usage: compare_worker MODEL BATCH IMAGE_SIZE CLASSES f32|bf16|f16 "
-                        "plain|inplace|default|all|rebuild-N|exact SEGMENTS\n");
+                        "plain|inplace|default|kept|exact SEGMENTS\n");
         return 2;
     }
-    worker w = {.autocast = dtype_of(argv[5]), .segments = atoi(argv[7]), .rebuilt = rebuilt_units(argv[6])};
+    worker w = {.autocast = dtype_of(argv[5]), .segments = atoi(argv[7])};
     int64_t batch = atoll(argv[2]), size = atoll(argv[3]), classes = atoll(argv[4]), idle = resident("VmRSS");
     char line[64];
     fr_switches_set(switches_of(argv[6]));
     fr_exact_convolutions_set(strcmp(argv[6], "exact") == 0);
     must(fr_model(argv[1], FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true), &w.model),
          "model");
-    w.units = fr_module_units(w.model, NULL, 0);
     must(fr_sgd(w.model, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4), &w.optimizer), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = w.autocast == FR_F16), FR_CPU, &w.scaler), "scaler");
     make_batch(&w, argv[1], batch, size, classes);

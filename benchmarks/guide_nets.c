@@ -78,7 +78,7 @@ static const struct technique {
     {"defaults, checkpoint in two", .how = FR_SEGMENTS_COUNT},
     {"defaults, checkpoint sqrt", .how = FR_SEGMENTS_SQRT},
     {"defaults, checkpoint log", .how = FR_SEGMENTS_LOG},
-    {"defaults, rebuild, checkpoint log, mixed precision", .rebuild = true, .amp = true, .how = FR_SEGMENTS_LOG},
+    {"defaults, checkpoint log, mixed precision", .amp = true, .how = FR_SEGMENTS_LOG},
 };
 
 static measured apply(fr_module *m, const struct technique *k, int rank, const int64_t *shape) {

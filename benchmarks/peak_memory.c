@@ -148,14 +148,13 @@ static void checkpoints(peak_table *t, const options *o) {
 }
 
 static void together(peak_table *t, const options *o) {
-    fr_switches defaults = fr_switches_default(), lossless = defaults;
-    lossless.rebuild = true;
+    const fr_switches defaults = fr_switches_default();
     append(t, o, "defaults", "(none)", defaults)->call = "fr_switches_default";
-    append(t, o, "+ rebuild, fused step", "--rebuild --fused-step", lossless)->fused = true;
-    peak_case *c = append(t, o, "+ checkpointing, log", "... --checkpoint-segments log", lossless);
+    append(t, o, "+ fused step", "--fused-step", defaults)->fused = true;
+    peak_case *c = append(t, o, "+ checkpointing, log", "... --checkpoint-segments log", defaults);
     c->fused = true;
     checkpoint(c, FR_SEGMENTS_LOG, 0);
-    c = append(t, o, "the smallest budget", "--memory-budget", lossless);
+    c = append(t, o, "the smallest budget", "--memory-budget", defaults);
     c->fused = true;
     c->how = PEAK_PLAN;
     c->call = "fr_fit_find";

@@ -119,7 +119,7 @@ int main(void) {
     FR_TRY(s, digits_dataset(FR_SPLIT_TEST, &test));
     FR_TRY(s, plan(digits, &bytes));
     printf("training needs %zu bytes\n", bytes);
-    FR_TRY(s, train(digits, test, bytes / 2, path));
+    FR_TRY(s, train(digits, test, bytes / 4 * 3, path));
     FR_TRY(s, predict(test, path));
 done:
     if (s < 0) fprintf(stderr, "07_own_network: %s\n", fr_last_error());

@@ -116,7 +116,7 @@ int main() {
         fr::check(digits_dataset(FR_SPLIT_TEST, test.slot()));
         const size_t bytes = plan(digits);
         std::printf("training needs %zu bytes\n", bytes);
-        train(digits, test, bytes / 2, path);
+        train(digits, test, bytes / 4 * 3, path);
         predict(test, path);
     } catch (const fr::error &e) {
         std::fprintf(stderr, "07_own_network: %s\n", e.what());

@@ -60,7 +60,7 @@ FR_API fr_autocast_state fr_autocast_get(void);
 typedef struct fr_scratch fr_scratch;
 
 /* Switches that save memory. A switch never changes results, with the exceptions and bounds in docs/memory.md. The
- * defaults are the best lossless set without a cost in time: in-place, encode, early release. */
+ * defaults are all switches that move nothing out of memory: in-place, encode, early release, rebuild. */
 typedef struct fr_switches {
     bool inplace;        /* x = op(x) writes over x's storage if x has no other reader; backward reuses dy */
     bool encode;         /* relu: 1 bit, max pool: 1 byte, masks shared, dropout: no mask */
@@ -84,9 +84,9 @@ FR_API void fr_scratch_release(fr_scratch **scratch);
 
 /* The on-off switches, which keep all bits: for programs that offer or try every switch. */
 typedef enum fr_switch_cost {
-    FR_SWITCH_FREE,    /* of no time: on by default */
-    FR_SWITCH_COMPUTE, /* costs recomputation */
-    FR_SWITCH_MOVE,    /* bytes go to a file and back */
+    FR_SWITCH_FREE,    /* costs no time; on by default */
+    FR_SWITCH_COMPUTE, /* costs passes over memory in backward; on by default */
+    FR_SWITCH_MOVE,    /* moves bytes to a file and back; off by default */
 } fr_switch_cost;
 typedef struct fr_switch {
     const char *name; /* "early-release", as the trainers' flag */

@@ -69,10 +69,10 @@ const fr_switch *fr_switch_at(int i) {
     return i >= 0 && i < SWITCHES ? &table[i] : NULL;
 }
 
-static fr_switches switches(bool free_ones) {
+static fr_switches switches(bool in_memory) {
     fr_switches s = {.pool_index = FR_I64, .workspace_limit = WORKSPACE_LIMIT};
     for (int i = 0; i < SWITCHES; i++)
-        *fr_switch_field(&table[i], &s) = table[i].saves == (free_ones && table[i].cost == FR_SWITCH_FREE);
+        *fr_switch_field(&table[i], &s) = table[i].saves == (in_memory && table[i].cost != FR_SWITCH_MOVE);
     return s;
 }
 

@@ -35,25 +35,21 @@ static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags
     return FR_OK;
 }
 
-/* The switches that cost no time, then those that compute again, too. */
+/* All switches that move nothing out of memory. */
 static fr_status advise_switches(adviser *a) {
     fr_train_opts o = a->config->opts;
     char flags[128] = "";
-    const fr_switch *w = fr_switch_at(0);
-    fr_status s = FR_OK;
-    for (int i = 0, cost = FR_SWITCH_FREE; cost <= FR_SWITCH_COMPUTE && s == FR_OK; cost++) {
-        bool more = false;
-        for (; w != NULL && (int)w->cost == cost; w = fr_switch_at(++i)) {
-            bool *on = fr_switch_field(w, &o.switches);
-            if (!w->saves) continue;
-            more = more || !*on;
-            *on = true;
-            size_t at = strlen(flags);
-            snprintf(flags + at, sizeof flags - at, "%s--%s", at > 0 ? " " : "", w->name);
-        }
-        if (more) s = try_flags(a, &o, flags);
+    const fr_switch *w = NULL;
+    bool more = false;
+    for (int i = 0; (w = fr_switch_at(i)) != NULL && w->cost != FR_SWITCH_MOVE; i++) {
+        bool *on = fr_switch_field(w, &o.switches);
+        if (!w->saves) continue;
+        more = more || !*on;
+        *on = true;
+        size_t at = strlen(flags);
+        snprintf(flags + at, sizeof flags - at, "%s--%s", at > 0 ? " " : "", w->name);
     }
-    return s;
+    return more ? try_flags(a, &o, flags) : FR_OK;
 }
 
 /* The number of equal segments that needs least. */

@@ -583,9 +583,9 @@ Test(trainers, out_of_memory_is_a_report_and_status_1) {
     EXPECT_MATCH(o.err, "by category: parameter");
     EXPECT_MATCH(o.err, "this command needs [0-9.]+ MiB; its floor .* is [0-9.]+ MiB");
     /* Meta, too: the dry runs of the advice live beside the run that failed. */
-    o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --batch-size 64 --memory-limit 200MiB");
+    o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --batch-size 128 --memory-limit 224MiB");
     cr_expect_eq(o.status, 1, "%d: %s", o.status, o.out);
-    EXPECT_MATCH(o.err, "out of memory on meta: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 200\\.00 MiB");
+    EXPECT_MATCH(o.err, "out of memory on meta: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 224\\.00 MiB");
     if (getenv("FRUGAL_NO_POOL") == NULL) expect_quoted(o.err); /* without the pool other blocks are free */
     expect_only("");                                            /* neither a report nor its temporary */
 }
