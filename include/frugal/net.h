@@ -107,6 +107,11 @@ FR_API fr_value fr_net_upsample_to(fr_net *n, const char *name, fr_value x, fr_v
 FR_API fr_value fr_net_zero_pad2d(fr_net *n, const char *name, fr_value x, const int64_t pad[4]);
 FR_API fr_value fr_net_pixel_shuffle(fr_net *n, const char *name, fr_value x, int64_t r);
 FR_API fr_value fr_net_pixel_unshuffle(fr_net *n, const char *name, fr_value x, int64_t r);
+/* PyTorch's ChannelShuffle: channel i C / groups + k goes to k groups + i. H W groups of features after a Flatten of
+ * H x W pixels: PyTorch's order, C, H, W. */
+FR_API fr_value fr_net_channel_shuffle(fr_net *n, const char *name, fr_value x, int64_t groups);
+/* Channels (features) start .. start + length - 1. */
+FR_API fr_value fr_net_narrow(fr_net *n, const char *name, fr_value x, int64_t start, int64_t length);
 FR_API fr_value fr_net_identity(fr_net *n, const char *name, fr_value x);
 /* a + b, a - b, a b, a / b, over a if a has no further reader; b may be smaller (ops.h). */
 FR_API fr_value fr_net_add(fr_net *n, const char *name, fr_value a, fr_value b);

@@ -25,6 +25,7 @@ enum {
     FR_LAYER_KEEPS_F32 = 32,   /* a norm, whose tensors fr_module_to_dtype leaves alone */
     FR_LAYER_PER_IMAGE = 64,   /* image i of each result (dimension 0) is made of image i of the inputs alone */
     FR_LAYER_CASTS = 128,      /* reads the input only in the low type under autocast */
+    FR_LAYER_MOVES = 256,      /* takes channels to other places */
 };
 
 /* Functions of a kind of module: either forward or run. Both must read the tensors through the module at each call, and

@@ -27,7 +27,9 @@
     X(upsample, FRI_PARAMETERS(int64_t factor, fr_upsample_mode mode), factor, mode)       \
     X(zero_pad2d, FRI_PARAMETERS(const int64_t pad[4]), pad)                               \
     X(pixel_shuffle, FRI_PARAMETERS(int64_t r), r)                                         \
-    X(pixel_unshuffle, FRI_PARAMETERS(int64_t r), r)
+    X(pixel_unshuffle, FRI_PARAMETERS(int64_t r), r)                                       \
+    X(channel_shuffle, FRI_PARAMETERS(int64_t groups), groups)                             \
+    X(narrow, FRI_PARAMETERS(int64_t start, int64_t length), start, length)
 
 /* Layers with parameters on a device, which take the channels of their input first. */
 #define FRI_CHANNEL_LAYERS(X)                                                                                         \

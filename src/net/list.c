@@ -203,8 +203,14 @@ fr_status fr_net_value_get(fr_module *m, int i, fr_net_value *out) {
     FRI_TRY(fr_net_info_get(m, &net));
     if (i < 0 || i >= net.values) return fr_fail(FR_EINVAL, "value %d: the network has %d values", i, net.values);
     const fri_net_value *v = &((const fri_list *)m->state)->value[i];
-    *out = (fr_net_value){v->dtype, v->shape, v->made_by, v->readers, v->last_layer};
+    *out = (fr_net_value){v->dtype, v->shape, v->made_by, v->readers, v->last_layer, v->piece, v->pieces};
     return FR_OK;
+}
+
+bool fr_channels_turned(const fr_channel_piece *piece, int pieces) {
+    bool turned = false;
+    for (int i = 0; i < pieces; i++) turned = turned || (piece[i].spatial > 1 && piece[i].channels > 1);
+    return turned;
 }
 
 int fr_module_layer_find(fr_module *m, const char *name) {

@@ -196,6 +196,11 @@ fr_status fri_nn_zero_pad2d(const int64_t pad[4], fr_module **m) {
     return make(&zero_pad2d_class, pad, 4 * sizeof *pad, m);
 }
 
+static fr_status make_shuffle(const fr_module_class *class_, int64_t r, fr_module **m) {
+    if (r < 1) return fr_fail(FR_EINVAL, "%s: factor %lld must be >= 1", class_->name, (long long)r);
+    return make(class_, &r, sizeof r, m);
+}
+
 static fr_status pixel_shuffle_forward(fr_module *m, fr_tensor **x) {
     return fr_pixel_shuffle(*x, *(int64_t *)m->state, x);
 }
@@ -209,9 +214,39 @@ static const fr_module_class pixel_unshuffle_class = {.name = "PixelUnshuffle",
                                                       .forward = pixel_unshuffle_forward,
                                                       .traits = FR_LAYER_PER_IMAGE};
 
-static fr_status make_shuffle(const fr_module_class *class_, int64_t r, fr_module **m) {
-    if (r < 1) return fr_fail(FR_EINVAL, "%s: factor %lld must be >= 1", class_->name, (long long)r);
-    return make(class_, &r, sizeof r, m);
+/* [rows, groups, C / groups] becomes [rows, C / groups, groups]. */
+static fr_status channel_shuffle_forward(fr_module *m, fr_tensor **x) {
+    const fr_shape shape = (*x)->shape;
+    const int64_t groups = *(int64_t *)m->state, channels = shape.rank > 0 ? shape.dim[shape.rank - 1] : 0;
+    if (channels < 1 || channels % groups != 0)
+        return fr_fail(FR_ESHAPE, "ChannelShuffle: %lld channels in %lld groups; the groups must divide",
+                       (long long)channels, (long long)groups);
+    FRI_TRY(fr_reshape(*x, 3, (int64_t[]){fri_numel(*x) / channels, groups, channels / groups}, x));
+    FRI_TRY(fr_permute(*x, (int[]){0, 2, 1}, x));
+    return fr_reshape(*x, shape.rank, shape.dim, x);
+}
+static const fr_module_class channel_shuffle_class = {.name = "ChannelShuffle",
+                                                      .forward = channel_shuffle_forward,
+                                                      .traits = FR_LAYER_MOVES | FR_LAYER_PER_IMAGE};
+
+fr_status fri_nn_channel_shuffle(int64_t groups, fr_module **m) {
+    return make_shuffle(&channel_shuffle_class, groups, m);
+}
+
+/* Channels start .. start + length - 1. */
+static fr_status narrow_forward(fr_module *m, fr_tensor **x) {
+    const int64_t *s = m->state;
+    return fr_narrow(*x, fr_tensor_rank(*x) - 1, s[0], s[1], x);
+}
+static const fr_module_class narrow_class = {.name = "Narrow",
+                                             .forward = narrow_forward,
+                                             .traits = FR_LAYER_MOVES | FR_LAYER_PER_IMAGE};
+
+fr_status fri_nn_narrow(int64_t start, int64_t length, fr_module **m) {
+    if (start < 0 || length < 1)
+        return fr_fail(FR_EINVAL, "Narrow: %lld channels from %lld; at least 1 from 0", (long long)length,
+                       (long long)start);
+    return make(&narrow_class, (int64_t[]){start, length}, 2 * sizeof start, m);
 }
 
 fr_status fri_nn_pixel_shuffle(int64_t r, fr_module **m) {

@@ -304,7 +304,7 @@ Test(weights, a_flatten_of_unknown_size_must_be_told) {
     fr_module *m = box();
     fri_safetensors *f = NULL;
     cr_expect_eq(fr_weights_save(m, file(), NULL), FR_EINVAL);
-    EXPECT_SENTENCE("the 12 columns of '3.weight' lie behind a Flatten");
+    EXPECT_SENTENCE("the 12 features of '3.weight' lie behind a Flatten");
     cr_expect_eq(fr_weights_save(m, file(), FR_WEIGHTS_OPTS(.flatten_height = 5, .flatten_width = 7)), FR_EINVAL);
     EXPECT_SENTENCE("are not made of 35 pixels (5 x 7 given)");
     cr_expect_eq(files_in(folder), 0);
@@ -319,6 +319,70 @@ Test(weights, a_flatten_of_unknown_size_must_be_told) {
     cr_expect(module_equals(m, was, n));
     free(was);
     fri_safetensors_close(&f);
+    fr_module_release(&m);
+}
+
+/* Flatten, LayerNorm, scale, Linear; `shuffled`: with the features in PyTorch's order. */
+static fr_module *behind_flatten(bool shuffled, bool gate) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value in = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 2, 3, 4}), x = fr_net_flatten(n, "flatten", in, 1);
+    if (shuffled) x = fr_net_channel_shuffle(n, "order", x, 6);
+    x = fr_net_layer_scale(n, "scale", fr_net_layer_norm(n, "norm", x, 1e-5), 1);
+    if (gate) x = fr_net_mul(n, "mul", x, fr_net_sigmoid(n, "gate", fr_net_linear(n, "fc", x, 24, FR_BIAS)));
+    x = fr_net_linear(n, "head", x, 5, FR_BIAS);
+    OK(fr_net_end(&n, &x, 1, &m));
+    return m;
+}
+
+static fr_status random_values(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)ctx, (void)path, (void)is_parameter;
+    return fr_init_uniform(t, -1, 1);
+}
+
+/* A norm and a scale after a Flatten have PyTorch's order, C, H, W, in files. */
+Test(weights, features_behind_a_flatten_have_pytorchs_order) {
+    fr_tensor *x = NULL, *y = NULL, *z = NULL;
+    fr_module *a = behind_flatten(false, false), *b = behind_flatten(true, false), *gate = behind_flatten(false, true);
+    OK(fr_module_each_tensor(a, random_values, NULL));
+    OK(fr_tensor_zeros(4, (int64_t[]){2, 2, 3, 4}, FR_F32, FR_CPU, &x));
+    OK(fr_init_uniform(x, -1, 1));
+    OK(fr_weights_save(a, file(), NULL));
+    OK(fr_weights_load(b, file(), NULL));
+    OK(fr_module_forward(a, x, &y));
+    OK(fr_module_forward(b, x, &z));
+    for (int i = 0; i < 10; i++)
+        cr_expect_float_eq(((float *)fr_tensor_data(y))[i], ((float *)fr_tensor_data(z))[i], 1e-5, "%d", i);
+    OK(fr_weights_save(b, file(), NULL));
+    OK(fr_module_each_tensor(a, random_values, NULL));
+    OK(fr_weights_load(a, file(), NULL));
+    OK(fr_module_forward(a, x, &z));
+    for (int i = 0; i < 10; i++)
+        cr_expect_float_eq(((float *)fr_tensor_data(y))[i], ((float *)fr_tensor_data(z))[i], 1e-5, "%d, back", i);
+    cr_expect_eq(fr_weights_save(gate, file(), NULL), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("inputs of layer 'mul' have their features in two orders, because one comes from a Flatten; give "
+                    "both PyTorch's with fr_net_channel_shuffle(H W) after the Flatten");
+    fr_module_release(&gate);
+    gate = behind_flatten(true, true);
+    OK(fr_weights_save(gate, file(), NULL));
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_tensor_release(&z);
+    fr_module_release(&a);
+    fr_module_release(&b);
+    fr_module_release(&gate);
+}
+
+Test(weights, a_layer_has_one_order_of_features) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 2, 3, 4}),
+             r = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 24});
+    fr_value y = fr_net_linear(n, "fc", fr_net_flatten(n, "flatten", x, 1), 5, FR_BIAS), out[2] = {y};
+    fr_net_again(n, "fc", &r, 1, &out[1], 1);
+    OK(fr_net_end(&n, out, 2, &m));
+    cr_expect_eq(fr_weights_save(m, file(), NULL), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("'fc.weight' is used on flattened images of 6 and of 1 pixels, whose features have two orders");
     fr_module_release(&m);
 }
 

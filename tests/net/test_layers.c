@@ -380,6 +380,9 @@ static fr_value shapes_and_shares(fr_net *n, fr_value v) {
     v = fr_net_zero_pad2d(n, "pad", v, (int64_t[]){1, 0, 0, 1});
     v = fr_net_conv_transpose2d(n, "up", v, 8, 2, FR_CONV_TRANSPOSE2D_OPTS(.stride = 2), FR_BIAS);
     v = fr_net_clamp(n, "clamp", fr_net_pixel_unshuffle(n, "fold", v, 2), -0.6, 0.6);
+    v = fr_net_channel_shuffle(n, "shuffle", v, 4);
+    v = fr_net_concat(n, "swap", (fr_value[]){fr_net_narrow(n, "end", v, 20, 12), fr_net_narrow(n, "begin", v, 0, 20)},
+                      2);
     fr_value y = fr_net_linear(n, "mix", fr_net_softmax(n, "soft", v), 32, FR_BIAS);
     y = fr_net_stochastic_depth(n, "drop", fr_net_layer_scale(n, "scale", y, 0.5), 0.2);
     v = fr_net_pixel_shuffle(n, "unfold", fr_net_add(n, "add", y, v), 2);
@@ -452,6 +455,10 @@ Test(layers, refuse_impossible_options) {
     refused(s, m, "ZeroPad2d: side 2", "-2");
     s = fri_nn_pixel_shuffle(0, &m);
     refused(s, m, "PixelShuffle", "factor 0");
+    s = fri_nn_channel_shuffle(0, &m);
+    refused(s, m, "ChannelShuffle", "factor 0");
+    s = fri_nn_narrow(3, 0, &m);
+    refused(s, m, "Narrow", "0 channels from 3");
     s = fri_nn_pixel_unshuffle(-1, &m);
     refused(s, m, "PixelUnshuffle", "factor -1");
     s = fri_nn_linear(-1, 4, true, test_device(), &m);

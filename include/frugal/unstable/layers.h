@@ -22,10 +22,14 @@ FR_API fr_status fr_net_info_get(fr_module *m, fr_net_info *out);
 typedef struct fr_net_value {
     fr_dtype dtype; /* of the example, as the shape */
     fr_shape shape;
-    int made_by;    /* layer; -1: an input of the network */
-    int readers;    /* inputs of layers, and results */
-    int last_layer; /* that reads it; -1: none */
+    int made_by;                   /* layer; -1: an input of the network */
+    int readers;                   /* inputs of layers, and results */
+    int last_layer;                /* that reads it; -1: none */
+    const fr_channel_piece *piece; /* as in fr_layer; borrowed */
+    int pieces;
 } fr_net_value;
+/* Do the pieces lie in another order than in PyTorch: an image of several pixels and channels among them? */
+FR_API bool fr_channels_turned(const fr_channel_piece *piece, int pieces);
 FR_API fr_status fr_net_value_get(fr_module *m, int i, fr_net_value *out);
 
 /* ---- the states of layers (fr_module_state) ---- */

@@ -299,6 +299,7 @@ fr_status fri_onnx_fold(fri_onnx_reader *r, const node *n) {
         {"Shape", shape},    {"Slice", slice},         {"Squeeze", squeeze},
         {"Sub", arithmetic}, {"Transpose", transpose}, {"Unsqueeze", squeeze},
     };
+    FRI_TRY(fri_onnx_check_attributes(n));
     for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
         if (strcmp(folds[i].type, n->op_type) == 0) return folds[i].fold(r, n);
     return fr_fail(FR_EUNSUPPORTED, "frugal does not compute %.60s of constants", n->op_type);

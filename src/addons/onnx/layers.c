@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef Onnx__NodeProto node;
@@ -105,7 +106,7 @@ static fr_status clip(fri_onnx_reader *r, int at) {
 
 static fr_status gelu(fri_onnx_reader *r, int at) {
     char text[64];
-    fri_onnx_attribute_text(r->graph->node[at], "approximate", text);
+    fri_onnx_attribute_text(r->graph->node[at], "approximate", "none", text);
     return one(r, at, at, strcmp(text, "tanh") == 0 ? fr_net_gelu_tanh : fr_net_gelu);
 }
 
@@ -143,13 +144,24 @@ static fr_status softmax(fri_onnx_reader *r, int at) {
 
 /* ---- several inputs -------------------------------------------------------------------------------------- */
 
+/* ONNX aligns the last dimensions of operands: features of rows, but the width of images. */
 static fr_status two(fri_onnx_reader *r, int at, fri_onnx_value **a, fri_onnx_value **b) {
     const node *n = r->graph->node[at];
-    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, a);
-    if (s == FR_OK) s = fri_onnx_activation(r, n, 1, FRI_ONNX_LAST, b);
-    if (s == FR_OK && (*a)->last != (*b)->last)
-        s = fr_fail(FR_EUNSUPPORTED, "one of its inputs has its channels last, the other has not");
-    return s;
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, a));
+    FRI_TRY(fri_onnx_activation(r, n, 1, FRI_ONNX_LAST, b));
+    const int ranks[2] = {fri_onnx_rank(r, (*a)->x), fri_onnx_rank(r, (*b)->x)};
+    if (ranks[0] != ranks[1])
+        return fr_fail(FR_EUNSUPPORTED, "its inputs have rank %d and %d; frugal needs equal ranks", ranks[0], ranks[1]);
+    if ((*a)->last != (*b)->last)
+        return fr_fail(FR_EUNSUPPORTED, "one of its inputs has its channels last, the other has not");
+    return FR_OK;
+}
+
+/* Elements of an activation. */
+static int64_t numel(const fri_onnx_reader *r, const fri_onnx_value *v) {
+    int64_t n = 1;
+    for (int i = 0; i < fri_onnx_rank(r, v->x); i++) n *= fr_net_dim(r->net, v->x, i);
+    return n;
 }
 
 typedef fr_value two_call(fr_net *, const char *, fr_value, fr_value);
@@ -160,8 +172,17 @@ static fr_status binary(fri_onnx_reader *r, int at, two_call *call) {
     return s < 0 ? s : fri_onnx_put_like(r, r->graph->node[at], call(r->net, r->name[at], a->x, b->x), a);
 }
 
+/* A sum or product; the smaller operand comes second (ops.h). */
+static fr_status commutative(fri_onnx_reader *r, int at, two_call *call) {
+    fri_onnx_value *a = NULL, *b = NULL;
+    FRI_TRY(two(r, at, &a, &b));
+    const bool turn = numel(r, a) < numel(r, b);
+    return fri_onnx_put_like(r, r->graph->node[at], call(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x),
+                             a);
+}
+
 static fr_status add(fri_onnx_reader *r, int at) {
-    return binary(r, at, fr_net_add);
+    return commutative(r, at, fr_net_add);
 }
 
 static fr_status subtract(fri_onnx_reader *r, int at) {
@@ -173,19 +194,15 @@ static fr_status divide(fri_onnx_reader *r, int at) {
     return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_div);
 }
 
-/* The factors by image and channel come second (ops.h). */
 static fr_status mul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
-    fri_onnx_value *a = NULL, *b = NULL;
     const int end = near(number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
     if (end >= 0) return one(r, at, end, fr_net_gelu);
     for (size_t i = 0; i < 2 && n->n_input == 2; i++) {
         const fri_onnx_value *v = fri_onnx_input(r, n, i);
         if (v != NULL && v->constant != NULL) return fri_onnx_layer_scale(r, at, i);
     }
-    FRI_TRY(two(r, at, &a, &b));
-    const bool turn = fri_onnx_rank(r, a->x) == 4 && fri_onnx_dim(r, a->x, 2) == 1 && fri_onnx_dim(r, a->x, 3) == 1;
-    return fri_onnx_put_like(r, n, fr_net_mul(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x), a);
+    return commutative(r, at, fr_net_mul);
 }
 
 static fr_status concat(fri_onnx_reader *r, int at) {
@@ -206,9 +223,31 @@ static fr_status concat(fri_onnx_reader *r, int at) {
 
 /* ---- shape ----------------------------------------------------------------------------------------------- */
 
+/* Does a single Linear read the result of the node, after pointwise layers without parameters? */
+static bool ends_in_linear(fri_onnx_reader *r, int at) {
+    static const char *const way[] = {"Cast", "Clip", "Dropout", "HardSwish", "Identity", "LeakyRelu", "Relu", "Tanh"};
+    for (int next = at; next >= 0; at = next >= 0 ? next : at) {
+        const int gemm = fri_onnx_next(r, at, "Gemm"), end = gemm >= 0 ? gemm : fri_onnx_next(r, at, "MatMul");
+        const node *n = end >= 0 ? r->graph->node[end] : NULL;
+        if (n != NULL && n->n_input > 1 && strcmp(n->input[0], r->graph->node[at]->output[0]) == 0)
+            return !fri_onnx_shared(r, end);
+        next = -1;
+        for (size_t i = 0; i < sizeof way / sizeof *way && next < 0; i++) next = fri_onnx_next(r, at, way[i]);
+    }
+    return false;
+}
+
+/* Flattened images lie as H, W, C in memory. The columns of a Linear are turned accordingly; other readers get ONNX's
+ * order. */
 static fr_status flat(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
+    const int64_t spatial = fr_net_dim(r->net, x->x, 1) * fr_net_dim(r->net, x->x, 2);
+    char name[FRI_ONNX_NAME + 16];
     if (fri_onnx_rank(r, x->x) == 2) return same(r, at);
-    return fri_onnx_put(r, r->graph->node[at], fr_net_flatten(r->net, r->name[at], x->x, 1));
+    fr_value y = fr_net_flatten(r->net, r->name[at], x->x, 1);
+    snprintf(name, sizeof name, "%s_order", r->name[at]);
+    if (spatial > 1 && fri_onnx_dim(r, x->x, 1) > 1 && !ends_in_linear(r, at))
+        y = fr_net_channel_shuffle(r->net, name, y, spatial);
+    return fri_onnx_put(r, r->graph->node[at], y);
 }
 
 static fr_status flatten(fri_onnx_reader *r, int at) {
@@ -267,7 +306,7 @@ static fr_status depth_to_space(fri_onnx_reader *r, int at) {
     char mode[64];
     fri_onnx_value *x = NULL;
     fr_status s = fri_onnx_activation(r, n, 0, 0, &x);
-    fri_onnx_attribute_text(n, "mode", mode);
+    fri_onnx_attribute_text(n, "mode", "DCR", mode);
     if (s < 0) return s;
     if (strcmp(mode, "CRD") != 0)
         return fr_fail(FR_EUNSUPPORTED, "mode '%s'; frugal has PyTorch's pixel shuffle, CRD", mode);
@@ -361,13 +400,6 @@ static const struct op {
     {"Transpose", fri_onnx_transpose, " perm "},
 };
 
-static bool in_words(const char *words, const char *word) {
-    const size_t n = strlen(word);
-    for (const char *at = strstr(words, word); at != NULL && n > 0; at = strstr(at + 1, word))
-        if (at > words && at[-1] == ' ' && at[n] == ' ') return true;
-    return false;
-}
-
 fr_status fri_onnx_layer(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const struct op *op = NULL;
@@ -379,8 +411,9 @@ fr_status fri_onnx_layer(fri_onnx_reader *r, int at) {
                        ours ? "" : n->domain, ours ? "" : ", type ", n->op_type);
     for (size_t i = 0; i < n->n_attribute; i++) {
         const char *name = n->attribute[i]->name != NULL ? n->attribute[i]->name : "";
-        if (!in_words(op->attributes, name))
+        if (!fri_onnx_in_words(op->attributes, name))
             return fr_fail(FR_EUNSUPPORTED, "frugal does not know its attribute '%.100s'", name);
     }
+    FRI_TRY(fri_onnx_check_attributes(n));
     return op->make(r, at);
 }

@@ -36,15 +36,14 @@ fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
     FRI_TRY(window(r, n, "strides", 2, stride));
     FRI_TRY(window(r, n, "dilations", 2, dilation));
     FRI_TRY(window(r, n, "pads", 4, pad));
-    fri_onnx_attribute_text(n, "auto_pad", text);
-    const bool padded = pad[0] > 0 || pad[1] > 0, taken = x->pad[0] > 0 || x->pad[1] > 0;
-    if (text[0] != '\0' && strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
+    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", text);
+    const bool taken = x->pad[0] > 0 || x->pad[1] > 0;
+    if (strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
         return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", text);
     if (pad[0] != pad[2] || pad[1] != pad[3])
         return fr_fail(FR_EUNSUPPORTED, "pads %lld %lld %lld %lld differ between begin and end; frugal pads both alike",
                        (long long)pad[0], (long long)pad[1], (long long)pad[2], (long long)pad[3]);
     if (average && (dilation[0] != 1 || dilation[1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
-    if (taken && padded) return fr_fail(FR_EUNSUPPORTED, "it pads what a Pad node padded already");
     const fr_pool2d_opts *o =
         FR_POOL2D_OPTS(.stride = stride[0], .stride_w = stride[1], .padding = pad[0] + x->pad[0],
                        .padding_w = pad[1] + x->pad[1], .dilation = dilation[0], .dilation_w = dilation[1],
@@ -89,10 +88,18 @@ done:
     return s;
 }
 
-/* Does the layer behind take zeros in? */
+/* Does the next layer take the zeros in? Padding of a pool is half the kernel at most, and a last window of ceil_mode
+ * that begins in the padding is dropped. */
 static bool waits(fri_onnx_reader *r, int at, const int64_t pad[8]) {
-    return pad[2] == pad[6] && pad[3] == pad[7] &&
-           (fri_onnx_next(r, at, "Conv") >= 0 || fri_onnx_next(r, at, "AveragePool") >= 0);
+    const int conv = fri_onnx_next(r, at, "Conv"), pool = fri_onnx_next(r, at, "AveragePool");
+    int64_t kernel[2] = {0}, own[4] = {0};
+    if (pad[2] != pad[6] || pad[3] != pad[7]) return false;
+    if (conv >= 0) return !fri_onnx_shared(r, conv);
+    if (pool < 0 || window(r, r->graph->node[pool], "kernel_shape", 2, kernel) < 0 ||
+        window(r, r->graph->node[pool], "pads", 4, own) < 0)
+        return false;
+    return fri_onnx_attribute_int(r->graph->node[pool], "ceil_mode", 0) == 0 && 2 * pad[2] <= kernel[0] &&
+           2 * pad[3] <= kernel[1] && own[0] + own[1] + own[2] + own[3] == 0;
 }
 
 /* Zeros around images. */
@@ -105,12 +112,14 @@ fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
     const fri_onnx_value *with = fri_onnx_input(r, n, 2);
     FRI_TRY(images(r, n, false, &x));
     FRI_TRY(fri_onnx_integers(r, n, 1, NULL, pad, 8, &count));
-    fri_onnx_attribute_text(n, "mode", mode);
-    const bool zeros =
-        (mode[0] == '\0' || strcmp(mode, "constant") == 0) &&
-        (with == NULL || (with->constant != NULL && with->constant->n == 1 && fri_onnx_float(with->constant, 0) == 0));
-    if (!zeros || fri_onnx_input(r, n, 3) != NULL || count != 8)
-        return fr_fail(FR_EUNSUPPORTED, "mode '%s'; frugal pads with zeros", mode);
+    fri_onnx_attribute_text(n, "mode", "constant", mode);
+    if (strcmp(mode, "constant") != 0 || fri_onnx_input(r, n, 3) != NULL || count != 8)
+        return fr_fail(FR_EUNSUPPORTED, "mode '%s', %d pads%s; frugal pads with zeros, by 8 pads without axes", mode,
+                       count, fri_onnx_input(r, n, 3) != NULL ? " and axes" : "");
+    if (with != NULL && (with->constant == NULL || with->constant->n != 1))
+        return fr_fail(FR_EUNSUPPORTED, "it pads with a computed value; frugal pads with zeros");
+    if (with != NULL && fri_onnx_float(with->constant, 0) != 0)
+        return fr_fail(FR_EUNSUPPORTED, "it pads with %g; frugal pads with zeros", fri_onnx_float(with->constant, 0));
     for (int i = 0; i < 8; i++)
         if (pad[i] < 0 || pad[i] > (i % 4 < 2 ? 0 : INT32_MAX))
             return fr_fail(FR_EUNSUPPORTED, "pads[%d] is %lld; frugal pads height and width", i, (long long)pad[i]);
@@ -137,8 +146,16 @@ static fr_value of_size(fri_onnx_reader *r, int64_t h, int64_t w) {
     return like;
 }
 
-/* Height and width of the result; N and C must stay. */
-static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, int64_t out[2]) {
+/* Does the source of every result pixel stay, if the ratio of sizes replaces the scale? */
+static bool like_ratio(int64_t from, int64_t to, double scale, fr_upsample_mode mode) {
+    bool same = true;
+    if (mode == FR_UPSAMPLE_BILINEAR) return fabs((double)from * scale - (double)to) <= 1e-6 * (double)to;
+    for (int64_t i = 0; i < to && same; i++) same = (int64_t)((float)i / (float)scale) == i * from / to;
+    return same;
+}
+
+/* Height and width of the result; N and C must stay. ONNX computes sizes in f32. */
+static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, fr_upsample_mode mode, int64_t out[2]) {
     const fri_onnx_value *scales = fri_onnx_input(r, n, 2), *sizes = fri_onnx_input(r, n, 3);
     const bool by_scale = scales != NULL && scales->constant != NULL && scales->constant->n > 0;
     const fri_onnx_constant *c = by_scale ? scales->constant : sizes != NULL ? sizes->constant : NULL;
@@ -146,9 +163,14 @@ static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, int64_t 
     if (c == NULL || c->n != 4 || fri_onnx_attribute(n, "axes") != NULL)
         return fr_fail(FR_EUNSUPPORTED, "its scales or sizes are not 4 constants");
     for (int i = 0; i < 4; i++) {
-        const double v = by_scale ? (double)fri_onnx_dim(r, x, i) * fri_onnx_float(c, i) : (double)fri_onnx_int(c, i);
+        const int64_t from = fri_onnx_dim(r, x, i);
+        const float scale = (float)fri_onnx_float(c, i);
+        const double v = by_scale ? (double)floorf((float)from * scale) : (double)fri_onnx_int(c, i);
         if (!(v >= 1 && v <= INT32_MAX)) return fr_fail(FR_EFORMAT, "dimension %d becomes %g", i, v);
-        size[i] = (int64_t)floor(v);
+        size[i] = (int64_t)v;
+        if (by_scale && !like_ratio(from, size[i], (double)scale, mode))
+            return fr_fail(FR_EUNSUPPORTED, "its scale %g makes %lld pixels of %lld; frugal resizes by the ratio %g",
+                           (double)scale, (long long)size[i], (long long)from, (double)size[i] / (double)from);
     }
     if (size[0] != fri_onnx_dim(r, x, 0) || size[1] != fri_onnx_dim(r, x, 1))
         return fr_fail(FR_EUNSUPPORTED, "it resizes the batch or the channels");
@@ -158,18 +180,19 @@ static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, int64_t 
 }
 
 static fr_status resize_mode(const node *n, fr_upsample_mode *mode) {
-    char how[64], place[64], near[64];
-    fri_onnx_attribute_text(n, "mode", how);
-    fri_onnx_attribute_text(n, "coordinate_transformation_mode", place);
-    fri_onnx_attribute_text(n, "nearest_mode", near);
-    const bool half = strcmp(place, "half_pixel") == 0 || strcmp(place, "pytorch_half_pixel") == 0 || place[0] == '\0';
+    char how[64], place[64], near[64], policy[64];
+    fri_onnx_attribute_text(n, "mode", "nearest", how);
+    fri_onnx_attribute_text(n, "coordinate_transformation_mode", "half_pixel", place);
+    fri_onnx_attribute_text(n, "nearest_mode", "round_prefer_floor", near);
+    fri_onnx_attribute_text(n, "keep_aspect_ratio_policy", "stretch", policy);
+    const bool half = strcmp(place, "half_pixel") == 0 || strcmp(place, "pytorch_half_pixel") == 0;
     if (fri_onnx_attribute_int(n, "antialias", 0) != 0 || fri_onnx_attribute_int(n, "exclude_outside", 0) != 0)
         return fr_fail(FR_EUNSUPPORTED, "antialias or exclude_outside");
+    if (strcmp(policy, "stretch") != 0)
+        return fr_fail(FR_EUNSUPPORTED, "keep_aspect_ratio_policy '%s'; frugal has 'stretch'", policy);
     *mode = strcmp(how, "linear") == 0 ? FR_UPSAMPLE_BILINEAR : FR_UPSAMPLE_NEAREST;
     if (*mode == FR_UPSAMPLE_BILINEAR && half) return FR_OK;
-    if ((how[0] == '\0' || strcmp(how, "nearest") == 0) && strcmp(place, "asymmetric") == 0 &&
-        strcmp(near, "floor") == 0)
-        return FR_OK;
+    if (strcmp(how, "nearest") == 0 && strcmp(place, "asymmetric") == 0 && strcmp(near, "floor") == 0) return FR_OK;
     return fr_fail(FR_EUNSUPPORTED,
                    "mode '%s', coordinates '%s', nearest_mode '%s'; frugal has linear with half_pixel and nearest with "
                    "asymmetric and floor, PyTorch's without align_corners",
@@ -184,7 +207,7 @@ fr_status fri_onnx_resize(fri_onnx_reader *r, int at) {
     fr_status s = FR_OK;
     FR_TRY(s, images(r, n, false, &x));
     FR_TRY(s, resize_mode(n, &mode));
-    FR_TRY(s, resized(r, n, x->x, to));
+    FR_TRY(s, resized(r, n, x->x, mode, to));
     const int64_t h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3), factor = to[0] / h;
     if (to[0] == factor * h && to[1] == factor * w) {
         s = fri_onnx_put(r, n, fr_net_upsample(r->net, r->name[at], x->x, factor, mode));
@@ -192,7 +215,7 @@ fr_status fri_onnx_resize(fri_onnx_reader *r, int at) {
         const fr_value like = of_size(r, to[0], to[1]);
         if (like.id < 0)
             return fr_fail(FR_EUNSUPPORTED,
-                           "to %lld x %lld, which is no multiple of %lld x %lld and no other value's size",
+                           "to %lld x %lld, which is not %lld x %lld by one whole factor and no other value's size",
                            (long long)to[0], (long long)to[1], (long long)h, (long long)w);
         s = fri_onnx_put(r, n, fr_net_upsample_to(r->net, r->name[at], x->x, like, mode));
     }

@@ -24,8 +24,9 @@ static bool varint(bytes *b, uint64_t *out) {
     return false;
 }
 
-/* True if messages nest at most `deeper` levels. Skips fields outside the schema, as the parser does. */
-static bool is_shallow(bytes b, const ProtobufCMessageDescriptor *d, int deeper) {
+/* True if messages nest at most `deeper` levels, and no text holds a NUL. Skips
+ * fields outside the schema, as the parser does. */
+static bool is_sound(bytes b, const ProtobufCMessageDescriptor *d, int deeper) {
     while (b.at < b.end) {
         uint64_t key = 0, n = 0;
         if (!varint(&b, &key)) return true; /* the parser says so */
@@ -44,8 +45,10 @@ static bool is_shallow(bytes b, const ProtobufCMessageDescriptor *d, int deeper)
         default: return true;
         }
         if (n > (uint64_t)(b.end - b.at)) return true;
+        if ((key & 7) == 2 && f != NULL && f->type == PROTOBUF_C_TYPE_STRING && memchr(b.at, 0, (size_t)n) != NULL)
+            return false;
         if ((key & 7) == 2 && f != NULL && f->type == PROTOBUF_C_TYPE_MESSAGE &&
-            (deeper == 0 || !is_shallow((bytes){b.at, b.at + n}, f->descriptor, deeper - 1)))
+            (deeper == 0 || !is_sound((bytes){b.at, b.at + n}, f->descriptor, deeper - 1)))
             return false;
         b.at += n;
     }
@@ -55,8 +58,8 @@ static bool is_shallow(bytes b, const ProtobufCMessageDescriptor *d, int deeper)
 fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto **model) {
     if (n == 0) return fr_fail(FR_EFORMAT, "it is empty");
     if (n > MOST_BYTES) return fr_fail(FR_EFORMAT, "it has %zu bytes; a message of protobuf has fewer than 2 GiB", n);
-    if (!is_shallow((bytes){data, data + n}, &onnx__model_proto__descriptor, DEEPEST))
-        return fr_fail(FR_EFORMAT, "its messages nest deeper than %d", DEEPEST);
+    if (!is_sound((bytes){data, data + n}, &onnx__model_proto__descriptor, DEEPEST))
+        return fr_fail(FR_EFORMAT, "its messages nest deeper than %d, or a text in it holds a NUL", DEEPEST);
     *model = onnx__model_proto__unpack(NULL, n, data);
     return *model != NULL ? FR_OK : fr_fail(FR_EFORMAT, "its %zu bytes are no ONNX model, or it is damaged", n);
 }

@@ -17,6 +17,42 @@ const Onnx__AttributeProto *fri_onnx_attribute(const node *n, const char *name) 
     return NULL;
 }
 
+bool fri_onnx_in_words(const char *words, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = strstr(words, word); at != NULL && n > 0; at = strstr(at + 1, word))
+        if (at > words && at[-1] == ' ' && at[n] == ' ') return true;
+    return false;
+}
+
+/* An attribute has the same type in all nodes; attributes outside the lists are integers. */
+fr_status fri_onnx_check_attributes(const node *n) {
+    static const char lists[] = " axes dilations ends kernel_shape output_padding output_shape pads perm split starts "
+                                "strides ",
+                      texts[] = " approximate auto_pad coordinate_transformation_mode keep_aspect_ratio_policy mode "
+                                "nearest_mode ",
+                      reals[] =
+                          " alpha beta cubic_coeff_a epsilon extrapolation_value high low max min momentum ratio ",
+                      others[] = " scales seed value value_float value_floats value_ints value_string value_strings ";
+    for (size_t i = 0; i < n->n_attribute; i++) {
+        const Onnx__AttributeProto *a = n->attribute[i];
+        const char *name = a->name != NULL ? a->name : "";
+        const bool list = fri_onnx_in_words(lists, name), text = fri_onnx_in_words(texts, name),
+                   real = fri_onnx_in_words(reals, name);
+        const bool right =
+            list   ? a->n_ints > 0 || (a->has_type && a->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS)
+            : text ? a->has_s != 0
+            : real ? a->has_f != 0
+                   : a->has_i || fri_onnx_in_words(others, name);
+        if (!right)
+            return fr_fail(FR_EFORMAT, "its attribute '%.100s' is no %s", name,
+                           list   ? "list of integers"
+                           : text ? "text"
+                           : real ? "float"
+                                  : "integer");
+    }
+    return FR_OK;
+}
+
 int64_t fri_onnx_attribute_int(const node *n, const char *name, int64_t otherwise) {
     const Onnx__AttributeProto *a = fri_onnx_attribute(n, name);
     return a != NULL && a->has_i ? a->i : otherwise;
@@ -33,10 +69,12 @@ double fri_onnx_attribute_float(const node *n, const char *name, double otherwis
     return a != NULL && a->has_f ? fri_onnx_decimal(a->f) : otherwise;
 }
 
-const char *fri_onnx_attribute_text(const node *n, const char *name, char text[64]) {
+const char *fri_onnx_attribute_text(const node *n, const char *name, const char *otherwise, char text[64]) {
     const Onnx__AttributeProto *a = fri_onnx_attribute(n, name);
-    snprintf(text, 64, "%.*s", a != NULL && a->has_s ? (int)(a->s.len < 63 ? a->s.len : 63) : 0,
-             a != NULL && a->has_s ? (const char *)a->s.data : "");
+    if (a != NULL && a->has_s)
+        snprintf(text, 64, "%.*s", (int)(a->s.len < 63 ? a->s.len : 63), (const char *)a->s.data);
+    else
+        snprintf(text, 64, "%s", otherwise);
     return text;
 }
 
@@ -131,6 +169,13 @@ int fri_onnx_next(fri_onnx_reader *r, int at, const char *op) {
     const fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
     if (v == NULL || v->readers != 1 || v->reader <= at) return -1;
     return strcmp(r->graph->node[v->reader]->op_type, op) == 0 ? v->reader : -1;
+}
+
+bool fri_onnx_shared(const fri_onnx_reader *r, int at) {
+    bool shared = false;
+    for (int i = 0; i < (int)r->graph->n_node && !shared; i++)
+        shared = i != at && r->name[at][0] != '\0' && strcmp(r->name[i], r->name[at]) == 0;
+    return shared;
 }
 
 /* ---- the table of values --------------------------------------------------------------------------------- */
@@ -248,8 +293,12 @@ static fr_status read_node(fri_onnx_reader *r, int i) {
     fr_status s = reads_constants(r, n) && !random ? fri_onnx_fold(r, n) : fri_onnx_layer(r, i);
     r->done[i] = true;
     if (s >= 0) return FR_OK;
-    return fr_fail_prefix(s, "node '%.200s' (%.60s, %d of %zu): ", n->name != NULL ? n->name : "", n->op_type, i + 1,
-                          r->graph->n_node);
+    const bool named = n->name != NULL && n->name[0] != '\0';
+    return fr_fail_prefix(s, "node %s'%.200s' (%.60s, %d of %zu): ", named ? "" : "of ",
+                          named                                     ? n->name
+                          : n->n_output > 0 && n->output[0] != NULL ? n->output[0]
+                                                                    : "",
+                          n->op_type, i + 1, r->graph->n_node);
 }
 
 static fr_status check_model(fri_onnx_reader *r) {

@@ -79,14 +79,17 @@ double fri_onnx_float(const fri_onnx_constant *c, int64_t i);
 
 /* ---- read.c: nodes --------------------------------------------------------------------------------------- */
 
+/* Is the word among the words between blanks? */
+bool fri_onnx_in_words(const char *words, const char *word);
+/* FR_EFORMAT: an attribute of a wrong type. */
+fr_status fri_onnx_check_attributes(const Onnx__NodeProto *n);
 /* The attribute of the name, or NULL. */
 const Onnx__AttributeProto *fri_onnx_attribute(const Onnx__NodeProto *n, const char *name);
 int64_t fri_onnx_attribute_int(const Onnx__NodeProto *n, const char *name, int64_t otherwise);
 /* The intended decimal: 0.9 for 0.899999976. */
 double fri_onnx_attribute_float(const Onnx__NodeProto *n, const char *name, double otherwise);
 double fri_onnx_decimal(float v);
-/* "" where there is none. */
-const char *fri_onnx_attribute_text(const Onnx__NodeProto *n, const char *name, char text[64]);
+const char *fri_onnx_attribute_text(const Onnx__NodeProto *n, const char *name, const char *otherwise, char text[64]);
 /* Integers of input `at` (a constant) or, in older opsets, of the attribute; *count 0: neither. FR_EUNSUPPORTED: no
  * constant, or more than `most`. */
 fr_status fri_onnx_integers(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t at, const char *name, int64_t *out,
@@ -112,6 +115,8 @@ fr_status fri_onnx_put_like(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_val
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fri_onnx_constant *c);
 /* The only reader of the node's result 0, if of the type; -1: none. */
 int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
+/* Is the node's layer a second node's, too? */
+bool fri_onnx_shared(const fri_onnx_reader *r, int node);
 
 /* ---- fold_constants.c ------------------------------------------------------------------------------------ */
 

@@ -149,6 +149,13 @@ static fr_status beside(const char *path, const char *location, char out[4096]) 
     if (out_of) return fr_fail(FR_EFORMAT, "its data are said to lie in '%.200s', outside of its folder", location);
     if (snprintf(out, 4096, "%.*s%s", folder, path, location) >= 4096)
         return fr_fail(FR_EFORMAT, "the path of its data '%.200s' is too long", location);
+    char parent[4096];
+    snprintf(parent, sizeof parent, "%.*s", folder > 0 ? folder : 1, folder > 0 ? path : ".");
+    FRI_OWNED(fri_free) char *top = realpath(parent, NULL);
+    FRI_OWNED(fri_free) char *file = realpath(out, NULL);
+    const size_t n = top != NULL ? strlen(top) : 0;
+    if (n > 1 && file != NULL && (strncmp(file, top, n) != 0 || file[n] != '/'))
+        return fr_fail(FR_EFORMAT, "its data '%.200s' are a link that leads out of its folder", location);
     return FR_OK;
 }
 

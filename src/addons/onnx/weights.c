@@ -54,8 +54,8 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[
         FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, name[i], v[i], 4, &count));
         if (count != (i < 2 ? 2 : 4)) return fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count);
     }
-    fri_onnx_attribute_text(n, "auto_pad", text);
-    if (text[0] != '\0' && strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
+    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", text);
+    if (strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
         return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", text);
     for (int i = 0; i < 4; i++)
         if (v[0][i % 2] < 1 || v[1][i % 2] < 1 || v[2][i] < 0 || v[0][i % 2] > INT32_MAX || v[1][i % 2] > INT32_MAX ||
@@ -72,6 +72,17 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[
                          .padding = v[2][0] + pad[0], .padding_w = v[2][1] + pad[1]);
     o->groups = fri_onnx_attribute_int(n, "group", 1);
     return FR_OK;
+}
+
+/* Refuses a kernel_shape other than the weight's. */
+static fr_status check_kernel(fri_onnx_reader *r, const node *n, const constant *w) {
+    int64_t kernel[4] = {w->dim[2], w->dim[3]};
+    int count = 2;
+    if (fri_onnx_attribute(n, "kernel_shape") != NULL)
+        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "kernel_shape", kernel, 4, &count));
+    if (count == 2 && kernel[0] == w->dim[2] && kernel[1] == w->dim[3]) return FR_OK;
+    return fr_fail(FR_EFORMAT, "its kernel_shape has %d numbers, from %lld; its weight is %lld x %lld", count,
+                   (long long)kernel[0], (long long)w->dim[2], (long long)w->dim[3]);
 }
 
 /* x with zeros at the sides. */
@@ -92,6 +103,7 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
     FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_PADS, &x));
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
     FRI_TRY(check_constant(w, "weight", 4, -1));
+    FRI_TRY(check_kernel(r, n, w));
     if (has_bias) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
     if (has_bias) FRI_TRY(check_constant(b, "bias", 1, w->dim[0]));
     FRI_TRY(conv_opts(r, n, x->pad, &o, sides));
@@ -123,6 +135,7 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
     FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
     FRI_TRY(check_constant(w, "weight", 4, -1));
+    FRI_TRY(check_kernel(r, n, w));
     FRI_TRY(conv_opts(r, n, (int64_t[]){0, 0}, &o, sides));
     if (fri_onnx_attribute(n, "output_padding") != NULL)
         FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
@@ -193,20 +206,30 @@ fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
     return linear(r, at, at, w, b);
 }
 
-/* MatMul by a constant, with a following Add of a constant. */
+/* The vector added by an Add after the MatMul; NULL: none. */
+static const constant *added(fri_onnx_reader *r, int at, int64_t features) {
+    const int next = fri_onnx_next(r, at, "Add");
+    const constant *b = NULL;
+    for (size_t i = 0; i < 2 && next >= 0; i++) {
+        const fri_onnx_value *v = fri_onnx_input(r, r->graph->node[next], i);
+        if (v != NULL && v->constant != NULL && v->constant->rank == 1 && v->constant->n == features) b = v->constant;
+    }
+    return b;
+}
+
+/* MatMul by a constant, with a following Add of a constant; nodes of a layer have the same bias. */
 fr_status fri_onnx_matmul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
-    const int next = fri_onnx_next(r, at, "Add");
-    const constant *w = NULL, *b = NULL;
+    const constant *w = NULL;
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
     FRI_TRY(check_constant(w, "weight", 2, -1));
     FRI_TRY(turned(r, w, &w));
-    for (size_t i = 0; i < 2 && next >= 0; i++) {
-        const fri_onnx_value *v = fri_onnx_input(r, r->graph->node[next], i);
-        if (v != NULL && v->constant != NULL && v->constant->rank == 1 && v->constant->n == w->dim[0]) b = v->constant;
-    }
+    const constant *b = added(r, at, w->dim[0]), *own = b;
+    for (int i = 0; i < (int)r->graph->n_node && b != NULL; i++)
+        if (strcmp(r->name[i], r->name[at]) == 0 && added(r, i, w->dim[0]) != own) b = NULL;
+    const int next = b != NULL ? fri_onnx_next(r, at, "Add") : at;
     if (b != NULL) r->done[next] = true;
-    return linear(r, at, b != NULL ? next : at, w, b);
+    return linear(r, at, next, w, b);
 }
 
 fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {

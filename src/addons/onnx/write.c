@@ -32,6 +32,14 @@ static fr_status check(const fri_onnx_writer *w) {
             return fr_fail(FR_EUNSUPPORTED, "value %d is %s of rank %d; images and rows of floats are written", i,
                            fr_dtype_name(v.dtype), v.shape.rank);
     }
+    for (int i = 0; i < w->net.results; i++) {
+        const fr_net_value v = fri_onnx_written_value(w, w->net.result[i]);
+        if (fr_channels_turned(v.piece, v.pieces))
+            return fr_fail(FR_EUNSUPPORTED,
+                           "result %d comes from a Flatten, whose features have another order in ONNX; give it "
+                           "ONNX's with fr_net_channel_shuffle(H W)",
+                           i);
+    }
     return FR_OK;
 }
 

@@ -346,6 +346,39 @@ static fr_status pixel_shuffle(const writing *l) {
     return FR_OK;
 }
 
+/* Groups and their channels change places. ONNX's own Flatten has the order of a shuffle after a Flatten. */
+static fr_status channel_shuffle(const writing *l) {
+    const fr_net_value in = fri_onnx_written_value(l->w, l->layer->in[0]);
+    const int64_t g = *(int64_t *)fr_module_state(l->layer->module), *d = in.shape.dim;
+    const int64_t c = d[in.shape.rank - 1], apart[5] = {0, g, c / g, d[1], d[2]}, back[4] = {0, c, d[1], d[2]};
+    const char *v[2] = {between(l, "groups"), between(l, "turned")};
+    if (fr_channels_turned(in.piece, in.pieces)) {
+        (void)NODE(l, "Identity", l->out, l->in[0]);
+        return FR_OK;
+    }
+    (void)NODE(l, "Reshape", v[0], l->in[0], fri_onnx_integers_of(l, "groups", in.shape.rank + 1, apart));
+    fri_onnx_set_ints(l->w, NODE(l, "Transpose", v[1], v[0]), "perm", (int64_t[]){0, 2, 1, 3, 4},
+                      (size_t)in.shape.rank + 1);
+    (void)NODE(l, "Reshape", l->out, v[1], fri_onnx_integers_of(l, "channels", in.shape.rank, back));
+    return FR_OK;
+}
+
+static fr_status narrow(const writing *l) {
+    const int64_t *s = fr_module_state(l->layer->module);
+    (void)NODE(l, "Slice", l->out, l->in[0], fri_onnx_integers_of(l, "start", 1, s),
+               fri_onnx_integers_of(l, "end", 1, (int64_t[]){s[0] + s[1]}),
+               fri_onnx_integers_of(l, "axis", 1, (int64_t[]){1}));
+    return FR_OK;
+}
+
+/* ONNX aligns a row with the width of images, not with the channels. */
+static fr_status binary(const writing *l) {
+    const int a = rank_in(l), b = fri_onnx_written_value(l->w, l->layer->in[1]).shape.rank;
+    if (a != b) return fr_fail(FR_EUNSUPPORTED, "its inputs have rank %d and %d; equal ranks are written", a, b);
+    (void)NODE(l, fr_module_class_of(l->layer->module)->name, l->out, l->in[0], l->in[1]);
+    return FR_OK;
+}
+
 static fr_status concat(const writing *l) {
     const size_t n = (size_t)l->layer->n_in;
     const char **in = fri_onnx_block(l->w, (n + 1) * sizeof *in);
@@ -364,14 +397,15 @@ static const struct kind {
     const char *type;
 } kinds[] = {
     {"AdaptiveAvgPool2d", adaptive_pool, NULL},
-    {"Add", NULL, "Add"},
+    {"Add", binary, "Add"},
     {"AvgPool2d", pool, NULL},
     {"BatchNorm2d", norm, NULL},
+    {"ChannelShuffle", channel_shuffle, NULL},
     {"Clamp", clamp, NULL},
     {"Concat", concat, NULL},
     {"Conv2d", conv, NULL},
     {"ConvTranspose2d", conv_transpose, NULL},
-    {"Div", NULL, "Div"},
+    {"Div", binary, "Div"},
     {"Dropout", NULL, "Identity"},
     {"Dropout2d", NULL, "Identity"},
     {"Flatten", flatten, NULL},
@@ -387,7 +421,8 @@ static const struct kind {
     {"Linear", linear, NULL},
     {"LogSoftmax", softmax, NULL},
     {"MaxPool2d", pool, NULL},
-    {"Mul", NULL, "Mul"},
+    {"Mul", binary, "Mul"},
+    {"Narrow", narrow, NULL},
     {"PixelShuffle", pixel_shuffle, NULL},
     {"ReLU", NULL, "Relu"},
     {"ReLU6", relu6, NULL},
@@ -395,7 +430,7 @@ static const struct kind {
     {"Sigmoid", NULL, "Sigmoid"},
     {"Softmax", softmax, NULL},
     {"StochasticDepth", NULL, "Identity"},
-    {"Sub", NULL, "Sub"},
+    {"Sub", binary, "Sub"},
     {"Tanh", NULL, "Tanh"},
     {"Upsample", upsample, NULL},
     {"ZeroPad2d", zero_pad, NULL},

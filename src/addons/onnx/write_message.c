@@ -53,6 +53,11 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
                                                                   * names */
     n->name = fri_onnx_text(w, "/%s/%s%s%s", l->layer->name != NULL ? l->layer->name : "layer", type,
                             what != NULL ? "_" : "", what != NULL ? what + 1 : "");
+    for (size_t i = 0; i < w->nodes && n->name != NULL; i++) /* of a repeated layer */
+        if (strcmp(w->node[i]->name, n->name) == 0) {
+            n->name = fri_onnx_text(w, "%s_%zu", n->name, w->nodes);
+            break;
+        }
     n->input = names;
     n->n_input = n_in;
     n->output = names + n_in;

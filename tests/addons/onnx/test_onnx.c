@@ -353,6 +353,43 @@ Test(onnx, what_cannot_be_saved_is_named_and_leaves_the_file) {
     expect_nothing_left();
 }
 
+/* One name for two nodes is invalid ONNX. */
+Test(onnx, a_layer_that_runs_again_makes_nodes_of_other_names) {
+    fr_module *m = NULL;
+    size_t bytes = 0, nodes = 0, numbered = 0;
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 4, 4, 3}),
+             y = fr_net_conv2d(n, "l0", x, 3, 1, NULL, FR_BIAS);
+    fr_net_again(n, "l0", &y, 1, &y, 1);
+    OK(fr_net_end(&n, &y, 1, &m));
+    OK(fr_onnx_save(m, in_folder("again.onnx"), NULL));
+    unsigned char *b = read_bytes(in_folder("again.onnx"), &bytes);
+    for (unsigned char *at = b; (at = memmem(at, bytes - (size_t)(at - b), "/l0/Conv", 8)) != NULL; at += 8, nodes++)
+        numbered += at[8] == '_';
+    cr_expect_eq(nodes, 2);
+    cr_expect_eq(numbered, 1);
+    free(b);
+    fr_module_release(&m);
+}
+
+Test(onnx, what_onnx_orders_otherwise_is_not_saved) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 4, 4, 3}),
+             row = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 3});
+    fr_value y = fr_net_add(n, "sum", x, row);
+    OK(fr_net_end(&n, &y, 1, &m));
+    cr_expect_eq(fr_onnx_save(m, NULL, NULL), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("layer 'sum' (Add): its inputs have rank 4 and 2; equal ranks are written");
+    fr_module_release(&m);
+    n = fr_net_begin(FR_CPU);
+    x = fr_net_flatten(n, "flat", fr_net_input(n, FR_F32, 4, (int64_t[]){1, 4, 4, 3}), 1);
+    OK(fr_net_end(&n, &x, 1, &m));
+    cr_expect_eq(fr_onnx_save(m, NULL, NULL), FR_EUNSUPPORTED);
+    EXPECT_SENTENCE("result 0 comes from a Flatten, whose features have another order in ONNX");
+    fr_module_release(&m);
+}
+
 /* ---- refused --------------------------------------------------------------------------------------------- */
 
 Test(onnx, what_frugal_has_not_is_named_with_its_node) {
@@ -412,20 +449,24 @@ Test(onnx, sizes_may_be_computed_as_floats) {
 }
 
 /* Replaces the first `from` in the file by `to`, of the same length. */
-static fr_status changed(const char *file, const char *from, const char *to) {
+static fr_status changed_bytes(const char *file, const char *from, const char *to, size_t length) {
     size_t n = 0;
     unsigned char *b = read_bytes(tiny(file, "onnx"), &n);
     fr_module *m = NULL;
     char *at = memmem(b, n, from, strlen(from));
     cr_assert_not_null(at, "%s in %s", from, file);
-    cr_assert_eq(strlen(from), strlen(to));
-    memcpy(at, to, strlen(to));
+    memcpy(at, to, length);
     write_bytes(in_folder("changed.onnx"), b, n);
     free(b);
     const fr_status s = fr_onnx_load(in_folder("changed.onnx"), NULL, &m);
     cr_expect_null(m);
     fr_module_release(&m);
     return s;
+}
+
+static fr_status changed(const char *file, const char *from, const char *to) {
+    cr_assert_eq(strlen(from), strlen(to));
+    return changed_bytes(file, from, to, strlen(to));
 }
 
 Test(onnx, another_attribute_type_or_value_is_refused) {
@@ -436,6 +477,8 @@ Test(onnx, another_attribute_type_or_value_is_refused) {
     EXPECT_SENTENCE("mode 'DCR'; frugal has PyTorch's pixel shuffle, CRD");
     cr_expect_eq(changed("convnext", "epsilon", "epsilom"), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("(LayerNormalization, 6 of 53): frugal does not know its attribute 'epsilom'");
+    cr_expect_eq(changed_bytes("residual", "/conv1/Conv", "/conv1\0Conv", 11), FR_EFORMAT);
+    EXPECT_SENTENCE("or a text in it holds a NUL");
     cr_expect_eq(changed("unet", "half_pixel", "half_pixes"), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("coordinates 'half_pixes'");
 }
