@@ -30,11 +30,11 @@ FLAGS = [
     "",
     "--all-off",
     "--all-off --inplace",
-    "--rebuild",
+    "--no-rebuild",
     "--checkpoint-segments sqrt --no-arena",
-    "--checkpoint-segments 1 --rebuild",
+    "--checkpoint-segments 1 --no-rebuild",
     "--amp",
-    "--amp=bf16 --rebuild",
+    "--amp=bf16 --no-rebuild",
     "--half=bf16",
     "--fused-step --optimizer adam",
     "--offload --no-arena",
@@ -48,7 +48,7 @@ PLANS = {
     "densenet121": ("train_densenet", "--depth 121 --image-size 224 --batch-size 32 --classes 1000"),
     "unet4": ("train_unet", "--depth 4 --image-size 224 --batch-size 16"),
 }
-PLAN_FLAGS = ["", "--all-off", "--rebuild", "--checkpoint-segments 1", "--amp", "--optimizer adam --fused-step"]
+PLAN_FLAGS = ["", "--all-off", "--no-rebuild", "--checkpoint-segments 1", "--amp", "--optimizer adam --fused-step"]
 
 
 def run(build, program, arguments):

@@ -23,7 +23,7 @@ static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_
 static const char *const examples[] = {
     "--epochs 5",
     "DenseNet-BC-40 on the digits:",
-    "--depth 100 --rebuild",
+    "--depth 100",
     "DenseNet-BC-100, its concatenations and activations made again in backward:",
     "--depth 121 --device meta --dataset synthetic --classes 1000 --image-size 224 --steps 2",
     "What DenseNet-121 on ImageNet would need, without running it:",

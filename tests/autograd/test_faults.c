@@ -30,7 +30,6 @@ Test(faults, all_off, .timeout = 120) {
 
 static fr_switches everything(void) {
     fr_switches s = fr_switches_default();
-    s.rebuild = true;
     s.offload = true;
     return s;
 }

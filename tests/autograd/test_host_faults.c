@@ -243,7 +243,6 @@ Test(host_faults, all_off) {
 
 static fr_switches everything(void) {
     fr_switches s = fr_switches_default();
-    s.rebuild = true;
     s.offload = true;
     return s;
 }

@@ -109,9 +109,6 @@ Test(binary, an_operand_of_fewer_dimensions_and_all_elements) {
 Test(binary, a_rebuilt_sum_of_fewer_dimensions_keeps_its_shape) {
     const int64_t shape[] = {1, 4};
     fr_tensor *a = NULL, *b = NULL, *w = NULL, *y = NULL;
-    fr_switches on = fr_switches_default();
-    on.rebuild = true;
-    fr_switches_set(on);
     must(fr_tensor_full(2, shape, 6, FR_F32, test_device(), &a));
     must(fr_tensor_full(1, shape + 1, 2, FR_F32, test_device(), &b));
     must(fr_tensor_full(2, shape, 3, FR_F32, test_device(), &w));

@@ -21,7 +21,7 @@ static int64_t batch_of(int step) {
 /* The switches of a cell, from the bits of i. */
 static fr_switches cell(int i) {
     fr_switches s = i & 1 ? fr_switches_all_off() : fr_switches_default();
-    if (i & 2) s.rebuild = true;
+    if (i & 2) s.rebuild = false;
     if (i & 4) s.inplace = !s.inplace;
     if (i & 8) s.early_release = !s.early_release;
     return s;

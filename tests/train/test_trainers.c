@@ -176,7 +176,7 @@ Test(trainers, same_seed_same_run) {
                                        "--workers 0",
                                        "--workers 3",
                                        "--all-off",
-                                       "--rebuild",
+                                       "--no-rebuild",
                                        "--checkpoint-segments 2",
                                        "--no-inplace --no-early-release"};
     losses("--seed 7", one, sizeof one);
