@@ -56,7 +56,7 @@ const fri_command *fri_command_find(const char *name) {
     return NULL;
 }
 
-/* A summary may be followed by the plan; either is instead of all else, a prediction instead of training. */
+/* Runs the requested commands in order. Summary and plan replace all others; prediction replaces training. */
 fr_status fri_commands_run(fri_session *r, bool *advises) {
     const fr_train_opts *o = &r->config->opts;
     const bool dry = o->summary || o->plan, predict = !dry && o->predict != NULL;

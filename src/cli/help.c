@@ -1,4 +1,4 @@
-/* help.c - --help, the flags that one needs first, and --help all, like a manual page; both written from the table. */
+/* help.c - --help (the most useful flags) and --help all (a manual page), both generated from the table of flags. */
 #include "cli/commands.h"
 
 #include <frugal/unstable/number.h>
@@ -20,7 +20,7 @@ static void heading(page *g, const char *text) {
     g->column = 0;
 }
 
-/* Adds words, broken at COLUMNS, every line indented. */
+/* Prints words with line breaks at COLUMNS and `indent` spaces in front of each line. */
 static void words(page *g, int indent, const char *text) {
     while (*text != '\0') {
         int n = (int)strcspn(text, " ");
@@ -45,7 +45,7 @@ static void line_end(page *g) {
     g->column = 0;
 }
 
-/* A command line; a long one goes on after a backslash. A flag stays with its value. */
+/* Prints a command line, broken with backslashes. A flag and its value stay on one line. */
 static void command(page *g, const char *program, const char *flags) {
     g->column = fprintf(g->out, "%*s%s", DEEP, "", program);
     while (*flags != '\0') {
@@ -73,12 +73,12 @@ static bool is_depth(const fr_flag *f) {
     return f->own == NULL && f->kind == FR_FLAG_INT && f->offset == offsetof(fr_train_opts, depth);
 }
 
-/* A program of one network has no use for --depth, and a field without a help has no flag. */
+/* False for fields without a flag, and for --depth if the program has only one network. */
 static bool named(const fr_train_program *p, const fr_flag *f) {
     return fri_flag_on_line(f) && (!is_depth(f) || p->depths != NULL);
 }
 
-/* The values that are allowed, where that is not plain. */
+/* Prints the allowed values of a choice or of --depth. */
 static void allowed(page *g, const fr_train_program *p, const fr_flag *f) {
     char text[256] = "";
     size_t at = 0;
@@ -158,7 +158,7 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
     fprintf(out, "%*sdocs/train.md, docs/memory.md, docs/env.md\n", INDENT, "");
 }
 
-/* "  --epochs N           Passes over the training images (15)" */
+/* Prints a line such as "  --epochs N      Passes over the training images (15)". */
 static void brief_line(FILE *out, const fr_train_program *p, const fr_flag *f) {
     char name[64], buf[FRI_FLAG_TEXT_BYTES];
     const char *value = fri_flag_text(f, &p->defaults, buf);
@@ -170,7 +170,7 @@ static void brief_line(FILE *out, const fr_train_program *p, const fr_flag *f) {
     fputc('\n', out);
 }
 
-/* Flags for a training inside a memory budget, which the first page shows first. */
+/* Flags for training in little memory, which come first in --help. */
 static const char *const mission[] =
     {"memory-budget", "checkpoint-segments", "amp", "accumulate", "inplace", "plan", NULL};
 

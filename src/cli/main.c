@@ -1,4 +1,4 @@
-/* main.c - a training program from its arguments to its exit status. */
+/* main.c - a training program from arguments to exit status. */
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -15,11 +15,11 @@ static fr_status flush(FILE *out) {
     return ferror(out) ? fr_fail(FR_EIO, "standard output cannot be written: a part of it is lost") : FR_OK;
 }
 
-/* Prints advice after a run that failed; the failure itself is printed already. Dry runs would need more host memory,
- * so there is no advice where host memory ended. */
+/* Prints advice after a failed run, whose error is already printed. Exhausted host memory leaves no room for dry
+ * runs. */
 static void advise(const fri_session *r) {
     if (strstr(fr_last_error(), "host memory") != NULL) return;
-    /* Dry runs make their model on meta; a limit there was for the run. */
+    /* Dry runs allocate on meta, where a limit would stop them. */
     if (r->config->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
     if (fri_advise(r->config, stderr) < 0) fprintf(stderr, "  no advice: %s\n", fr_last_error());
 }
@@ -44,7 +44,7 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     if (s == FR_OK) s = fri_run_prepare(&config, &r, &views);
     if (s == FR_OK) fri_ranks_note(&r);
     r.watcher = (fri_run_watcher){fri_views_event, views};
-    int failure = s == FR_EINVAL ? 2 : 1; /* the flags are at fault, or what they led to */
+    int failure = s == FR_EINVAL ? 2 : 1; /* 2: wrong flags; 1: failure of the run */
     if (s == FR_OK) s = fri_commands_run(&r, &advises);
     if (s >= 0) s = flush(stdout);
     if (s < 0) fri_ranks_failed(&r, s);

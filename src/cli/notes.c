@@ -1,5 +1,5 @@
-/* notes.c - does a memory switch pay? Every switch of the command is planned without it; one that saves nothing in this
- * network, or makes its peak larger, is named before the run. */
+/* notes.c - reports useless memory switches: plans the run without each switch of the command, and names a switch
+ * that saves nothing in this network or raises the peak. */
 #include "cli/commands.h"
 #include "session/flags.h"
 #include "session/dry.h"
@@ -22,7 +22,7 @@ static const size_t field_bytes[] = {
     [FR_FLAG_TEXT] = sizeof(char *),
 };
 
-/* The command without this switch: its field is what --all-off makes of it. False if it is so already. */
+/* *out: options with switch f at its --all-off value. False if f has the value already. */
 static bool without(const fr_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
     char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES];
     if (strcmp(fri_flag_text(f, now, a), fri_flag_text(f, off, b)) == 0) return false;
@@ -54,7 +54,7 @@ static void note(const fri_session *r, const fr_flag *f, size_t with, size_t pla
 void fri_switch_notes(const fri_session *r) {
     fr_train_opts now = r->config->opts, off, other;
     size_t with = 0, plain = 0;
-    if (r->config->opts.quiet || r->config->opts.unit_plan != NULL) return; /* a fit has weighed them all */
+    if (r->config->opts.quiet || r->config->opts.unit_plan != NULL) return; /* compared by the budget search */
     off = now;
     fri_flag_find("all-off")->act(&off);
     for (int i = 0; i < fri_flags_count; i++) {

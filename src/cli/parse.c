@@ -8,14 +8,14 @@
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
-/* The choice of that name, or NULL. */
+/* Choice with the name `text`, or NULL. */
 static const fr_flag_choice *choice(const fr_flag *f, const char *text) {
     for (const fr_flag_choice *c = f->choices; c != NULL && c->name != NULL; c++)
         if (strcmp(c->name, text) == 0) return c;
     return NULL;
 }
 
-/* "sqrt, log, each" */
+/* Lists the choices: "sqrt, log, each". */
 static const char *choice_names(const fr_flag *f, char *names, size_t bytes) {
     size_t at = 0;
     names[0] = '\0';
@@ -78,12 +78,12 @@ static fr_status set(const fr_flag *f, const char *text, fr_train_opts *o) {
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
-/* Names of flags in other programs: hints for a typing error, no second names. */
+/* Flags of other programs, used as hints for unknown flags and not accepted as aliases. */
 static const struct {
     const char *word, *flag;
 } elsewhere[] = {{"--learning-rate", "--lr"}, {"--gpu", "--device"}, {"--budget", "--memory-budget"}};
 
-/* The spelling if it is nearer than what is in buf. */
+/* Stores the spelling in buf if it is closer to `word` than *best. */
 static void nearer(const char *word, const char *no, const char *name, int *best, char buf[FRI_FLAG_TEXT_BYTES]) {
     char spelling[FRI_FLAG_TEXT_BYTES];
     snprintf(spelling, sizeof spelling, "--%s%s", no, name);
@@ -94,7 +94,7 @@ static void nearer(const char *word, const char *no, const char *name, int *best
 }
 
 const char *fri_flag_nearest(const fr_train_program *p, const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
-    int best = 1 + (int)(strlen(word) + 2) / 4; /* about one letter in four may be wrong */
+    int best = 1 + (int)(strlen(word) + 2) / 4; /* tolerate an error in about every fourth letter */
     buf[0] = '\0';
     nearer(word, "", "help", &best, buf);
     nearer(word, "", "version", &best, buf);
@@ -122,14 +122,14 @@ static fr_status unknown(const fr_train_program *p, const char *word, size_t n) 
                        "is a flag or a flag's value",
                        word, p->name);
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
-    if (strcmp(name, "--textbook") == 0) /* a flag until 0.1; this sentence stays for one minor version */
+    if (strcmp(name, "--textbook") == 0) /* removed in 0.2; the hint stays for one minor version */
         return fr_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
     if (fri_flag_nearest(p, name, near) != NULL)
         return fr_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
     return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help all' lists all", name, p->name);
 }
 
-/* The words after argv[*i] that are no flags. */
+/* Reads the words after argv[*i] up to the next flag. */
 static fr_status read_list(const fr_flag *f, int argc, char **argv, int *i, fr_train_opts *o) {
     int first = *i + 1;
     while (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0) ++*i;
@@ -140,7 +140,7 @@ static fr_status read_list(const fr_flag *f, int argc, char **argv, int *i, fr_t
     return FR_OK;
 }
 
-/* Reads argv[*i], and argv[*i + 1] if it is the value. */
+/* Reads argv[*i], and argv[*i + 1] if that is the value. */
 static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int *i, fr_train_opts *o) {
     const char *word = argv[*i], *equals = strchr(word, '=');
     size_t n = equals != NULL ? (size_t)(equals - word) : strlen(word);
@@ -182,7 +182,7 @@ static fr_status help(const fr_train_program *p, const char *what, FILE *out) {
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out) {
     const fri_command *command = argc > 1 ? fri_command_find(argv[1]) : NULL;
     bool epochs = false, steps = false;
-    if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* as if it had stood there */
+    if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* treat the command as its flag */
     for (int i = command != NULL && command->flag == NULL ? 2 : 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return help(p, argv[i + 1], out);
         if (strcmp(argv[i], "--version") == 0) {
@@ -193,6 +193,6 @@ fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_t
         steps |= strncmp(argv[i], "--steps", 7) == 0;
         FRI_TRY(read_flag(p, argc, argv, &i, o));
     }
-    if (steps && !epochs) o->epochs = FR_TRAIN_AUTO; /* as many as the steps need */
+    if (steps && !epochs) o->epochs = FR_TRAIN_AUTO; /* the number of steps decides */
     return FR_OK;
 }

@@ -1,13 +1,12 @@
-/* places.c - the files and folders that a command names: two of its outputs in one file destroy each other, and an
- * output over an input destroys what cannot be made again. */
+/* places.c - checks the paths of a command: two outputs need two files, and an output must not overwrite an input. */
 #include "cli/commands.h"
 #include "session/flags.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
-/* True if both names lead to one file or folder, now or once it is written. Devices may be shared: no data is lost in
- * them. */
+/* True if both names lead to one file or folder, now or after writing. Devices may be shared: writes are not
+ * stored. */
 static bool same(const char *a, const char *b) {
     char target[2][FR_TARGET_BYTES];
     struct stat st[2];
@@ -16,7 +15,7 @@ static bool same(const char *a, const char *b) {
     return fr_file_target(a, target[0]) && fr_file_target(b, target[1]) && strcmp(target[0], target[1]) == 0;
 }
 
-/* The file or folder that the flag names; NULL: none, or not for this. */
+/* Path in flag f if f->file is `file`, else NULL; also NULL for --resume latest and empty values. */
 static const char *path_of(const fr_flag *f, fr_flag_file file, const fr_train_opts *o) {
     const char *path = f->file == file ? *(const char *const *)fri_flag_field(f, o) : NULL;
     bool latest = f->offset == offsetof(fr_train_opts, resume) && path != NULL && strcmp(path, "latest") == 0;

@@ -1,4 +1,4 @@
-/* plan_command.c - --plan: the dry run as a table, and as a report of the run that was not made. */
+/* plan_command.c - --plan: prints a dry run as a table and writes the run's report without running. */
 #include "cli/commands.h"
 
 #include <frugal/unstable/number.h>
@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Takes the numbers of a plan for the report. */
+/* Copies the plan's numbers into r for the report. */
 static void take(fri_session *r, const fri_train_plan *p) {
     r->training = p->training;
     r->evaluation = p->evaluation;
@@ -45,7 +45,7 @@ static fr_status print(const fri_session *r, const fri_train_plan *p) {
     return FR_OK;
 }
 
-/* The arena of the run, which reserves nothing here. */
+/* Places the blocks of the plan in an arena; nothing is reserved. */
 static fr_status use_arena(fri_session *r, fri_train_plan *p) {
     fri_train_arena *a = &r->arena;
     double began = fri_seconds_now();
@@ -56,7 +56,7 @@ static fr_status use_arena(fri_session *r, fri_train_plan *p) {
     return s;
 }
 
-/* Tries the plan under the limit: the allocator gives cached segments back before a request fails. */
+/* Plans again under --memory-limit, where the allocator releases cached segments before a request fails. */
 static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     char limit[FR_BYTES_TEXT], needs[FR_BYTES_TEXT];
     size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved

@@ -8,7 +8,7 @@
 
 enum { TOP = 5, NAME_BYTES = 1024 };
 
-/* The TOP likeliest of n classes, in order. */
+/* Prints the TOP most likely of n classes in descending order. */
 static void print_prediction(const fri_session *r, const fr_classifier *c, const char *path, const double *p) {
     char shown_name[NAME_BYTES];
     int64_t shown[TOP];
@@ -45,7 +45,7 @@ done:
     return s;
 }
 
-/* The network of a program whose kind the library does not know, at the size that the file says. */
+/* Builds the program's own network, at the image size in the weights file, if the library does not know its kind. */
 static fr_status program_model(const fri_session *r, fr_classifier *c) {
     const char *path = r->config->opts.weights;
     fr_train_opts o = r->config->opts;
@@ -61,7 +61,7 @@ done:
     return s;
 }
 
-/* Description of the network: the weights file's, or the flags' for an older file, a foreign file and a state. */
+/* Loads the network: described by the weights file, or by the flags for older files, foreign files and states. */
 static fr_status classifier(fri_session *r, fr_classifier *c) {
     const fr_train_opts *o = &r->config->opts;
     fr_weights_info info = {0};

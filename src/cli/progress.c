@@ -1,4 +1,4 @@
-/* progress.c - what a run says: one line that is redrawn on a terminal, plain lines elsewhere. */
+/* progress.c - the output of a run: one line that is redrawn on a terminal, plain lines elsewhere. */
 #include "cli/progress.h"
 
 #include <frugal/unstable/number.h>
@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 enum { LINE_BYTES = 512 };
-static const double REDRAW_SECONDS = 0.1; /* the eye needs no more */
-static const double PLAIN_SECONDS = 10;   /* a log does not either */
+static const double REDRAW_SECONDS = 0.1; /* interval of the live line */
+static const double PLAIN_SECONDS = 10;   /* interval of plain lines */
 
 static bool live(const fri_session *r) {
     return isatty(fileno(r->config->out)) == 1;
 }
 
-/* "12.3 %", "-" where there is no number. */
+/* "12.3 %", or "-" if value is NAN or infinite. */
 static const char *number(char *buf, size_t bytes, const char *format, double value) {
     if (isfinite(value))
         fr_snprintf(buf, bytes, format, value);
@@ -46,18 +46,18 @@ const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
     return buf;
 }
 
-/* Accuracy of the epoch so far; NAN where nothing is counted. */
+/* Accuracy of the current epoch; NAN if accuracy is not counted. */
 static double epoch_accuracy(const fri_session *r) {
     return fri_counts_steps(r->config) && r->epoch_targets > 0 ? r->epoch_correct / r->epoch_targets : NAN;
 }
 
-/* Result of the last evaluation: the accuracy, or else the loss. */
+/* Result of the last evaluation: accuracy, or loss if there is no accuracy. */
 static const char *result_of(const fri_session *r, char *buf, size_t bytes) {
     if (r->config->accuracy) return number(buf, bytes, "%.2f %%", 100 * r->test_accuracy);
     return number(buf, bytes, "loss %.4g", r->test_loss);
 }
 
-/* Epoch, step, loss and accuracy of the epoch so far, speed, memory. */
+/* Fills in epoch, step, loss and accuracy of the epoch, speed and memory. */
 static void describe(const fri_session *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
@@ -85,8 +85,7 @@ static int columns(const fri_session *r) {
 
 enum { PARTS = 8 + FR_METRICS_MAX, PART = 64 };
 
-/* Parts of a line in the order in which one waits for them: what does not fit on the terminal is left out, from the
- * end, and nothing is cut or wrapped. */
+/* Prints the parts of a line, most important first, and omits parts that would exceed the terminal's width. */
 static void fitted(const fri_session *r, char part[][PART], int n) {
     fputs("\r", r->config->out);
     for (int i = 0, used = 1; i < n && (used += (int)strlen(part[i])) <= columns(r); i++)
@@ -94,7 +93,7 @@ static void fitted(const fri_session *r, char part[][PART], int n) {
     fputs("\033[K", r->config->out);
 }
 
-/* The line that is drawn over and over. */
+/* Redraws the live line. */
 static void redraw(const fri_session *r) {
     char part[PARTS][PART], text[32], size[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
@@ -111,7 +110,7 @@ static void redraw(const fri_session *r) {
     fflush(r->config->out);
 }
 
-/* The line of an epoch that stays on a terminal. */
+/* Prints the final line of an epoch on a terminal. */
 static void keep(const fri_session *r) {
     char part[PARTS][PART], text[32];
     double n = r->epoch_targets;
@@ -179,7 +178,7 @@ static void print_epoch(const fri_session *r) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------- */
 
-/* Memory that evaluation needs beside training, and memory outside the engine. */
+/* Prints the peak of evaluation and the memory outside of the engine. */
 static void print_beside(const fri_session *r) {
     char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FR_MEMORY_USE_TEXT];
     size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, reserved;
@@ -254,7 +253,7 @@ static void print_details(const fri_session *r) {
         fprintf(r->config->out, "weights written to %s\n", o->export_weights);
 }
 
-/* Prints the result last: test accuracy or loss, time, peak. The details of the memory come with --report. */
+/* Prints the result last: test accuracy or loss, time, peak memory. --report adds details of memory. */
 static void print_end(const fri_session *r) {
     const char *unit = r->config->accuracy ? " %" : "", *measure = r->config->accuracy ? "accuracy" : "loss";
     char result[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
@@ -279,10 +278,10 @@ static void print_end(const fri_session *r) {
 }
 
 typedef struct progress {
-    double last; /* second in which a line was written */
+    double last; /* time of the last line in seconds */
 } progress;
 
-/* A plan has lines of its own (plan_command.c). */
+/* A plan prints its own lines (plan_command.c). */
 static fr_status event(void *state, const fri_session *r, fr_run_event e) {
     progress *p = state;
     if (r->planned) return FR_OK;

@@ -1,4 +1,4 @@
-/* progress.h - the view of a run on the terminal. */
+/* progress.h - the terminal's view of a run. */
 #ifndef FRI_CLI_PROGRESS_H
 #define FRI_CLI_PROGRESS_H
 

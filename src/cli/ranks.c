@@ -1,4 +1,5 @@
-/* ranks.c - a program that a launcher started several times: which of them this is, who speaks, and how all end. */
+/* ranks.c - programs started several times by a launcher: connects the ranks, silences all but rank 0, ends
+ * together. */
 #include "cli/commands.h"
 #include "cli/size.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Rank 0 speaks and writes for all. */
+/* Suppresses output and files of this rank; rank 0 prints and writes for all. */
 static fr_status fall_silent(fri_config *c) {
     FILE *nowhere = fopen("/dev/null", "w");
     if (nowhere == NULL) return fr_fail(FR_EIO, "/dev/null cannot be opened: %s", strerror(errno));
@@ -21,12 +22,12 @@ static fr_status fall_silent(fri_config *c) {
     return FR_OK;
 }
 
-/* A plan is of a run with so many ranks; nobody else is there. */
+/* True for a plan of several ranks, which runs in a single process. */
 static bool planned(const fr_train_opts *o) {
     return o->plan || o->summary || o->device == FR_META;
 }
 
-/* FRUGAL_PEER_TIMEOUT, in seconds. */
+/* Reads FRUGAL_PEER_TIMEOUT in seconds. */
 static fr_status read_timeout(double *seconds) {
     const char *text = getenv("FRUGAL_PEER_TIMEOUT");
     *seconds = 120;
@@ -50,7 +51,7 @@ static fr_status open_ranks(fri_config *c, int started) {
     return c->rank_calls->open(FRI_PATIENCE * c->peer_timeout, &c->comm);
 }
 
-/* Processes that a launcher started train each for itself where the add-on is not built. */
+/* Processes started by a launcher train alone if the add-on `ranks` is not built. */
 static fr_status find_calls(fri_config *c) {
     for (const fr_addon *const *a = fr_addons(); *a != NULL && c->rank_calls == NULL; a++) c->rank_calls = (*a)->ranks;
     if (c->rank_calls != NULL || c->opts.ranks == FR_TRAIN_AUTO) return FR_OK;
@@ -83,7 +84,7 @@ void fri_ranks_note(const fri_session *r) {
 enum { SENTENCE_BYTES = 1024 };
 #define ENDED " ended "
 
-/* "rank 1 (hostb) ended in step 7: " in front of a reason. */
+/* Writes "rank 1 (hostb) ended in step 7: " and the reason. */
 static void explain(const fri_session *r, const char *reason, char sentence[SENTENCE_BYTES]) {
     const fri_config *c = r->config;
     char when[48] = "before the first step";
@@ -103,8 +104,8 @@ static void say(const fri_config *c, const char *sentence) {
     fflush(stderr);
 }
 
-/* A failure that all ranks have is said by rank 0, before it says goodbye: a launcher ends the others with the first
- * that goes. Before the first step it is said as by one process. */
+/* Prints the failure of a run. With several ranks, rank 0 prints a common failure before ranks disconnect, because a
+ * launcher kills all ranks when the first exits. Failures before the first step are printed without rank and step. */
 void fri_ranks_failed(const fri_session *r, fr_status s) {
     const fri_config *c = r->config;
     char error[SENTENCE_BYTES / 2], sentence[SENTENCE_BYTES];
@@ -113,13 +114,13 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
     const bool launched =
         c->opts.ranks != 1 && c->rank_calls != NULL && c->rank_calls->launched(&rank, &started) == FR_OK;
     if (c->ranks < 2 || c->comm == NULL || planned(&c->opts)) {
-        if (launched && rank > 0) sleep(1); /* nothing connects them: rank 0 gets the time to say it, if it is there */
+        if (launched && rank > 0) sleep(1); /* rank 0 gets time to print first */
         if (!launched || rank == 0 || s == FR_EPEER) say(c, fr_last_error());
         return;
     }
     snprintf(error, sizeof error, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
     if (s == FR_EPEER && reason_of(error) != error)
-        snprintf(sentence, sizeof sentence, "%s", error); /* another one's, who stands there */
+        snprintf(sentence, sizeof sentence, "%s", error); /* error of another rank, named in the sentence */
     else
         explain(r, error, sentence);
     if (c->rank == 0) say(c, r->loader != NULL ? sentence : fr_last_error());

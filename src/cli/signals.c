@@ -1,4 +1,4 @@
-/* signals.c - Ctrl-C, SIGTERM and a closed terminal end the run after the step: all runs of the process. */
+/* signals.c - SIGINT (Ctrl-C), SIGTERM and SIGHUP (closed terminal) end all runs of the process after the step. */
 #include "cli/commands.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 enum { SIGNALS = 3 };
 static const int numbers[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
-static atomic_int seen; /* lock-free, so a handler may write it */
+static atomic_int seen; /* lock-free, so a signal handler may write it */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int runs;
 static struct sigaction was[SIGNALS];
@@ -16,7 +16,7 @@ static void note_signal(int number) {
     seen = number;
 }
 
-/* Signals that are ignored stay ignored: nohup, and jobs that a shell started in the background. */
+/* Ignored signals stay ignored: nohup and background jobs of a shell rely on that. */
 void fri_signals_begin(void) {
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);

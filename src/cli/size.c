@@ -30,7 +30,7 @@ static uint64_t unit_bytes(const char *name) {
     return 0;
 }
 
-/* whole.fraction * unit is computed in integers: digit d at the k-th place after the point is d * unit / 10^k. */
+/* Computes whole.fraction * unit in integers: digit d at position k after the point adds d * unit / 10^k. */
 bool fri_parse_size(const char *text, size_t *out) {
     const char *at = text;
     uint64_t whole = 0, fraction = 0, scale = 1;
@@ -71,7 +71,7 @@ bool fri_parse_real(const char *text, double *out) {
     errno = 0;
     double value = fr_strtod(text, &end);
     if (end == text || *end != '\0') return false;
-    if (errno == ERANGE && (value > 1 || value < -1)) return false; /* tiny numbers may become 0 */
+    if (errno == ERANGE && (value > 1 || value < -1)) return false; /* underflow to 0 is accepted */
     *out = value;
     return true;
 }

@@ -1,4 +1,4 @@
-/* summary.c - --summary: the layers of the network, from a dry run of the step that the flags ask for. */
+/* summary.c - --summary: prints the network's layers, measured in a dry run of one step. */
 #include "cli/commands.h"
 #include "session/dry.h"
 

@@ -1,7 +1,7 @@
-/* advise.c - after running out of memory: flags that change that.
+/* advise.c - after FR_ENOMEM: suggests flags with which the command fits.
  *
- * Every line was tried: a dry run of the same command with these flags added, under the same limit. "fits" means that
- * it ended, so the run will; the peak is to the byte. */
+ * Each suggestion is tested by a dry run of the command with the flags added, under the run's limit. "fits" means
+ * that the dry run ended, so the real run will too; the printed peak is exact to the byte. */
 #include "session/fit.h"
 #include "session/dry.h"
 
@@ -22,7 +22,7 @@ static void say(adviser *a, bool fits, size_t reserved, const char *flags) {
     a->fitting += fits;
 }
 
-/* One line of advice: o instead of the run's flags. */
+/* Dry run of options o in place of the run's, printed as one line of advice. */
 static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags) {
     fri_config trial = *a->config;
     size_t reserved = 0;
@@ -35,7 +35,7 @@ static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags
     return FR_OK;
 }
 
-/* All switches that move nothing out of memory. */
+/* Turns on all switches but offload. */
 static fr_status advise_switches(adviser *a) {
     fr_train_opts o = a->config->opts;
     char flags[128] = "";
@@ -52,7 +52,7 @@ static fr_status advise_switches(adviser *a) {
     return more ? try_flags(a, &o, flags) : FR_OK;
 }
 
-/* The number of equal segments that needs least. */
+/* Number of equal checkpoint segments with the lowest peak. */
 static fr_status advise_segments(adviser *a) {
     char flags[64];
     fri_config trial = *a->config;
@@ -73,20 +73,20 @@ static fr_status advise_segments(adviser *a) {
     return try_flags(a, &trial.opts, flags);
 }
 
-/* A fitted run of these options within the limit. */
+/* Runs the budget search for these options and prints whether the limit suffices. */
 static fr_status say_fit(adviser *a, const fri_config *c, const char *flags) {
     fr_fit fit = {0};
     char text[96];
     fr_status s = fri_fit_find(c, a->limit, false, &fit);
     size_t bytes = fit.fits ? fit.memory.peak_reserved : fit.smallest;
-    if (flags == NULL) /* undoes an --all-off in the command, after which it stands */
+    if (flags == NULL) /* last in the command, so an earlier --all-off changes nothing */
         snprintf(text, sizeof text, "--memory-budget %zu", fit.fits ? a->limit : fit.smallest);
     if (s == FR_OK) say(a, fit.fits, bytes, flags != NULL ? flags : text);
     fr_fit_release(&fit);
     return s;
 }
 
-/* The largest batch under the flags as they are. With --memory-budget these choose anew for each batch. */
+/* Largest batch that fits with the command's flags. --memory-budget chooses switches anew for each batch size. */
 static fr_status advise_batch(adviser *a) {
     fri_config trial = *a->config;
     fr_train_opts *o = &trial.opts;
@@ -99,7 +99,7 @@ static fr_status advise_batch(adviser *a) {
     return choose ? say_fit(a, &trial, flags) : try_flags(a, o, flags);
 }
 
-/* Prints the needs of the command as it is, and the floor that only a smaller op can lower. */
+/* Prints the command's peak and its floor. Only a smaller largest op can lower the floor. */
 static fr_status say_needs(const adviser *a) {
     char peak[FR_BYTES_TEXT], floor[FR_BYTES_TEXT], op[FR_BYTES_TEXT];
     fri_train_plan p = {0};

@@ -1,4 +1,4 @@
-/* anomaly.c - names the gradient that overflows in a step, and the first op that makes inf or NaN. */
+/* anomaly.c - finds the gradient that overflows in a step, and the first op with inf or NaN. */
 #include "session/session.h"
 
 #include <inttypes.h>

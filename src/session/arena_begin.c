@@ -1,11 +1,11 @@
-/* arena_begin.c - plans a run that begins, and reserves what the plan needs (session/arena.h). */
+/* arena_begin.c - plans a run at its beginning and reserves the planned bytes (session/arena.h). */
 #include "session/dry.h"
 
 #include <string.h>
 
 static fr_status install(fri_session *r, fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
-    /* The caching allocator's reserve does not matter here, only the extent. */
+    /* Only the extent matters here; the bytes reserved by the caching allocator do not. */
     FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, p));
     if (!p->workspaces)
         return fr_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));

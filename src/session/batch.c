@@ -1,10 +1,10 @@
-/* batch.c - batches on their way to the device (unstable/input.h). */
+/* batch.c - moves batches from the loader to the device (unstable/input.h). */
 #include "session/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Both scratch arrays for n pixels of 3 channels. */
+/* Grows both scratch arrays to n pixels of 3 channels. */
 static fr_status reserve(fri_session *r, size_t n) {
     if (n <= r->pixels_capacity) return FR_OK;
     free(r->pixels);
@@ -15,7 +15,7 @@ static fr_status reserve(fri_session *r, size_t n) {
     return r->pixels_capacity > 0 ? FR_OK : fr_fail(FR_ENOMEM, "trainer: no host memory for %zu pixel classes", n);
 }
 
-/* *targets: labels [n] become pixel classes [n, height, width]. The images are normalized; the program sees 0..1. */
+/* Replaces labels [n] in *targets by pixel classes [n, height, width], computed from images in 0..1. */
 static fr_status to_pixel_classes(void *ctx, fr_tensor *images, fr_tensor **targets) {
     fri_session *r = ctx;
     const int64_t *d = fr_tensor_shape(images);

@@ -1,7 +1,7 @@
-/* checks.c - flags that contradict each other or lack another one: a row for each, {condition, sentence}.
+/* checks.c - flags that contradict or lack another flag: one row {condition, sentence} per rule.
  *
- * {name} in a sentence stands for that flag's value as one would write it, {program} for the program's name. Rows are
- * looked at in their order, so the first sentence is what the user reads. */
+ * {name} in a sentence is replaced by the value of flag `name`, {program} by the program's name. Rows are tested in
+ * order, and the user sees the sentence of the first match. */
 #include "session/config.h"
 #include "session/flags.h"
 
@@ -14,12 +14,12 @@ typedef struct conflict {
 
 enum { SENTENCE = 1024 };
 
-/* What "{name}" stands for. */
+/* Text that replaces "{name}". */
 static const char *value_of(const fri_config *c, const char *name, char buf[FRI_FLAG_TEXT_BYTES]) {
     if (strcmp(name, "program") == 0) return c->program->name;
     const fr_flag *f = fri_flag_find(name);
     if (f == NULL) return "";
-    if (f->kind == FR_FLAG_TEXT) return *(const char *const *)fri_flag_field(f, &c->opts); /* of any length */
+    if (f->kind == FR_FLAG_TEXT) return *(const char *const *)fri_flag_field(f, &c->opts); /* values of any length */
     return fri_flag_text(f, &c->opts, buf);
 }
 
@@ -76,7 +76,7 @@ static fr_status check_model(const fri_config *c) {
     return CHECK(c, rows);
 }
 
-/* ---- a step: what it can be asked for, and what not at the same time ------------------------------------------- */
+/* ---- options of a step and their conflicts ------------------------------------------------------------------- */
 
 static fr_status check_step(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
@@ -138,12 +138,13 @@ static fr_status check_fused_step(const fri_config *c) {
     return o->fused_step != FR_TRAIN_FUSED_OFF ? CHECK(c, rows) : FR_OK;
 }
 
-/* ---- files, and what has no run to read or write them ----------------------------------------------------------- */
+/* ---- files, and flags that need a run to read or write files ------------------------------------------------- */
 
 static fr_status check_files(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->dataset);
-    FRI_OWNED(fr_weights_info_clear) fr_weights_info info = {0}; /* a file that says all that a prediction needs */
+    FRI_OWNED(fr_weights_info_clear)
+    fr_weights_info info = {0}; /* may hold all facts for a prediction */
     const bool says = o->predict != NULL && o->weights != NULL && o->resume == NULL &&
                       fr_weights_info_read(o->weights, &info) == FR_OK;
     const conflict rows[] = {
@@ -172,7 +173,7 @@ static fr_status check_files(const fri_config *c) {
     return CHECK(c, rows);
 }
 
-/* A plan has its own report and picture. */
+/* A plan writes its own report and picture, so --plan permits both. */
 static fr_status check_views(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     bool summary = o->summary && !o->plan;
@@ -216,7 +217,7 @@ fr_status fri_check_flags(const fri_config *c) {
     return FR_OK;
 }
 
-/* ---- the data sets --------------------------------------------------------------------------------------------- */
+/* ---- data set sizes ------------------------------------------------------------------------------------------ */
 
 fr_status fri_check_counts(const fri_config *c, const char *source) {
     const fr_train_opts *o = &c->opts;

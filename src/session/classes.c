@@ -1,4 +1,4 @@
-/* classes.c - what an evaluation says of each class (train.per_class): its confusion matrix, counted on the host. */
+/* classes.c - accuracy and IoU per class after an evaluation (train.per_class), counted in a confusion matrix. */
 #include "session/session.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ fr_status fri_confusion_begin(fri_session *r) {
                                 : fr_fail(FR_ENOMEM, "train.per_class: no host memory for %zu x %zu numbers", n, n);
 }
 
-/* The first largest element, or the first NaN, as fr_count_correct finds it. */
+/* Index of the first maximum, or of the first NaN: the rule of fr_count_correct. */
 static int64_t largest(const float *x, int64_t n) {
     int64_t at = 0;
     for (int64_t i = 1; i < n && x[at] == x[at]; i++)

@@ -90,7 +90,7 @@ void fri_config_resolve(fri_config *c) {
     c->target = o->device;
     c->fit_batch = o->batch_size == FR_TRAIN_AUTO;
     if (c->fit_batch) o->batch_size = fr_train_opts_default().batch_size;
-    if (c->ranks == 0) c->ranks = 1; /* nobody has asked for more */
+    if (c->ranks == 0) c->ranks = 1; /* no add-on has set a number of ranks */
     if (o->image_size == FR_TRAIN_AUTO) o->image_size = fri_dataset_in_folders(o->dataset) ? 224 : 32;
     if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
     if (o->offload != NULL) o->switches.offload = true;

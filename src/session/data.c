@@ -1,18 +1,18 @@
-/* data.c - from --dataset to datasets, and to loaders with the augmentation that belongs to them. */
+/* data.c - opens the data sets of --dataset, and loaders with the matching augmentation. */
 #include "session/flags.h"
 #include "session/session.h"
 
 #include <frugal/addon.h>
 #include <string.h>
 
-/* Facts about datasets that need no files: sizes for --device meta, and the permitted augmentation. */
+/* Facts about datasets that are known without files: sizes for --device meta, and the permitted augmentation. */
 static const struct {
     const char *name;
     bool needs_data;
-    int64_t train, test, classes; /* published sizes; classes 0: --classes */
+    int64_t train, test, classes; /* published sizes; classes 0: --classes says */
     int64_t shift;                /* pixels */
     bool flip;
-    double degrees, zoom, shear; /* as fr_loader_opts has them */
+    double degrees, zoom, shear; /* fields of fr_loader_opts with equal names */
 } known[] = {
     [FR_TRAIN_DIGITS] = {"digits", false, 1500, 297, 10, 2, false, 10, 0.1, 10},
     [FR_TRAIN_MNIST] = {"mnist", true, 60000, 10000, 10, 2, false},
@@ -26,7 +26,7 @@ static const struct {
     [FR_TRAIN_TAR] = {"tar", true, 1281167, 50000, 0, 0, true},
 };
 
-enum { SMALL_IMAGE = 64 }; /* below, folders are shifted; from here on, cropped as ImageNet is */
+enum { SMALL_IMAGE = 64 }; /* images below this size are padded and shifted; larger ones are cropped as for ImageNet */
 
 const char *fri_dataset_name(fr_train_dataset d) {
     return known[d].name;
@@ -45,7 +45,7 @@ fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target)
     return fr_fail(FR_EINTERNAL, "trainer: image %lld of a dry run is read", (long long)index);
 }
 
-/* Only its sizes matter. */
+/* Data set of the right sizes whose images are never read. */
 static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_dataset **out) {
     return fr_dataset_create(&(fr_dataset_source){.name = "masks",
                                                   .count = count,
@@ -58,7 +58,7 @@ static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_d
                              out);
 }
 
-/* --dataset NAME of the add-on of this name. */
+/* Opens the source that the add-on called --dataset NAME provides. */
 static fr_status open_source(const fr_train_opts *o, fr_split split, fr_dataset **out) {
     const char *name = fri_dataset_name(o->dataset);
     const fr_addon *a = fr_addon_find(name);
@@ -69,7 +69,7 @@ static fr_status open_source(const fr_train_opts *o, fr_split split, fr_dataset 
     return fr_addon_missing(what, name);
 }
 
-/* The labels of a test set mean something only if they are numbered like those of the training set. */
+/* Test labels are meaningful only if both sets number their classes alike. */
 static fr_status check_same_classes(const fr_dataset *train, const fr_dataset *test, int64_t classes) {
     for (int64_t i = 0; i < classes; i++) {
         const char *a = fr_dataset_class_name(train, i), *b = fr_dataset_class_name(test, i);
@@ -82,7 +82,7 @@ static fr_status check_same_classes(const fr_dataset *train, const fr_dataset *t
 
 static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **out) {
     const fr_train_opts *o = &c->opts;
-    if (known[o->dataset].needs_data && o->data == NULL) { /* meta */
+    if (known[o->dataset].needs_data && o->data == NULL) { /* no files: only sizes are needed */
         int64_t count = split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test;
         int64_t classes = known[o->dataset].classes != 0 ? known[o->dataset].classes : o->classes;
         if (o->dataset == FR_TRAIN_MASKS) return masks_without_files(o, count, out);
@@ -105,8 +105,8 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
 }
 
-/* Mean and deviation for which the network of --weights was trained: the file's, else ImageNet's, which torchvision's
- * classifiers of photos take. False: the data decide. */
+/* Mean and deviation with which the network of --weights was trained, from the weights file; a file without such
+ * values gets ImageNet's, as torchvision uses for photos. Returns false if the data decide. */
 static bool normalization_of_weights(fri_config *c) {
     static const double imagenet[2][3] = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
     fr_weights_info info = {0};
@@ -121,10 +121,10 @@ static bool normalization_of_weights(fri_config *c) {
     return found;
 }
 
-/* Statistics of at most this many training images; noise and sizes without data have none. */
+/* Mean and deviation of at most LOOK_AT training images; synthetic data and runs without data use constants. */
 static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t of_images) {
     enum { LOOK_AT = 1024 };
-    if (c->std[0] > 0) return FR_OK; /* a session's options say them */
+    if (c->std[0] > 0) return FR_OK; /* given by the session's options */
     if (fri_without_data(&c->opts) || c->opts.dataset == FR_TRAIN_SYNTHETIC) {
         for (int i = 0; i < FR_CHANNELS_MAX; i++) {
             c->mean[i] = 0.5;
@@ -139,12 +139,12 @@ static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t o
             c->mean[i] = c->mean[0];
             c->std[i] = c->std[0];
         }
-        if (!(c->std[i] > 0)) c->std[i] = 1; /* images of one color */
+        if (!(c->std[i] > 0)) c->std[i] = 1; /* all images have one color */
     }
     return FR_OK;
 }
 
-/* A program's own changes, or those of --augment strong, of training images. */
+/* The program's own augmentation, or the one of --augment strong. */
 static fr_status find_augmentation(fri_config *c, const fr_dataset_info *images) {
     const fr_train_opts *o = &c->opts;
     const fr_addon *addon = fr_addon_find("augment");
@@ -174,7 +174,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     FRI_TRY(open_split(c, FR_SPLIT_TEST, test));
     FRI_TRY(fr_dataset_info_get(*train, &of_train));
     if (*test != NULL) FRI_TRY(fr_dataset_info_get(*test, &of_test));
-    if (o->dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* numbers: the highest one seen */
+    if (o->dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* shards count classes by the
+                                                                                   highest label */
         of_train.classes = of_test.classes = larger(larger(of_train.classes, of_test.classes), asked);
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
         return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
@@ -237,7 +238,7 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     l->shuffle_window = o->shuffle_window;
     l->dtype = fri_image_dtype(c);
     l->device = o->device == FR_META ? FR_META : FR_CPU;
-    if (l->device != FR_META && o->predict == NULL) { /* a dry run's data set is not the run's */
+    if (l->device != FR_META && o->predict == NULL) { /* a dry run reads no batches of the run's data set */
         l->group = train ? o->accumulate : c->ranks;
         l->every = c->ranks;
         l->first = c->rank;

@@ -1,12 +1,12 @@
 /* driver.c - see driver.h. */
 #include "session/driver.h"
 
-/* The batch of the round that is this rank's; -1: none. */
+/* Index of this rank's batch in a round; -1: none. */
 static int64_t batch_of(const fri_session *r, int64_t round) {
     return r->share != NULL ? r->config->rank_calls->micro_batch(r->share, round) : round;
 }
 
-/* Rounds of a step: a rank has at most one of the step's batches in each round. */
+/* Runs the rounds of a step. In each round a rank processes at most one of the step's batches. */
 static fr_status rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
     const fr_rank_calls *of = r->config->rank_calls;
     const int64_t all = r->share != NULL ? of->rounds(r->share) : r->config->opts.accumulate;
@@ -41,10 +41,10 @@ typedef struct drive {
     fri_session *r;
     const fri_execution *how;
     void *ctx;
-    int64_t epochs, per_epoch, steps; /* of the run, of an epoch, of the run */
+    int64_t epochs, per_epoch, steps; /* epochs of the run, steps per epoch, steps of the run */
 } drive;
 
-/* A signal ends the run early. */
+/* True if a signal asked the run to end. */
 static bool stopped(const drive *d) {
     d->r->signal = fri_run_interrupted(d->r);
     return d->r->signal != 0;
@@ -62,8 +62,8 @@ static fr_status save_if_due(const drive *d, bool last) {
     return d->how->save != NULL && fri_save_is_due(d->r, last) ? d->how->save(d->ctx, last) : FR_OK;
 }
 
-/* The steps of an epoch from the i-th on; a resumed run begins in the middle. Batches that do not fill a step
- * (--accumulate) are left out. *more: the run goes on after them. */
+/* Runs the steps of an epoch from step i on; a resumed run begins in the middle. Batches that do not fill a step
+ * (--accumulate) are left out. *more: the run continues after these steps. */
 static fr_status steps(const drive *d, int64_t i, bool *more) {
     fri_session *r = d->r;
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
@@ -83,14 +83,14 @@ static fr_status steps(const drive *d, int64_t i, bool *more) {
         FRI_TRY(save_if_due(d, !*more));
         if (*more && i + done < d->per_epoch) FRI_TRY(call(d, d->how->prefetch));
     }
-    return fri_ranks_patience(r, false); /* not between steps: a device's wait may have it for the step's */
+    return fri_ranks_patience(r, false); /* long timeout again; between steps a device may still be in a step */
 }
 
 static fr_status evaluation(const drive *d) {
     const fri_config *c = d->r->config;
     const int64_t whole = c->test_count / fri_batch_size(c, FR_SPLIT_TEST), every = c->target == FR_META ? 1 : c->ranks;
     int64_t batches = fri_test_share(c), done = 1;
-    const int64_t full = whole > c->rank ? (whole - c->rank + every - 1) / every : 0; /* of this rank */
+    const int64_t full = whole > c->rank ? (whole - c->rank + every - 1) / every : 0; /* full batches of this rank */
     fri_evaluation_scope was = fri_evaluation_begin(d->r);
     fr_status s = fri_swap_averages(d->r);
     for (int64_t i = 0; s == FR_OK && i < batches && !stopped(d); i += done) {
@@ -116,7 +116,7 @@ static fri_epoch describe(const drive *d) {
                        .to_last = d->epochs - 1 - d->r->epoch};
 }
 
-/* One epoch, or *skip of them without running any. */
+/* Runs one epoch, or reports in *skip how many epochs need not run. */
 static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
     fri_session *r = d->r;
     fri_epoch e = describe(d);
@@ -130,7 +130,7 @@ static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
     FRI_TRY(call(d, d->how->epoch_over));
     if (!stopped(d) && !r->given_up) return FR_OK;
     *more = false;
-    return save_if_due(d, true); /* a signal may have come in the evaluation */
+    return save_if_due(d, true); /* a signal may have arrived during the evaluation */
 }
 
 fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
@@ -144,7 +144,7 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
     fr_status s = FR_OK;
     bool more = r->signal == 0;
     r->epoch = r->step / d.per_epoch;
-    if (r->step >= d.steps) r->epoch = d.epochs - 1; /* resumed at the end: it is evaluated again */
+    if (r->step >= d.steps) r->epoch = d.epochs - 1; /* resumed after the last step: only the evaluation is repeated */
     while (s == FR_OK && more && r->epoch < d.epochs) {
         s = epoch(&d, &skip, &more);
         r->step += skip * d.per_epoch;

@@ -1,10 +1,10 @@
 /* dry.c - see dry.h.
  *
  * Note [Settling of the allocator]
- * What a request is given depends on the free blocks it finds, so allocated and reserved bytes of a step depend on the
- * step before. The allocator is deterministic: once a step leaves it in the state in which it found it, all further
- * steps are copies of that step, and the dry run leaves them out. The same holds for the batches of an evaluation and
- * for whole epochs. */
+ * The block that a request gets depends on the free blocks at that time, so allocated and reserved bytes of a step
+ * depend on the previous step. The allocator is deterministic: once a step leaves the allocator in the state in which
+ * the step found it, all further steps repeat that step and are left out of the dry run. Batches of an evaluation and
+ * whole epochs are shortened in the same way. */
 #include "session/dry.h"
 
 #include "session/driver.h"
@@ -13,30 +13,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seen so far: networks settle at the second or third step. A run that did not settle within these is not exact. */
+/* Limits of repetition. Networks settle at the second or third step; runs that do not are marked as inexact. */
 enum { STEPS_AT_MOST = 12, EPOCHS_AT_MOST = 6, SECTIONS_LEFT = 8 };
 
-/* An epoch, and the allocator's state before it. */
+/* An epoch, and the allocator's state at its beginning. */
 typedef struct epoch_kind {
     uint64_t before;
     fri_epoch like;
 } epoch_kind;
 
 typedef struct dry_run {
-    fri_config config; /* on meta */
-    fri_session run;   /* with data sets of two full batches and a short one */
+    fri_config config; /* copy of the command's, with device meta */
+    fri_session run;   /* data sets of two full batches and a short one */
     fri_train_plan *out;
     fr_loader *loader;                /* of the evaluation */
-    epoch_kind now;                   /* the epoch that runs */
-    epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the state as it was */
+    epoch_kind now;                   /* current epoch */
+    epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the allocator's state unchanged */
     int n_fixed, epochs_run;
-    int64_t unchanged; /* epochs in a row that were known to change nothing */
-    int in_a_row;      /* steps of this epoch, or batches of this evaluation */
+    int64_t unchanged; /* consecutive epochs known to change nothing */
+    int in_a_row;      /* steps of the epoch, or batches of the evaluation */
 } dry_run;
 
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
-/* Copied from the host, of which meta reads nothing. */
+/* Copies a batch from the host, as the run does. Meta ignores the source, so any pointer will do. */
 static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
     const fr_shape of_images = fri_image_shape(&d->config, n), shape = fri_target_shape(&d->config, n);
     FRI_TRY(fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config), FR_META, images));
@@ -46,7 +46,7 @@ static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tens
     return FR_OK;
 }
 
-/* The loader's data set holds batches 0 and 1, which are full, and 2, which is short. */
+/* The loader's data set has three batches: 0 and 1 are full, 2 is short. */
 static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **images, fr_tensor **targets) {
     fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.loader : d->loader;
     if (loader == NULL)
@@ -56,7 +56,8 @@ static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **ima
     return s < 0 ? s : fr_input_next(d->run.input, loader, images, targets);
 }
 
-/* A loader's buffers count where it fills them on the device itself. Elsewhere batches are copied there. */
+/* Opens a loader whose buffers count as device memory, as on the CPU. For CUDA, batches are copied without a
+ * loader. */
 static fr_status open_loader(dry_run *d, int split, fr_loader **loader) {
     const fr_train_opts *o = &d->config.opts;
     const fr_shape image = fri_image_shape(&d->config, 1);
@@ -76,7 +77,7 @@ static fr_status open_loader(dry_run *d, int split, fr_loader **loader) {
     return s < 0 ? s : fri_data_loader(&d->config, split, *data, loader);
 }
 
-/* ---- steps and batches, as many as it takes to settle -------------------------------------------------------- */
+/* ---- steps and batches, repeated until the allocator settles ------------------------------------------------- */
 
 static fr_status section(dry_run *d, fri_section part, bool again) {
     static const struct {
@@ -95,13 +96,13 @@ static fr_status section(dry_run *d, fri_section part, bool again) {
     return FR_OK;
 }
 
-/* The cache is emptied after some steps and not after others, so one step is not like the next. */
+/* --empty-cache-every empties the cache after some steps only, so steps differ. */
 static bool steps_differ(const dry_run *d) {
     return d->config.opts.empty_cache_every > 1 && d->config.opts.empty_cache_every <= fri_steps_total(&d->config);
 }
 
-/* Runs one of `alike` parts as a section of the plan. The rest is over, too, once the allocator has settled, or if it
- * did not within the steps and sections there are. */
+/* Runs one of `alike` equal parts as a section of the plan. *done becomes `alike` once the allocator has settled, or
+ * when the limit of steps or sections is reached. */
 static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *done,
                         fr_status (*run)(dry_run *d, fri_section part)) {
     const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH;
@@ -165,7 +166,7 @@ static fr_status evaluation_over(void *ctx, fr_status s) {
     return s;
 }
 
-/* ---- epochs, as many as it takes to settle --------------------------------------------------------------------- */
+/* ---- epochs, repeated until the allocator settles ------------------------------------------------------------ */
 
 static bool same_epoch(const epoch_kind *a, const epoch_kind *b) {
     return a->before == b->before && a->like.full == b->like.full && a->like.shorter == b->like.shorter &&
@@ -184,7 +185,7 @@ static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     d->now = (epoch_kind){fr_plan_state(d->out->plan), *e};
     d->in_a_row = 0;
     if (changes_nothing(d, &d->now)) {
-        /* When every kind of epoch was seen to change nothing, so do all up to the last. */
+        /* all kinds of epochs are known to change nothing, so all epochs before the last can be left out */
         *skip = ++d->unchanged > patience && e->to_last > 0 ? e->to_last : 1;
         return FR_OK;
     }
@@ -223,7 +224,7 @@ done:
     return s;
 }
 
-/* The peaks of training and of evaluation, as a run keeps them. */
+/* Combines the sections' peaks, separately for training and evaluation, as a run does. */
 static fr_status fold(fri_train_plan *p) {
     p->training = p->evaluation = (fr_memory_stats){0};
     const int n = fr_plan_sections(p->plan);
@@ -269,7 +270,7 @@ done:
     return s;
 }
 
-/* A backend whose libraries are not on this machine (no cuDNN) is planned without their workspaces. */
+/* If the device's libraries are not installed (no cuDNN), the plan is made without their workspaces. */
 fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool workspaces = fr_plan_workspaces(c->opts.device);
     fr_status s = make(c, limit, workspaces, out);

@@ -1,4 +1,4 @@
-/* embed.c - sessions of programs that are no trainers: see frugal/session.h. */
+/* embed.c - sessions for programs that are not trainers (frugal/session.h). */
 #include <frugal/session.h>
 
 #include "session/flags.h"
@@ -9,23 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STOPPED = -1 }; /* what stands in a run for the number of a signal */
+enum { STOPPED = -1 }; /* stands in for a signal's number when the program ends a run */
 
 struct fr_session {
     fr_session_opts opts;
-    fr_train_program program; /* what a trainer's would say */
+    fr_train_program program; /* stands in for a trainer's program */
     fri_config config;
     fri_session run;
     fri_views *views;
-    FILE *silent;        /* /dev/null, unless opts.out is there */
-    atomic_bool cancel;  /* asked for, from any thread */
-    bool asked;          /* by a callback */
-    int64_t until;       /* the step that this call ends at */
-    int64_t epoch_ended; /* the step at which the last epoch was told of */
-    bool inside;         /* a call runs, in the run's pool */
-    bool finished;       /* no step follows; with ema the module holds the averages */
-    fr_status failed;    /* the run cannot be gone on with */
-    fr_rng rng;          /* of the run, between calls */
+    FILE *silent;        /* /dev/null if opts.out is NULL */
+    atomic_bool cancel;  /* cancellation requested, by any thread */
+    bool asked;          /* end requested by a callback */
+    int64_t until;       /* step at which the current call ends */
+    int64_t epoch_ended; /* step at which on_epoch was last called */
+    bool inside;         /* a call is running, in the run's pool */
+    bool finished;       /* all steps are done; with EMA the module holds the averages */
+    fr_status failed;    /* failure after which the run cannot continue */
+    fr_rng rng;          /* the run's random state between calls */
 };
 
 fr_session_opts fr_session_opts_default(void) {
@@ -36,7 +36,7 @@ fr_session_opts fr_session_opts_default(void) {
     return o;
 }
 
-/* ---- what the thread has while a session's call runs ----------------------------------------------------------- */
+/* ---- thread state during a session's call -------------------------------------------------------------------- */
 
 typedef struct scope {
     fr_switches switches;
@@ -66,7 +66,7 @@ static fr_status enter_again(fr_session *s) {
     return FR_OK;
 }
 
-/* ---- telling, and being stopped -------------------------------------------------------------------------------- */
+/* ---- callbacks and stopping ---------------------------------------------------------------------------------- */
 
 static double over(double sum, double n) {
     return n > 0 ? sum / n : NAN;
@@ -129,8 +129,8 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
     return tell_program(s, "on_epoch", s->opts.on_epoch);
 }
 
-/* A stop at an epoch's end comes after the evaluation, which a later call would not make up for. A training that is
- * finished is not stopped. */
+/* A stop at the end of an epoch waits for the evaluation, because a later call would not repeat the evaluation. A
+ * finished training cannot be stopped. */
 static int interrupted(void *ctx) {
     const fr_session *s = ctx;
     int64_t step = s->run.step;
@@ -165,7 +165,7 @@ static fr_status check_opts(const fr_session_opts *o) {
     return fri_options_check(t);
 }
 
-/* The size of the images, where they have one. */
+/* Takes image_size from the images if all have one square size. */
 static fr_status resolve(fr_session *s, const fr_dataset *train) {
     fr_train_opts *t = &s->config.opts;
     fr_dataset_info info;
@@ -245,7 +245,7 @@ void fr_session_release(fr_session **session) {
     if (s->run.pool != NULL) (void)fr_pool_begin(s->run.pool, &s->run.no_pool);
     fri_views_end(&s->views);
     if (s->config.opts.offload != NULL) fr_offload_close();
-    fri_session_end(&s->run); /* ends the pool, too */
+    fri_session_end(&s->run); /* also ends the pool */
     for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
     leave(s, was);
     if (s->silent != NULL) fclose(s->silent);
@@ -254,7 +254,7 @@ void fr_session_release(fr_session **session) {
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
-/* Ends a run when no step follows, as a trainer does. */
+/* Ends a run after the last step, as a trainer does. */
 static fr_status finish(fr_session *s) {
     fri_session *r = &s->run;
     FRI_TRY(fri_run_emit(r, FR_RUN_STEPS_END));
@@ -296,9 +296,9 @@ fr_module *fr_session_module(const fr_session *session) {
     return session != NULL ? session->run.model : NULL;
 }
 
-/* ---- a trained network leaves ----------------------------------------------------------------------------------- */
+/* ---- export -------------------------------------------------------------------------------------------------- */
 
-/* The model as it is now; in the middle of a training with averages, the averages. */
+/* Writes the model; in the middle of a training with EMA, the averages. */
 static fr_status export(fr_session *s, const char *path) {
     const bool swap = s->config.opts.ema > 0 && !s->finished;
     if (swap) FRI_TRY(fri_swap_averages(&s->run));

@@ -16,7 +16,7 @@ static fr_status settle(fri_sums *sum, int i) {
     return FR_OK;
 }
 
-/* The program's own metrics, and those of classes; the plan knows no more of them than the cast. */
+/* Adds the program's metrics and the confusion matrix. Metrics run on the host, so meta plans only the cast. */
 static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
@@ -61,10 +61,10 @@ void fri_sums_drop(fri_sums *sum) {
     *sum = (fri_sums){0};
 }
 
-/* The next batch's numbers. */
+/* Appends an entry for the numbers of the next batch. */
 static fr_status room(fri_sums *sum) {
     const int64_t n = sum->batches;
-    if ((n & (n - 1)) == 0) { /* full: 0, 1, 2, 4, ... */
+    if ((n & (n - 1)) == 0) { /* the capacity is a power of two, so the array is full at 0, 1, 2, 4, ... */
         fri_batch_numbers *more = realloc(sum->batch, (size_t)(n > 0 ? 2 * n : 1) * sizeof *more);
         if (more == NULL)
             return fr_fail(FR_ENOMEM, "trainer: no host memory for the numbers of %lld batches", (long long)n);

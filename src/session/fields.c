@@ -1,4 +1,4 @@
-/* fields.c - options of programs that set fields of fr_train_opts: their ranges, and sentences that name fields. */
+/* fields.c - for programs that set fields of fr_train_opts: checks ranges, and names fields in error sentences. */
 #include "session/flags.h"
 
 #include <frugal/unstable/number.h>
@@ -13,7 +13,7 @@ static bool is_choice(const fr_flag *f, double value) {
     return false;
 }
 
-/* The value is the default's, or one of the flag's words. epochs have no default where steps are given. */
+/* True for the default, for a value with a word, and for epochs = AUTO if steps are given. */
 static bool is_unset_or_word(const fr_flag *f, const fr_train_opts *o, const fr_train_opts *defaults) {
     const void *v = fri_flag_field(f, o), *d = fri_flag_field(f, defaults);
     if (f->kind == FR_FLAG_REAL) return memcmp(v, d, sizeof(double)) == 0 || is_choice(f, *(const double *)v);
@@ -43,7 +43,7 @@ fr_status fri_options_check(const fr_train_opts *o) {
     return FR_OK;
 }
 
-/* "--no-arena" -> "train.arena = false", "--export" -> "train.export_weights". Returns how many bytes were written. */
+/* "--no-arena" -> "train.arena = false", "--export" -> "train.export_weights". Returns the bytes written. */
 static size_t write_field(const fr_flag *f, bool no, char *to, size_t bytes) {
     const int n = snprintf(to, bytes, "train.%s%s", f->field != NULL ? f->field : f->name, no ? " = false" : "");
     if (f->field == NULL)
@@ -51,7 +51,7 @@ static size_t write_field(const fr_flag *f, bool no, char *to, size_t bytes) {
     return (size_t)n < bytes ? (size_t)n : bytes - 1;
 }
 
-/* The flag, or the field without one, of name[0..n). */
+/* Table row of flag name[0..n), or of a field that has no flag. */
 static const fr_flag *row(const char *name, size_t n, bool *no) {
     char whole[FRI_FLAG_TEXT_BYTES];
     snprintf(whole, sizeof whole, "%.*s", (int)n, name);
@@ -66,7 +66,7 @@ fr_status fri_speak_of_fields(fr_status s) {
     char text[SENTENCE];
     size_t at = 0;
     bool found = false, no = false;
-    if (s >= 0 || strchr(fr_last_error(), '\n') != NULL) return s; /* a report has lines, which fr_fail escapes */
+    if (s >= 0 || strchr(fr_last_error(), '\n') != NULL) return s; /* a report: fr_fail would escape newlines */
     for (const char *c = fr_last_error(); *c != '\0' && at < SENTENCE - MARGIN;) {
         const size_t n = strncmp(c, "--", 2) == 0 ? strspn(c + 2, "abcdefghijklmnopqrstuvwxyz0123456789-") : 0;
         const fr_flag *f = n > 0 ? row(c + 2, n, &no) : NULL;

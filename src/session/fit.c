@@ -23,8 +23,8 @@ static bool in_arena(const fr_train_opts *o) {
     return o->arena && o->device != FR_META && !fr_memory_unpooled();
 }
 
-/* Plans as the run will allocate (arena.c): in an arena if an arena is wanted and fits, else on the caching allocator,
- * which under a limit gives cached segments back before a request fails. */
+/* Plans the run with its real allocator (arena.c): in an arena if wanted and if the arena fits, else on the caching
+ * allocator, which under a limit releases cached segments before a request fails. */
 fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool arena = in_arena(&c->opts);
     fr_status s = fri_train_plan_make(c, SIZE_MAX, out);
@@ -113,7 +113,8 @@ static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int
     return s;
 }
 
-/* Doubling, then bisection: `low` fits, `high` does not. An epoch keeps at least one step. */
+/* Doubles the batch until `high` does not fit, then bisects between `low` (fits) and `high`. The batch is limited so
+ * that an epoch has at least one step. */
 fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose, int64_t *out) {
     int64_t low = 0, high = 1, most = c->train_count / c->opts.accumulate;
     bool yes = false;
@@ -136,7 +137,7 @@ fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose,
     return FR_OK;
 }
 
-/* ---- saying what was chosen -------------------------------------------------------------------------------- */
+/* ---- reporting the choice ------------------------------------------------------------------------------------ */
 
 const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
     static const char letter[FR_UNIT_OPTIONS] = {'-', 'k', 'e', 'i', 'r', 'o', 'R'};
@@ -176,7 +177,7 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
         f->kernels_measured == 0 ? " (--calibrate measures)" : "");
 }
 
-/* "op conv2d of features.2 in backward sets it: 1234 bytes are alive then: parameter 12, ..." */
+/* Names the smallest budget and its cause: "op conv2d of features.2 in backward sets it, with 1234 bytes alive". */
 static fr_status nothing_fits(const fri_config *c, const fr_fit *f) {
     const fr_memory_stats *m = &f->memory;
     char budget[FR_BYTES_TEXT], least[FR_BYTES_TEXT], parts[400] = "";

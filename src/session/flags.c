@@ -1,4 +1,4 @@
-/* flags.c - flags by name, and their values in words. */
+/* flags.c - looks up flags by name and prints their values. */
 #include "session/flags.h"
 
 #include <frugal/unstable/number.h>
@@ -15,14 +15,14 @@ static const fr_flag_choice *choice_of_value(const fr_flag *f, int64_t value) {
     return NULL;
 }
 
-/* The number that a choice may stand for; INT64_MAX: there is none. */
+/* Number behind a choice; INT64_MAX: none. */
 static int64_t number_of(const fr_flag *f, const void *field) {
     if (f->kind == FR_FLAG_INT) return *(const int64_t *)field;
     if (f->kind == FR_FLAG_CHOICE) return *(const int *)field;
     return f->kind == FR_FLAG_REAL && *(const double *)field < 0 ? (int64_t) * (const double *)field : INT64_MAX;
 }
 
-/* The words of a list, or how many there are where they are longer. */
+/* Joins the words of a list; if buf is too small, prints their number. */
 static void join(const char *const *word, int64_t n, char buf[FRI_FLAG_TEXT_BYTES]) {
     size_t at = 0;
     for (int64_t i = 0; i < n && at < FRI_FLAG_TEXT_BYTES; i++)
@@ -53,7 +53,7 @@ const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI
     return buf;
 }
 
-/* The flag after f in the tables of the add-ons; the first of them after one of the trainers' own table. */
+/* Flag after f in the add-ons' tables; if f is from the trainers' own table, the first flag of an add-on. */
 static const fr_flag *next_of_addons(const fr_flag *f) {
     bool found = f >= fri_flags && f < fri_flags + fri_flags_count;
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
@@ -114,7 +114,7 @@ const fr_flag *fri_flag_find(const char *name) {
     return NULL;
 }
 
-/* A flag's value does not begin with two dashes, unless it is part of the flag's own word. */
+/* A word that begins with two dashes is a flag, never the value of the flag before. */
 bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
     if (f == NULL || !fri_flag_on_line(f)) return false;
     size_t n = strlen(f->name);

@@ -1,8 +1,8 @@
-/* flags.h - the table of flags (fr_flag in train.h), by which the command line is read, --help written, and options
- * named in reports, states and sentences; a program's own flags come after it.
+/* flags.h - the table of flags (fr_flag in train.h). Command-line parsing, --help, reports, states and error
+ * sentences are driven by the table; a program's own flags are listed after the trainers'.
  *
- * A new flag is a field in fr_train_opts with its default, and one line in table.c. A row without a help is a field
- * that no flag sets: its range is checked, states and reports name it. */
+ * To add a flag, add a field with a default to fr_train_opts and a row to table.c. A row without help text is a field
+ * without a flag: its range is checked, and states and reports include it. */
 #ifndef FRI_SESSION_FLAGS_H
 #define FRI_SESSION_FLAGS_H
 
@@ -14,36 +14,36 @@ extern const fr_flag fri_flags[];
 extern const int fri_flags_count;
 extern const char *const fri_flag_group_names[FR_GROUP_COUNT];
 
-/* All flags of a program (NULL: those of all programs), in their order: the trainers', those of add-ons, the program's
- * own. Returns the one after f, after NULL the first one, after the last NULL. */
+/* Iterates over all flags of program p (NULL: only flags common to all programs): the trainers', the add-ons', then
+ * the program's own. Returns the first flag for f = NULL, else the flag after f; NULL after the last. */
 const fr_flag *fri_flag_next(const fr_train_program *p, const fr_flag *f);
-/* FR_EINVAL for a flag of the program's own that cannot be one. */
+/* FR_EINVAL if one of the program's own flags is malformed or its name is taken. */
 fr_status fri_flags_check(const fr_train_program *p);
 
-/* FR_EUNSUPPORTED with the name of its add-on: name[0..n) is a flag of one that was not built. Else FR_OK. */
+/* FR_EUNSUPPORTED with the add-on's name if name[0..n) is a flag of an add-on that was not built, else FR_OK. */
 fr_status fri_flag_missing(const char *name, size_t n);
 
-/* A command line can set it. */
+/* True if a command line can set the flag. */
 static inline bool fri_flag_on_line(const fr_flag *f) {
     return f->help != NULL;
 }
-/* The row of all programs with that name (without dashes), also one without a flag, or NULL. */
+/* Row with this name (without dashes) among the flags common to all programs and fields without a flag; or NULL. */
 const fr_flag *fri_flag_find(const char *name);
-/* A flag of name[0..n), or of its "no-" form: then *no. */
+/* Flag called name[0..n); *no: `name` is the flag's "no-" form. */
 const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no);
 
-/* Is the flag (NULL: none), or its "no-" form, among the words of a command that fri_flags_parse took? */
+/* True if the flag or its "no-" form is among the words of a parsed command. f may be NULL. */
 bool fri_flag_given(const fr_flag *f, int argc, char *const *argv);
 
-/* The flag's value in o as one would write it after the flag; "" if it is unset. Returns buf. */
+/* Value of the flag in o as text for a command line; "" if unset. Returns buf. */
 enum { FRI_FLAG_TEXT_BYTES = 64 };
 const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]);
 
-/* FR_EINVAL: the number (INT, REAL, SIZE) is out of the flag's range. text: the value as it was written. */
+/* FR_EINVAL if the number (INT, REAL, SIZE) is out of the flag's range. text: the value as the user wrote it. */
 fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *text);
 
-/* fields.c, for programs that set fields: the options are in the ranges of their flags; a sentence about flags
- * ("--keep-last") becomes one about fields ("train.keep_last"), s is returned. */
+/* fields.c, for programs that set fields instead of flags: checks that options are in range; replaces flags in the
+ * current error sentence by fields ("--keep-last" becomes "train.keep_last") and returns s. */
 fr_status fri_options_check(const fr_train_opts *o);
 fr_status fri_speak_of_fields(fr_status s);
 

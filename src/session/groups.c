@@ -1,7 +1,7 @@
-/* groups.c - parameter groups and averages from the options. */
+/* groups.c - parameter groups and EMA of the optimizer from the options. */
 #include "session/session.h"
 
-/* A network need not have such parameters. */
+/* A network without such parameters is not an error. */
 static fr_status stop_decay(const fri_session *r, const char *which) {
     const fr_status s = fr_optimizer_group(r->optimizer, which, FR_PARAM_GROUP_OPTS(.weight_decay = 0));
     return s == FR_EINVAL ? FR_OK : s;

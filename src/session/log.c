@@ -1,7 +1,7 @@
 /* log.c - --log.
  *
- * A log that cannot be written does not stop the training: it is said once, each next line is tried again, and the run
- * fails at its end. */
+ * A failed write does not stop the training: the first failure is printed, later lines are still tried, and at its
+ * end the run fails. */
 #include "session/views.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 
 typedef struct logs {
     fr_log *log;      /* NULL: none */
-    int64_t failures; /* steps and evaluations that are not in it */
+    int64_t failures; /* steps and evaluations missing in the file */
 } logs;
 
 static fr_status open_logs(logs *l, const fri_session *r) {

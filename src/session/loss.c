@@ -1,12 +1,12 @@
-/* loss.c - what a run minimizes: the program's own loss, mean squared error of vectors, or one of classes (--loss). */
+/* loss.c - the loss of a run: the program's own, mean squared error for vectors, or a loss of classes (--loss). */
 #include "session/session.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* ---- weights of classes -------------------------------------------------------------------------------------- */
+/* ---- class weights ------------------------------------------------------------------------------------------- */
 
-/* n / (classes * images of the class), 0 of a class without images. */
+/* Weight of a class: n / (classes * images of the class), or 0 for a class without images. */
 static fr_status balanced(const fri_session *r, int64_t classes, float *weight) {
     const int64_t n = r->config->train_count;
     int64_t label = 0;
@@ -59,7 +59,7 @@ fr_status fri_loss_check(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const bool own = c->program->loss != NULL, classes = !own && c->targets != FR_TARGET_VECTOR;
     const char *has = own ? "a loss of its own" : "mean squared error";
-    /* A program's own default gives way to another --loss. */
+    /* A program's default smoothing is dropped for a --loss without smoothing; only a changed value is an error. */
     const bool asked = o->label_smoothing != c->program->defaults.label_smoothing;
     if (o->label_smoothing > 0 && (!classes || (o->loss != FR_TRAIN_CROSS_ENTROPY && asked)))
         return fr_fail(FR_EINVAL, "train.label_smoothing %g: is of cross entropy, and this run has %s",

@@ -1,4 +1,4 @@
-/* model.c - the model and its optimizer from the flags. */
+/* model.c - builds the model and its optimizer from the flags. */
 #include "session/session.h"
 
 #include <frugal/unstable/number.h>
@@ -12,10 +12,10 @@ void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTE
     if (opts->width == 1) return;
     fr_snprintf(name + at, FR_TRAIN_NAME_BYTES - at, "_w%g", opts->width);
     for (char *c = name + at + 2; *c != '\0'; c++)
-        if (*c < '0' || *c > '9') *c = '.'; /* in every locale */
+        if (*c < '0' || *c > '9') *c = '.'; /* decimal point in every locale */
 }
 
-/* The module without what trains it. */
+/* Creates the module without optimizer, frozen layers or loss. */
 static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
     if (c->model != NULL) {
@@ -35,9 +35,9 @@ static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     return s == FR_OK ? fri_freeze_parts(r) : s;
 }
 
-/* ---- trials ------------------------------------------------------------------------------------------------ */
+/* ---- trials on meta ------------------------------------------------------------------------------------------ */
 
-/* Are the results a number per class for each target? */
+/* True if the results are one number per class for each target. */
 static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *targets) {
     const int rows = fri_mixes(c) ? targets->rank - 1 : targets->rank;
     bool fits = c->targets != FR_TARGET_VECTOR && fr_tensor_rank(y) == rows + 1;
@@ -45,7 +45,7 @@ static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *
     return fits && fr_tensor_dim(y, rows) == c->outputs;
 }
 
-/* Refuses a network with two results or more: the loss sees the first alone. */
+/* Refuses a network with several results, because the loss would use only the first. */
 static fr_status one_result(const fri_session *trial, fr_tensor *images) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     const fr_train_opts *o = &trial->config->opts;
@@ -61,7 +61,7 @@ static fr_status one_result(const fri_session *trial, fr_tensor *images) {
                               "(fr_net_end), or train it by hand (fr_module_forward_n)");
 }
 
-/* A batch's way through the model and to its loss, on meta. */
+/* Runs one batch through model and loss on meta. */
 static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy, uint64_t *drawn) {
     const fri_config *c = trial->config;
     int64_t size = c->opts.image_size;
@@ -94,8 +94,8 @@ fr_status fri_model_check(fri_config *c) {
     meta.opts.device = FR_META;
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
-    if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {   /* a session's network has no flags */
-        if (strncmp(fr_last_error(), "model '", 7) == 0) goto done; /* a name that there is not */
+    if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {   /* a session's network has no flags to name */
+        if (strncmp(fr_last_error(), "model '", 7) == 0) goto done; /* unknown model name */
         s = fr_fail_prefix(FR_EINVAL, "--image-size %lld: ", (long long)c->opts.image_size);
         if (c->opts.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.width);
         if (c->opts.depth != FR_TRAIN_AUTO) s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.depth);

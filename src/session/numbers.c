@@ -1,4 +1,4 @@
-/* numbers.c - what a run counts and measures: losses and times of its steps, peaks of memory. */
+/* numbers.c - statistics of a run: losses and times of steps, peaks of memory. */
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@ double fri_seconds_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Parameters and optimizer state that live. The peak may lie before the state is made. */
+/* Bytes of parameters and optimizer state. The peak may occur before the optimizer's state exists. */
 static size_t lasting(const fr_memory_stats *m) {
     return m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER];
 }

@@ -1,6 +1,7 @@
-/* plan_all.c - --plan=all: every combination of switches and equal segments, and fitted budgets between the smallest
- * and the largest of them, each a dry run. Printed are those that no other beats in both memory and time, and, beside
- * them, the run with all switches off; with --plan=every all of them, and a star at the former. */
+/* plan_all.c - --plan=all: dry runs of every combination of switches and equal segments, and of fitted budgets
+ * between the smallest and the largest combination. Printed are the Pareto-optimal runs (no run is better in both
+ * memory and time) and the run with all switches off; --plan=every prints all and marks the optimal ones with a
+ * star. */
 #include "session/fit.h"
 
 #include <frugal/unstable/number.h>
@@ -13,7 +14,7 @@
 enum { MOST_LINES = 256, BUDGETS = 8, TEXT_BYTES = 96 };
 
 typedef struct line {
-    char flags[TEXT_BYTES]; /* to add to the command, after --all-off */
+    char flags[TEXT_BYTES]; /* flags to add to the command after --all-off */
     size_t allocated, reserved;
     double seconds;
     bool best;
@@ -25,7 +26,7 @@ typedef struct table {
     int n;
 } table;
 
-/* A dry run, and how long its step would take. */
+/* Adds a dry run and the predicted time of its step. */
 static fr_status add_line(table *t, const fri_config *c, const char *flags) {
     fri_train_plan p = {0};
     fr_fit_clock *clock = NULL;
@@ -44,7 +45,8 @@ static fr_status add_line(table *t, const fri_config *c, const char *flags) {
     return FR_OK;
 }
 
-/* Every choice of the first n switches, as far as they save and need no file, beside what c and `flags` have. */
+/* Adds every combination of the first n switches to c and `flags`, except switches that save nothing or need a
+ * file. */
 static fr_status choices(table *t, const fri_config *c, const char *flags, int n) {
     if (n == 0) return add_line(t, c, flags);
     const fr_switch *w = fr_switch_at(n - 1);
@@ -69,7 +71,7 @@ static fr_status combinations(table *t, const fri_config *base, int64_t segments
     return choices(t, &c, flags, n);
 }
 
-/* Fitted plans between the smallest budget and what the fastest line reserves. */
+/* Adds fitted plans between the smallest budget and the fastest line's reserved bytes. */
 static fr_status budgets(table *t, const fri_config *base, size_t most) {
     FRI_OWNED(fr_fit_release) fr_fit fit = {0};
     fri_config fitted = *base;
@@ -96,7 +98,7 @@ static int smaller_first(const void *a, const void *b) {
     return (x->seconds > y->seconds) - (x->seconds < y->seconds);
 }
 
-/* Lines are sorted by memory: one is best if it is faster than all before it. */
+/* Lines are sorted by memory, so a line is optimal if it is faster than all lines before. */
 static void mark(table *t) {
     double fastest = INFINITY;
     for (int i = 0; i < t->n; i++) {

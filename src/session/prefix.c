@@ -1,8 +1,8 @@
-/* prefix.c - --prefix-parts auto: how many images of the frozen prefix run at a time. */
+/* prefix.c - --prefix-parts auto: number of images that the frozen prefix processes at a time. */
 #include "session/fit.h"
 
-/* The largest power of two whose run fits into the budget; without one, or where none does, the largest whose planned
- * peak is within 2 % of the smallest, since smaller parts only cost time then. */
+/* Largest power of two whose run fits the budget. Without a budget, or if none fits: the largest within 2 % of the
+ * smallest planned peak, because smaller parts would cost time and save almost nothing. */
 fr_status fri_prefix_choose(fri_config *c) {
     enum { MOST = 32 };
     size_t peak[MOST], least = SIZE_MAX;

@@ -17,8 +17,8 @@ static fr_status check_device(fri_config *c) {
     return fr_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
 
-/* All of them now: a loader's workers, started later, can be fewer; OpenMP's run time ends the process if it lacks
- * one. */
+/* Starts all OpenMP threads before the loader's workers: a loader can do with fewer workers, but the OpenMP runtime
+ * ends the process if it cannot start a thread. */
 static fr_status start_threads(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int n = o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get();

@@ -1,16 +1,16 @@
-/* prepare.h - a run from its options to its steps, for the trainers' shell (cli/) and for fr_session. */
+/* prepare.h - prepares a run from its options, for the trainers' shell (cli/) and for fr_session. */
 #ifndef FRI_SESSION_PREPARE_H
 #define FRI_SESSION_PREPARE_H
 
 #include "session/session.h"
 #include "session/views.h"
 
-/* Everything that can be found out before training, cheap things first. The thread is in the run's pool after it,
- * unless the options ask for a plan or a summary. */
+/* Runs all checks before training, cheap ones first. Afterwards the thread is in the run's pool, unless the options
+ * ask for a plan or a summary. */
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views);
 
-/* Arena, model, optimizer, weights, loader, saved state: then fri_train_go_on trains. *calibration as --calibrate asks
- * for it. */
+/* Creates arena, model, optimizer, weights and loader and loads a saved state; fri_train_go_on trains next.
+ * *calibration is set if --calibrate was given. */
 fr_status fri_run_setup(fri_session *r, fr_calibration **calibration);
 
 #endif

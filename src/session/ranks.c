@@ -1,5 +1,5 @@
-/* ranks.c - what the processes of one training tell each other beside gradients: that they run the same, where they
- * are, and what came out. */
+/* ranks.c - messages between the ranks of a training besides gradients: options are compared at the start, positions
+ * at each step, statistics at the end. */
 #include "session/flags.h"
 #include "session/session.h"
 
@@ -20,7 +20,7 @@ fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes) {
     return s;
 }
 
-/* ---- the same run ------------------------------------------------------------------------------------------------ */
+/* ---- comparing options --------------------------------------------------------------------------------------- */
 
 enum { TEXT = 512 };
 typedef struct same_run {
@@ -36,8 +36,7 @@ static uint64_t hash(const char *text) {
     return h;
 }
 
-/* Name of the first difference between two ranks, or NULL. The places of files and the number of decoding threads may
- * differ. */
+/* First difference between two ranks in words, or NULL. File paths and the number of decoding threads may differ. */
 static const char *difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
     if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
     int i = 0;
@@ -85,7 +84,7 @@ fr_status fri_ranks_compare(const fri_session *r) {
     return FR_OK;
 }
 
-/* ---- in a run ---------------------------------------------------------------------------------------------------- */
+/* ---- during a run -------------------------------------------------------------------------------------------- */
 
 typedef struct meeting {
     int64_t step, signal;

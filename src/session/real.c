@@ -1,4 +1,4 @@
-/* real.c - a run on its device: how the driver's parts are done there. */
+/* real.c - the driver's parts for a run on a device. */
 #include "session/driver.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 typedef struct real {
     fri_session *r;
     double began;      /* seconds */
-    fr_loader *loader; /* of the test images, only in an evaluation */
+    fr_loader *loader; /* test images, only during an evaluation */
     fri_sums sum;
 } real;
 
@@ -34,8 +34,8 @@ static fr_status real_step(void *ctx, fri_section part, int64_t alike, int64_t *
     return FR_OK;
 }
 
-/* Waits for the step's numbers, keeps and shows them. An asynchronous device runs the next step meanwhile, so a step
- * lasts from the end of the one before. */
+/* Waits for the step's numbers, stores and reports them. On an asynchronous device the next step is already running,
+ * so a step's time is measured from the end of the previous step. */
 static fr_status step_known(fri_session *r, fri_step_values *v) {
     double loss = NAN;
     FRI_TRY(fri_step_settle(r, v, &loss));
@@ -69,7 +69,7 @@ static fr_status prefetch(void *ctx) {
     return fr_input_fetch(r->input, r->loader);
 }
 
-/* The peaks since they were last kept, of the steps or of an evaluation. */
+/* Folds the peaks since the last call into *kept. */
 static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
     fr_memory_stats now = {0};
     FRI_TRY(fri_peak_keep(r->config->opts.device, &now));
@@ -80,7 +80,7 @@ static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
 static fr_status steps_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
     FRI_TRY(steps_known(r, r->step));
-    FRI_TRY(fr_readback_check_all()); /* bad targets of the last steps */
+    FRI_TRY(fr_readback_check_all()); /* reports bad targets of the last steps */
     return keep_peak(r, &r->training);
 }
 
@@ -98,7 +98,7 @@ static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64
     return fri_evaluate_batch(r, &images, &targets, fr_input_count(r->input), &x->sum);
 }
 
-/* Is the evaluation better than all before? Then its weights are written, which the model holds right now. */
+/* Compares the evaluation with the best so far. For a better one, --keep-best writes the evaluated weights. */
 static fr_status compare_with_best(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     const bool accuracy = r->config->accuracy;
@@ -113,7 +113,7 @@ static fr_status compare_with_best(fri_session *r) {
     return FR_OK;
 }
 
-/* Half an evaluation, which a signal ended, says nothing. */
+/* Results are discarded if a signal ended the evaluation early. */
 static fr_status real_evaluation_over(void *ctx, fr_status s) {
     real *x = ctx;
     fri_session *r = x->r;

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* cJSON prints integers exactly up to 2^53 and reals so that they read back the same; NAN becomes null. A NULL parent
- * (no memory) is passed on, and the sum of all failures is found at the end: the tree lacks a key then. */
+/* cJSON prints integers exactly up to 2^53 and reals with all digits; NAN becomes null. Adding to a NULL parent (no
+ * memory) has no effect, and build() checks for failures at the end. */
 static void add_number(cJSON *to, const char *key, double value) {
     if (isfinite(value))
         cJSON_AddNumberToObject(to, key, value);
@@ -81,7 +81,7 @@ static void add_memory(cJSON *root, const fri_session *r) {
         add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
 }
 
-/* Adds memory of the process that the engine does not allocate; no plan contains it. */
+/* Adds process memory from outside of the engine, which plans do not contain. */
 static void add_process(cJSON *root, const fri_session *r) {
     fr_memory_use use;
     size_t reserved, outside = fri_watch_outside(r, &use, &reserved);

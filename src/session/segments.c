@@ -1,4 +1,4 @@
-/* segments.c - --checkpoint-segments: how a network is cut, and whether that pays. */
+/* segments.c - --checkpoint-segments: cuts a network into segments and weighs its units. */
 #include "session/session.h"
 
 #include <stdlib.h>
@@ -25,9 +25,9 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
     return fr_checkpoint_segments(r->model, how(o), (int)o->checkpoint_segments, r->unit_weight, x, y);
 }
 
-/* ---- weights ------------------------------------------------------------------------------------------------- */
+/* ---- unit weights -------------------------------------------------------------------------------------------- */
 
-/* Bytes that each unit saves of a full batch, or of a part of the batch. */
+/* Bytes that each unit saves for backward of a full batch, or of a part of a split batch. */
 static fr_status weigh(const fri_session *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
     int64_t size = o->image_size;

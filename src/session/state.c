@@ -1,8 +1,8 @@
 /* state.c - --save, --resume, --weights, --export.
  *
- * A state is saved between steps only, so the step number says all about the position: the epoch, and the batch in it.
- * What the flags say again (schedule, switches, device) is taken from them; what would make the saved steps those of
- * another training must match, and what changes the steps to come is named. */
+ * States are saved only between steps, so the step number determines epoch and batch. On resume, settings that define
+ * the training must match (batch size, seed, ...); all others (schedule, switches, device) come from the flags, and
+ * changes that affect later steps are printed. */
 #include "session/flags.h"
 
 #include <frugal/unstable/number.h>
@@ -24,7 +24,7 @@ typedef struct parts {
     fr_state state;
     char computed_by[160];
     char changes[CHANGES_TEXT]; /* "lr 0.02 was 0.1, clip unset was 1" */
-    char numerics[16];          /* of the state, where they are not this program's; else "" */
+    char numerics[16];          /* numerics number of the state if it differs from the program's, else "" */
 } parts;
 
 static void set(parts *p, size_t i, const char *name, int64_t value) {
@@ -32,13 +32,13 @@ static void set(parts *p, size_t i, const char *name, int64_t value) {
     p->setting[i] = (fr_state_setting){.name = name, .value = p->value[i], .must_match = true};
 }
 
-/* Settings that decide the images of each step must match in a training, not in a prediction. */
+/* Settings that decide the images of each step must match for training, but not for prediction. */
 static void set_of_training(parts *p, size_t i, const char *name, int64_t value, bool predict) {
     set(p, i, name, value);
     p->setting[i].must_match = !predict;
 }
 
-/* Mean and deviation of the images: of the data, or of --weights, which a resumed run may not name again. */
+/* Mean and deviation of the images, saved because a resumed run may omit the --weights that set them. */
 static void set_normalization(parts *p, size_t i, const fri_config *c) {
     size_t at = 0;
     p->value[i][0] = '\0';
@@ -59,19 +59,19 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
              now->value[0] != '\0' ? now->value : "unset", saved[0] != '\0' ? saved : "unset");
 }
 
-/* Bits depend on the device's numerics, which commits raise. */
+/* Number of the device's numerics, raised by each commit that changes bits. */
 static void set_numerics(parts *p, size_t i, fr_device device) {
     snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%d", fr_device_numerics(device));
     p->setting[i] = (fr_state_setting){.name = "numerics", .value = p->value[i], .lacking = "0"};
 }
 
-/* Bits depend on the threads, the library and the instruction set that the device has, too. */
+/* Threads, library versions and instruction set, which also affect bits. */
 static void set_computed_by(parts *p, size_t i, fr_device device) {
     fr_device_describe(device, p->computed_by, sizeof p->computed_by);
     p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .lacking = p->computed_by};
 }
 
-/* Describes the parts of this run's states; points into *p and the run. */
+/* Describes the state of this run; *p points into *p and into the run. */
 static void describe_parts(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
     set(p, 0, "batch-size", o->batch_size);
@@ -124,7 +124,7 @@ static bool is_folder(const char *path) {
 
 /* ---- save -------------------------------------------------------------------------------------------------- */
 
-/* The folder `path` can take a new file. */
+/* Fails unless new files can be created in folder `path`. */
 static fr_status check_folder(const char *flag, const char *value, const char *path) {
     if (access(path, W_OK | X_OK) == 0) return FR_OK;
     return fr_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
@@ -135,7 +135,7 @@ static fr_status could_be_written(const fri_session *trial, void *ctx) {
     return (*file)->save(trial->model, NULL);
 }
 
-/* A format of an add-on that is not there, and a layer that it has no word for, are told before the training. */
+/* Reports a missing export add-on, or a layer that the format cannot express, before the training. */
 static fr_status check_format(const fri_config *c) {
     const fr_network_file *file = NULL;
     fr_status s = fr_network_file_of(c->opts.export_weights, &file);
@@ -162,7 +162,7 @@ static bool resumes(const fri_session *r) {
     return r->config->resume_path[0] != '\0';
 }
 
-/* Is the state that this run goes on from one of the folder? */
+/* True if the run resumes from a state in this folder. */
 static bool goes_on_in(const fri_session *r, const char *folder) {
     char state[FR_TARGET_BYTES], here[FR_TARGET_BYTES];
     if (!resumes(r) || !fr_file_target(r->config->resume_path, state) || !fr_file_target(folder, here)) return false;
@@ -170,7 +170,7 @@ static bool goes_on_in(const fri_session *r, const char *folder) {
     return strcmp(state, here) == 0;
 }
 
-/* States of another training would be mixed with this one's. */
+/* Refuses a folder with states of another training. */
 static fr_status check_states(const fri_session *r) {
     const char *folder = r->config->opts.save;
     char of[128] = "";
@@ -189,7 +189,7 @@ fr_status fri_saving_check(fri_session *r) {
     parts p;
     describe_parts(r, &p);
     r->run_number = fr_state_run_of(&p.state);
-    if (r->config->rank > 0) return FR_OK; /* rank 0 writes */
+    if (r->config->rank > 0) return FR_OK; /* only rank 0 writes */
     if (o->save != NULL) {
         s = fr_state_folder_make(o->save);
         if (s < 0) return fr_fail_prefix(s, "--save: ");
@@ -207,8 +207,8 @@ bool fri_save_is_due(const fri_session *r, bool last) {
     return o->save != NULL && r->saved_step != r->step && (last || r->step % fri_save_every(r->config) == 0);
 }
 
-/* Rank 0 has written the state, or failed to; the others have handed it their parts. They all know what became of it:
- * s on rank 0, elsewhere FR_EPEER for a failure. */
+/* Distributes the result of saving. Ranks other than 0 send their parts and get rank 0's status s, or FR_EPEER after
+ * a failure. */
 static fr_status save_together(const fri_session *r, fr_status s) {
     char sentence[1024];
     if (r->config->rank > 0) {
@@ -243,12 +243,12 @@ static void passed_over(void *ctx, const char *path, const char *reason) {
             reason);
 }
 
-/* FR_END: "latest", and the folder holds none yet. */
+/* FR_END: --resume latest, and the folder holds no state yet. */
 static fr_status find(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
     const fr_train_opts *o = &c->opts;
     bool latest = strcmp(o->resume, "latest") == 0;
     const char *folder = latest ? o->save : o->resume;
-    if (!latest && !is_folder(folder)) { /* a state by its name */
+    if (!latest && !is_folder(folder)) { /* path of a single state */
         if (strlen(folder) >= FR_STATE_PATH_BYTES) return fr_fail(FR_EINVAL, "--resume: the name is too long");
         strcpy(path, folder);
         return FR_OK;
@@ -258,17 +258,17 @@ static fr_status find(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
     return latest && s == FR_EIO && is_folder(folder) ? FR_END : s;
 }
 
-/* How many batches a step has is decided at the start of a training, and stays whatever the number of ranks. */
+/* Takes the number of batches per step from the state: a training keeps the number, whatever its ranks. */
 static fr_status take_accumulate(fri_config *c) {
     char value[32];
     fr_status s = fr_state_setting_read(c->resume_path, "accumulate", value, sizeof value);
     const long long n = s == FR_OK ? strtoll(value, NULL, 10) : 0;
     if (n > 0) c->opts.accumulate = n;
-    return FR_OK; /* what is wrong with the state is said when it is loaded */
+    return FR_OK; /* a faulty state is reported when it is loaded */
 }
 
-/* Takes the choice of --train-only auto from the state. A training that named layers gets a new choice, and a line
- * tells of the change. */
+/* Takes the choice of --train-only auto from the state. If the training named its layers, a new choice is made and
+ * printed. */
 static void take_train_only(fri_config *c) {
     char value[FRI_TRAIN_ONLY_BYTES];
     fr_status s = fr_state_setting_read(c->resume_path, "train-only", value, sizeof value);
@@ -287,7 +287,7 @@ fr_status fri_resume_find(fri_config *c) {
     return s == FR_OK && c->opts.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
 }
 
-/* Every state tensor is there: what it takes of the device is all that counts. */
+/* Claims that every state tensor exists, so that the optimizer allocates all. */
 static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
     (void)ctx;
     (void)name;
@@ -299,7 +299,7 @@ fr_status fri_resume_dry(fri_session *r) {
     return resumes(r) ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
 }
 
-/* The numbers are added to: nonsense in them would stay in every accuracy of the epoch. */
+/* Rejects implausible sums: later steps add to them, and the epoch's accuracy would be wrong. */
 static fr_status check_numbers(const fri_session *r, const char *path) {
     if (r->epoch_targets >= 0 && r->epoch_targets <= 0x1p60 && r->epoch_correct >= 0 &&
         r->epoch_correct <= r->epoch_targets)
@@ -308,7 +308,7 @@ static fr_status check_numbers(const fri_session *r, const char *path) {
                    r->epoch_targets);
 }
 
-/* Another run that saves into the folder may have removed the state since it was found: it has a newer one then. */
+/* Loads the state, or a newer one if another run has deleted the state since fri_resume_find. */
 static fr_status load(fri_session *r, char path[FR_STATE_PATH_BYTES], fr_state *state) {
     strcpy(path, r->config->resume_path);
     fr_status s = fr_state_load(path, state);
@@ -342,7 +342,7 @@ fr_status fri_resume(fri_session *r) {
 
 /* ---- weights ----------------------------------------------------------------------------------------------- */
 
-/* Does the file name other classes than the data, or the same in another order? */
+/* True if the file's classes differ from the data's in name or order. */
 static bool names_other_classes(const fri_session *r) {
     fr_weights_info info = {0};
     bool differ = false;
@@ -355,7 +355,7 @@ static bool names_other_classes(const fri_session *r) {
     return differ;
 }
 
-/* A head of another size, or for other classes, is not the one that is wanted. */
+/* Loads --weights. A head of another size or for other classes is left out and starts fresh. */
 fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const char *head = c->opts.predict == NULL ? fr_module_head(r->model) : NULL, *has = "is for other classes";
@@ -373,7 +373,7 @@ fr_status fri_weights_begin(fri_session *r) {
 
 enum { MOST_NAMES = 4096 };
 
-/* Describes the network for a prediction; points into the run and names. */
+/* Describes the network for later predictions; *out points into the run and `names`. */
 static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {
     const fri_config *c = r->config;
     fr_loader_opts l;

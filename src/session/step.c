@@ -1,8 +1,7 @@
-/* step.c - what an optimizer step is made of: the forward and backward of a batch, and the update.
+/* step.c - one optimizer step: forward and backward of a batch, then the update.
  *
- * Order of deaths within a step, which decides its peak: images and logits are released as soon as the graph is the
- * only one that may need them, targets and loss after backward, gradients after the optimizer's step, so that none
- * lives through the next forward. */
+ * The order of releases decides a step's peak: images and logits are released as soon as only the graph may need
+ * them, targets and loss after backward, gradients after the optimizer's step and before the next forward. */
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -53,7 +52,7 @@ void fri_step_values_free(fri_step_values *v) {
     *v = (fri_step_values){0};
 }
 
-/* Finds out whether the step was skipped, and the loss scale after it. */
+/* Determines whether the step was skipped, and the loss scale after the step. */
 static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
     int64_t before = r->skipped;
     if (v->device_decided) {
@@ -66,7 +65,7 @@ static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
     return FR_OK;
 }
 
-/* The sums over the batches of all ranks, in their order. */
+/* Sums over the batches of all ranks, in the order of the batches. */
 static fr_status settle_together(fri_session *r, fri_step_values *v, double *correct, double *loss) {
     const int64_t most = (r->config->opts.accumulate + r->config->ranks - 1) / r->config->ranks;
     fri_batch_numbers *all = NULL, *mine = calloc((size_t)most, sizeof *mine);
@@ -116,9 +115,9 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
 
 /* ---- forward and backward ------------------------------------------------------------------------------------ */
 
-/* *l = share * loss of a batch whose logits are *y; both go. A share of 0 has gradients of 0: those of ignored targets
- * are 0 anyway, and weights that add up to 0 are left out, which would divide by it. v NULL: nobody asks for its
- * numbers. *part: where the loss is to be written. */
+/* *l = share * loss of a batch with logits *y; releases *y and *targets. share 0 is for a batch without counted
+ * targets: class weights are left out, because dividing by their sum of 0 would give NaN gradients. v: receives the
+ * batch's numbers, or NULL. *part: where the loss is to be stored. */
 static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, double share, fri_step_values *v,
                          fri_step_part **part, fr_tensor **l) {
     FRI_OWNED(fr_tensor_release) fr_tensor *count = NULL;
@@ -135,7 +134,7 @@ static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, dou
     return FR_OK;
 }
 
-/* Loss and gradients of one batch that counts `share` of the step. v as above. */
+/* Loss and gradients of one batch with weight `share` in the step. v: as in loss_of. */
 static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor **targets, double share,
                                   fri_step_values *v) {
     fr_tensor *y = NULL, *l = NULL, *scaled = NULL;
@@ -159,8 +158,8 @@ done:
     return s;
 }
 
-/* The number that the mean loss of these targets divides by: of classes, the targets that are not ignored, or the sum
- * of their weights; else, and on meta, the images. */
+/* *out: denominator of the mean loss. For classes, the number of counted targets or the sum of their weights;
+ * otherwise, and on meta, the number of images. */
 static fr_status divisor(const fri_session *r, fr_tensor *targets, double *out) {
     const fri_config *c = r->config;
     const int64_t n = fr_tensor_numel(targets);
@@ -182,8 +181,8 @@ static fr_status divisor(const fri_session *r, fr_tensor *targets, double *out) 
     return FR_OK;
 }
 
-/* The batch in --split-batch parts of equal size, up to one image, one after the other. Each counts by its divisor, so
- * that the sum is the mean loss of the batch, whose own divisor is `all`. */
+/* Trains on the batch in `parts` (--split-batch) pieces of equal size, up to one image. Each piece is weighted by its
+ * divisor relative to `all`, the batch's divisor, so the sum is the mean loss of the batch. */
 static fr_status in_parts(fri_session *r, fr_tensor *images, fr_tensor *targets, int64_t parts, double share,
                           double all, fri_step_values *v) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *t = NULL;
@@ -199,8 +198,8 @@ static fr_status in_parts(fri_session *r, fr_tensor *images, fr_tensor *targets,
     return FR_OK;
 }
 
-/* A fused step under a loss scale: the first pass looks at the gradients, the second, of the same numbers, updates.
- * What the report counts is the first's. */
+/* Fused step under a loss scale. The first pass only searches the gradients for inf and NaN; the second repeats the
+ * computation and updates. Statistics are taken from the first pass. */
 static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
     fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
     fr_rng rng = fr_rng_get();
@@ -223,13 +222,13 @@ done:
     return s;
 }
 
-/* Loss and gradients of the batch, `share` of the step. A batch without a target that counts, as of masks that are
- * ignored everywhere, has a loss and gradients of 0. */
+/* Loss and gradients of the batch, with weight `share` in the step. A batch without counted targets (masks that are
+ * ignored everywhere) has loss 0 and gradients 0. */
 static fr_status train_batch(fri_step_work *w, double share) {
     fri_session *r = w->r;
     const fr_train_opts *o = &r->config->opts;
     const int64_t n = fr_tensor_dim(w->images, 0), parts = o->split_batch < n ? o->split_batch : n;
-    /* The host has counted; a dry run has no targets. */
+    /* the loader has counted the targets; a dry run has none */
     const bool host =
         parts == 1 && r->class_weights == NULL && r->config->program->loss == NULL && o->device != FR_META;
     double all = (double)w->count;
@@ -252,7 +251,7 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
     return g != NULL ? fr_tensor_fill(g, 0) : FR_OK;
 }
 
-/* Half gradients would underflow without their scale: it is the limit that is scaled. */
+/* Clips half gradients in scaled form, against a scaled limit, because unscaled halves would underflow. */
 static fr_status clip_gradients(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     double limit = o->clip, norm = 0;
@@ -261,14 +260,13 @@ static fr_status clip_gradients(fri_session *r) {
     } else {
         FRI_TRY(fr_grad_scaler_unscale(r->scaler, r->optimizer));
         if (!fr_grad_scaler_device_decides(r->scaler))
-            FRI_TRY(fri_watch_overflow(r)); /* a norm of inf or NaN spoils all of them */
+            FRI_TRY(fri_watch_overflow(r)); /* one inf or NaN in the norm would spread to all gradients */
     }
     return r->share != NULL ? r->config->rank_calls->clip_grad_norm(r->share, limit, &norm)
                             : fr_clip_grad_norm(r->model, limit, NULL);
 }
 
-/* Updates the parameters. Where the device decides whether the step is skipped, the host reads that back after the
- * step, when the gradients are gone. */
+/* Updates the parameters. A decision of the device whether to skip the step is read back after the step. */
 static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
     bool skipped = false, device_decides = fr_grad_scaler_device_decides(r->scaler);
     fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);

@@ -1,9 +1,9 @@
-/* train_only.c - --train-only auto: the layers, norms and biases whose training fits.
+/* train_only.c - --train-only auto: chooses the layers, norms and biases whose training fits the budget.
  *
- * Counted from the end of the network, what trains is the last `last` layers, the norms of the last `norm` and the
- * biases of the last `bias`. As many layers as fit come first, since they learn most; what is left takes norms, which
- * keep their input for backward, then biases, which keep nothing of their own (Cai et al. 2020, TinyTL). More of each
- * never needs less, so each number is found by bisection; every trial is a dry run. */
+ * Counted from the end of the network, the last `last` layers train completely, the norms of the last `norm` layers
+ * and the biases of the last `bias` layers. Full layers are chosen first, because training them helps most. Remaining
+ * memory goes to norms, which keep their input for backward, then to biases, which keep no activations (Cai et al.
+ * 2020, TinyTL). Memory grows with each number, so bisection over dry runs finds the numbers. */
 #include "session/fit.h"
 
 #include <frugal/unstable/number.h>
@@ -26,7 +26,7 @@ static void set_words(const search *at, fri_config *c) {
     fri_train_only_set(c, at->last == at->layers ? "all" : words);
 }
 
-/* Does it fit, with what --memory-budget may do for it? */
+/* *yes: the current choice fits, with the options that --memory-budget may choose. */
 static fr_status setting_fits(search *at, bool *yes) {
     const fri_config *c = &at->trial;
     const size_t budget = c->opts.memory_budget < c->opts.memory_limit ? c->opts.memory_budget : c->opts.memory_limit;
@@ -47,13 +47,13 @@ static fr_status setting_fits(search *at, bool *yes) {
     return s;
 }
 
-/* The largest value of one of the numbers under which it fits; what it is fits. */
+/* Binary search for the largest *number that still fits; the initial value must fit. */
 static fr_status grow(search *at, int64_t *number) {
     int64_t low = *number, high = at->layers + 1;
     fr_status s = FR_OK;
     while (high - low > 1 && s == FR_OK) {
         bool yes = false;
-        *number = high > at->layers ? at->layers : low + (high - low) / 2; /* all of them first */
+        *number = high > at->layers ? at->layers : low + (high - low) / 2; /* first try: all layers */
         const int64_t tried = *number;
         s = setting_fits(at, &yes);
         if (yes)
@@ -149,11 +149,11 @@ fr_status fri_train_only_choose(fri_config *c) {
     const double began = fri_seconds_now();
     bool yes = false;
     if (!fri_trains_auto(&c->opts)) return FR_OK;
-    if (at.trial.opts.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen after this; an eighth is near the least */
+    if (at.trial.opts.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen later; an eighth needs little */
         at.trial.opts.prefix_parts = (c->opts.batch_size + 7) / 8;
     FRI_TRY(fri_on_meta(c, count_layers, &at.layers));
     FRI_TRY(setting_fits(&at, &yes));
-    if (yes) { /* else --memory-budget says what the least one is */
+    if (yes) { /* else --memory-budget reports the smallest budget */
         FRI_TRY(grow(&at, &at.last));
         at.norm = at.last;
         FRI_TRY(grow(&at, &at.norm));

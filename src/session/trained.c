@@ -1,17 +1,17 @@
-/* trained.c - what trains, from --train-only and --freeze. */
+/* trained.c - selects the parameters that train (--train-only, --freeze). */
 #include "session/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Words of --train-only that are not names: what of the last `count` layers with parameters trains. */
+/* Words of --train-only with a count: whole layers, norms or biases of the last N layers with parameters. */
 static const char *const kinds[] = {"last", "norm", "bias"};
 enum { LAST, NORM, BIAS, KINDS };
 
 typedef struct thawing {
     fr_module *m;
     int kind;
-    int64_t first, layers; /* the first one that trains; those seen */
+    int64_t first, layers; /* first layer that trains; layers seen so far */
     char layer[FRI_LAYER_BYTES];
 } thawing;
 
@@ -49,10 +49,10 @@ static fr_status thaw_kind(void *ctx, const char *path, fr_tensor *t, bool is_pa
     const fr_module *layer = dot != NULL ? fr_module_find(k->m, k->layer) : k->m;
     const bool norm = (fr_module_class_of(layer)->traits & FR_LAYER_KEEPS_F32) != 0;
     if (k->kind == NORM && !norm) return FR_OK;
-    return fr_module_freeze(k->m, norm && dot != NULL ? k->layer : path, false); /* a norm with its running values */
+    return fr_module_freeze(k->m, norm && dot != NULL ? k->layer : path, false); /* norms with their running values */
 }
 
-/* "norm": of all layers; "norm=20": of the last 20. FR_END: no such word. */
+/* "norm": the norms of all layers; "norm=20": of the last 20. FR_END: not such a word. */
 static fr_status thaw_counted(fr_module *m, const char *word) {
     const size_t n = strcspn(word, "=");
     thawing k = {.m = m};
@@ -68,7 +68,7 @@ static fr_status thaw_counted(fr_module *m, const char *word) {
     return fr_module_each_tensor(m, thaw_kind, &k);
 }
 
-/* An empty prefix would mean the whole network. */
+/* Rejects an empty prefix, which fr_module_freeze would take for the whole network. */
 static fr_status freeze(fr_module *m, const char *word, bool on) {
     if (word[0] == '\0') return fr_fail(FR_EINVAL, "an empty name; a layer's name is expected");
     return fr_module_freeze(m, word, on);

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Views in the order in which an event reaches them, after the views of add-ons: measurements of steps end before the
- * last lines are printed. NULL is the place of the terminal's view. */
+/* The session's views in event order, after the add-ons' views, so that measurements end before the last lines are
+ * printed. NULL marks the position of the terminal's view. */
 static const fri_view *const built_in[] = {&fri_watch_view, NULL, &fri_report_view, &fri_log_view};
 enum { OWN = sizeof built_in / sizeof *built_in };
 
-/* A view of this run, of an add-on or else of the session. */
+/* One active view, of an add-on (`addon`) or of the session (`own`). */
 typedef struct watching {
     const fr_view *addon;
     const fri_view *own;
@@ -22,12 +22,12 @@ typedef struct watching {
 
 struct fri_views {
     const fri_session *run;
-    fr_run seen; /* the run as views of add-ons see it */
+    fr_run seen; /* the run as add-ons' views see it */
     watching *view;
     int n;
 };
 
-/* ---- what views of add-ons see --------------------------------------------------------------------------------- */
+/* ---- run data for add-ons' views ----------------------------------------------------------------------------- */
 
 static fr_status look(fri_views *v, fr_run_event e) {
     const fri_session *r = v->run;
@@ -113,7 +113,7 @@ void fri_views_end(fri_views **views) {
     *views = NULL;
     for (int i = 0; v != NULL && i < v->n; i++) {
         watching *w = &v->view[i];
-        if (w->listens) (void)tell_view(v, w, FR_RUN_STEPS_END); /* the run has failed: what was seen is kept */
+        if (w->listens) (void)tell_view(v, w, FR_RUN_STEPS_END); /* finish the views of a failed run */
         if (w->addon != NULL && w->addon->end != NULL) w->addon->end(w->state);
         if (w->own != NULL && w->own->end != NULL) w->own->end(w->state);
         free(w->state);

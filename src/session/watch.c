@@ -1,4 +1,4 @@
-/* watch.c - lines about a step that is skipped and about a graph that grows; memory that the engine does not see. */
+/* watch.c - warns about skipped steps and growing graphs; measures memory outside of the engine. */
 #include "session/views.h"
 
 #include <frugal/unstable/number.h>

@@ -1,7 +1,7 @@
-/* workspace.c - what scratch the kernels of a GPU may take where --workspace-limit does not say. */
+/* workspace.c - chooses scratch memory for kernels on a GPU if --workspace-limit is not given. */
 #include "session/fit.h"
 
-/* Plans the run within the limit: what it reserves, and the peak of what is requested. */
+/* Plans the run within the limit. *reserved and *peak: planned reserved bytes and peak of requested bytes. */
 static bool found_under(const fri_config *c, size_t limit, size_t *reserved, size_t *peak) {
     fri_train_plan p = {0};
     if (fri_plan_run(c, limit, &p) < 0) return false;
@@ -13,7 +13,7 @@ static bool found_under(const fri_config *c, size_t limit, size_t *reserved, siz
     return yes;
 }
 
-/* Scratch that fills what is free below the peak may still not fit between the blocks: then it gets less of it. */
+/* Offers the kernels all memory below the peak, then halves the share until the reserved bytes do not grow. */
 void fri_workspace_choose(fri_config *c, fr_scratch **scratch) {
     fri_config trial = *c;
     size_t reserved = 0, peak = 0, ignored[2];
