@@ -6,13 +6,13 @@
 
 #include <string.h>
 
-static fr_status plan(fri_session *r) {
+static fr_status run_plan(fri_session *r) {
     if (r->config->opts.plan > FR_TRAIN_PLAN_PEAK) return fri_plan_all(r->config);
     fri_switch_notes(r);
     return fri_plan_command(r);
 }
 
-static fr_status steps(fri_session *r) {
+static fr_status run_steps(fri_session *r) {
     fr_calibration *calibration = NULL;
     fr_status s = FR_OK;
     fri_switch_notes(r);
@@ -26,10 +26,10 @@ done:
     return s;
 }
 
-static fr_status train(fri_session *r) {
+static fr_status run_training(fri_session *r) {
     r->interrupted = fri_signal_seen;
     fri_signals_begin();
-    fr_status s = steps(r);
+    fr_status s = run_steps(r);
     fri_signals_end();
     fri_train_arena_end(r);
     if (s == FR_OK) s = fri_ranks_report(r);
@@ -41,10 +41,10 @@ const fri_command fri_commands[] = {
     [SUMMARY] = {"summary", "--summary", NULL, "Print a line per layer; nothing is trained.", "Print a line per layer",
                  fri_summary_command},
     [PLAN] = {"plan", "--plan", NULL, "Print the exact memory that training would need; nothing is trained.",
-              "Print the memory it would need, to the byte", plan, true},
+              "Print the memory it would need, to the byte", run_plan, true},
     [PREDICT] = {"predict", "--predict", "IMAGE...", "Print the likeliest classes of image files; nothing is trained.",
                  "Print the likeliest classes of images", fri_predict},
-    [TRAIN] = {"train", NULL, NULL, "Train; without a command, too.", "Train; so does no command", train, true},
+    [TRAIN] = {"train", NULL, NULL, "Train; without a command, too.", "Train; so does no command", run_training, true},
     [EXPORT] = {"export", "--export", "FILE", "Train, and write the weights at the end.",
                 "Train, and write the weights at the end"},
 };

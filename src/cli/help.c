@@ -15,13 +15,13 @@ typedef struct page {
     int column;
 } page;
 
-static void heading(page *g, const char *text) {
+static void print_heading(page *g, const char *text) {
     fprintf(g->out, g->bold ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
     g->column = 0;
 }
 
 /* Prints words with line breaks at COLUMNS and `indent` spaces in front of each line. */
-static void words(page *g, int indent, const char *text) {
+static void print_words(page *g, int indent, const char *text) {
     while (*text != '\0') {
         int n = (int)strcspn(text, " ");
         if (n > 0 && g->column > indent && g->column + 1 + n > COLUMNS) {
@@ -46,7 +46,7 @@ static void line_end(page *g) {
 }
 
 /* Prints a command line, broken with backslashes. A flag and its value stay on one line. */
-static void command(page *g, const char *program, const char *flags) {
+static void print_command(page *g, const char *program, const char *flags) {
     g->column = fprintf(g->out, "%*s%s", DEEP, "", program);
     while (*flags != '\0') {
         const char *next = strstr(flags + 1, " --");
@@ -74,12 +74,12 @@ static bool is_depth(const fr_flag *f) {
 }
 
 /* False for fields without a flag, and for --depth if the program has only one network. */
-static bool named(const fr_train_program *p, const fr_flag *f) {
+static bool is_listed(const fr_train_program *p, const fr_flag *f) {
     return fri_flag_on_line(f) && (!is_depth(f) || p->depths != NULL);
 }
 
 /* Prints the allowed values of a choice or of --depth. */
-static void allowed(page *g, const fr_train_program *p, const fr_flag *f) {
+static void print_allowed(page *g, const fr_train_program *p, const fr_flag *f) {
     char text[256] = "";
     size_t at = 0;
     if (f->kind == FR_FLAG_CHOICE) {
@@ -91,14 +91,14 @@ static void allowed(page *g, const fr_train_program *p, const fr_flag *f) {
     if (at == 0 || at + 1 >= sizeof text) return;
     text[at] = '.';
     text[at + 1] = '\0';
-    words(g, DEEP, text);
+    print_words(g, DEEP, text);
 }
 
-static void flag(page *g, const fr_train_program *p, const fr_flag *f) {
+static void print_flag(page *g, const fr_train_program *p, const fr_flag *f) {
     char buf[FRI_FLAG_TEXT_BYTES], text[256] = "";
     flag_name(g, f);
-    words(g, DEEP, f->help);
-    allowed(g, p, f);
+    print_words(g, DEEP, f->help);
+    print_allowed(g, p, f);
     const char *value = fri_flag_text(f, &p->defaults, buf);
     if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
         fr_snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
@@ -106,55 +106,55 @@ static void flag(page *g, const fr_train_program *p, const fr_flag *f) {
         snprintf(text, sizeof text, "Default: %s.", value);
     else if (f->unset != NULL)
         snprintf(text, sizeof text, "Default: %s.", f->unset);
-    words(g, DEEP, text);
+    print_words(g, DEEP, text);
     line_end(g);
 }
 
 void fri_help_print(const fr_train_program *p, FILE *out) {
     page g = {.out = out, .bold = isatty(fileno(out)) == 1};
-    heading(&g, "NAME");
+    print_heading(&g, "NAME");
     fprintf(out, "%*s%s - %s\n", INDENT, "", p->name, p->summary);
-    heading(&g, "SYNOPSIS");
+    print_heading(&g, "SYNOPSIS");
     fprintf(out, "%*s%s [COMMAND] [--flag VALUE | --flag=VALUE | --switch |\n%*s--no-switch]...\n", INDENT, "", p->name,
             DEEP, "");
-    heading(&g, "DESCRIPTION");
-    words(&g, INDENT, p->description);
+    print_heading(&g, "DESCRIPTION");
+    print_words(&g, INDENT, p->description);
     line_end(&g);
     fputc('\n', out);
-    words(
+    print_words(
         &g, INDENT,
         "A live line shows the progress on a terminal, plain lines elsewhere. The last lines give the accuracy on the "
         "test images, the time, and the peak of memory with what it was for. Ctrl-C ends the run cleanly after the "
         "step. Flags are read from left to right; of two that contradict each other the later wins.");
     line_end(&g);
-    heading(&g, "COMMANDS");
+    print_heading(&g, "COMMANDS");
     for (const fri_command *c = fri_commands; c < fri_commands + fri_commands_count; c++) {
         fprintf(out, "%*s%s%s%s\n", INDENT, "", c->name, c->operand != NULL ? " " : "",
                 c->operand != NULL ? c->operand : "");
-        words(&g, DEEP, c->help);
+        print_words(&g, DEEP, c->help);
         line_end(&g);
     }
     for (int group = 0; group < FR_GROUP_COUNT; group++) {
-        if (group == 0) heading(&g, "OPTIONS");
+        if (group == 0) print_heading(&g, "OPTIONS");
         fprintf(out, "%s   %s\n", group > 0 ? "\n" : "", fri_flag_group_names[group]);
         for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f))
-            if ((int)f->group == group && named(p, f)) flag(&g, p, f);
+            if ((int)f->group == group && is_listed(p, f)) print_flag(&g, p, f);
     }
     fprintf(out, "%*s--help, --help all, --version\n", INDENT, "");
-    words(&g, DEEP, "Print the flags that one needs first, this page, or the version, and do nothing else.");
+    print_words(&g, DEEP, "Print the flags that one needs first, this page, or the version, and do nothing else.");
     line_end(&g);
-    heading(&g, "EXAMPLES");
+    print_heading(&g, "EXAMPLES");
     for (const char *const *e = p->examples; e != NULL && e[0] != NULL && e[1] != NULL; e += 2) {
-        words(&g, INDENT, e[1]);
+        print_words(&g, INDENT, e[1]);
         line_end(&g);
-        command(&g, p->name, e[0]);
+        print_command(&g, p->name, e[0]);
     }
-    heading(&g, "EXIT STATUS");
+    print_heading(&g, "EXIT STATUS");
     fprintf(out, "%*s0    the run is complete\n", INDENT, "");
     fprintf(out, "%*s1    it failed: one sentence on standard error says what and where\n", INDENT, "");
     fprintf(out, "%*s2    a flag is wrong: the sentence names it and its value\n", INDENT, "");
     fprintf(out, "%*s130  ended by Ctrl-C after a step; 143 by SIGTERM\n", INDENT, "");
-    heading(&g, "SEE ALSO");
+    print_heading(&g, "SEE ALSO");
     fprintf(out, "%*sdocs/train.md, docs/memory.md, docs/env.md\n", INDENT, "");
 }
 
@@ -192,7 +192,7 @@ void fri_help_brief(const fr_train_program *p, FILE *out) {
     for (int group = 0; group < FR_GROUP_COUNT; group++) {
         bool headed = false;
         for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
-            if ((int)f->group != group || f->brief == NULL || is_mission(f) || !named(p, f)) continue;
+            if ((int)f->group != group || f->brief == NULL || is_mission(f) || !is_listed(p, f)) continue;
             if (!headed) fprintf(out, "\n%s\n", fri_flag_group_names[group]);
             headed = true;
             brief_line(out, p, f);

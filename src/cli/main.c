@@ -10,14 +10,14 @@
 #include <string.h>
 
 /* Flushes the output and reports a failure. */
-static fr_status flush(FILE *out) {
+static fr_status flush_output(FILE *out) {
     if (fflush(out) != 0) return fr_fail(FR_EIO, "standard output cannot be written: %s", strerror(errno));
     return ferror(out) ? fr_fail(FR_EIO, "standard output cannot be written: a part of it is lost") : FR_OK;
 }
 
 /* Prints advice after a failed run, whose error is already printed. Exhausted host memory leaves no room for dry
  * runs. */
-static void advise(const fri_session *r) {
+static void print_advice(const fri_session *r) {
     if (strstr(fr_last_error(), "host memory") != NULL) return;
     /* Dry runs allocate on meta, where a limit would stop them. */
     if (r->config->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
@@ -46,9 +46,9 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     r.watcher = (fri_run_watcher){fri_views_event, views};
     int failure = s == FR_EINVAL ? 2 : 1; /* 2: wrong flags; 1: failure of the run */
     if (s == FR_OK) s = fri_commands_run(&r, &advises);
-    if (s >= 0) s = flush(stdout);
+    if (s >= 0) s = flush_output(stdout);
     if (s < 0) fri_ranks_failed(&r, s);
-    if (s == FR_ENOMEM && advises && config.ranks < 2) advise(&r);
+    if (s == FR_ENOMEM && advises && config.ranks < 2) print_advice(&r);
     fri_views_end(&views);
     fri_session_end(&r);
     fr_offload_close();

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static bool peak(const fri_session *r, const fr_train_opts *o, size_t *bytes) {
+static bool planned_peak(const fri_session *r, const fr_train_opts *o, size_t *bytes) {
     fri_config trial = *r->config;
     fri_train_plan p = {0};
     trial.opts = *o;
@@ -23,7 +23,7 @@ static const size_t field_bytes[] = {
 };
 
 /* *out: options with switch f at its --all-off value. False if f has the value already. */
-static bool without(const fr_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
+static bool options_without(const fr_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
     char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES];
     if (strcmp(fri_flag_text(f, now, a), fri_flag_text(f, off, b)) == 0) return false;
     *out = *now;
@@ -32,7 +32,7 @@ static bool without(const fr_flag *f, const fr_train_opts *now, const fr_train_o
     return true;
 }
 
-static void note(const fri_session *r, const fr_flag *f, size_t with, size_t plain) {
+static void print_note(const fri_session *r, const fr_flag *f, size_t with, size_t plain) {
     char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
     bool segments = f->offset == offsetof(fr_train_opts, checkpoint_segments);
     (void)fri_flag_text(f, &r->config->opts, value);
@@ -60,8 +60,8 @@ void fri_switch_notes(const fri_session *r) {
     for (int i = 0; i < fri_flags_count; i++) {
         const fr_flag *f = &fri_flags[i];
         if (f->group != FR_GROUP_MEMORY || f->kind == FR_FLAG_ACT) continue;
-        if (!fri_flag_given(f, r->config->argc, r->config->argv) || !without(f, &now, &off, &other)) continue;
-        if (with == 0 && !peak(r, &now, &with)) return;
-        if (peak(r, &other, &plain)) note(r, f, with, plain);
+        if (!fri_flag_given(f, r->config->argc, r->config->argv) || !options_without(f, &now, &off, &other)) continue;
+        if (with == 0 && !planned_peak(r, &now, &with)) return;
+        if (planned_peak(r, &other, &plain)) print_note(r, f, with, plain);
     }
 }

@@ -9,7 +9,7 @@
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
 /* Choice with the name `text`, or NULL. */
-static const fr_flag_choice *choice(const fr_flag *f, const char *text) {
+static const fr_flag_choice *find_choice(const fr_flag *f, const char *text) {
     for (const fr_flag_choice *c = f->choices; c != NULL && c->name != NULL; c++)
         if (strcmp(c->name, text) == 0) return c;
     return NULL;
@@ -45,19 +45,19 @@ static fr_status set_real(const fr_flag *f, const char *text, double *to) {
 
 static fr_status set_size(const fr_flag *f, const char *text, size_t *to) {
     if (!fri_parse_size(text, to))
-        return fr_fail(FR_EINVAL, "--%s %s: not a size; write bytes, or a number with KiB, MiB or GiB", f->name, text);
+        return fr_fail(FR_EINVAL, "--%s %s: not a size such as 1048576, 512MiB or 2GiB", f->name, text);
     return fri_flag_in_range(f, to, text);
 }
 
 static fr_status set_text(const fr_flag *f, const char *text, const char **to) {
     *to = text;
     if (text[0] != '\0' || f->implied != NULL) return FR_OK;
-    return fr_fail(FR_EINVAL, "--%s: its value %s is empty", f->name, f->value);
+    return fr_fail(FR_EINVAL, "--%s: the value is empty; give %s", f->name, f->value);
 }
 
-static fr_status set(const fr_flag *f, const char *text, fr_train_opts *o) {
+static fr_status set_value(const fr_flag *f, const char *text, fr_train_opts *o) {
     void *to = fri_flag_place(f, o);
-    const fr_flag_choice *word = choice(f, text);
+    const fr_flag_choice *word = find_choice(f, text);
     char names[256];
     if (f->act != NULL) f->act(o);
     switch (f->kind) {
@@ -84,7 +84,7 @@ static const struct {
 } elsewhere[] = {{"--learning-rate", "--lr"}, {"--gpu", "--device"}, {"--budget", "--memory-budget"}};
 
 /* Stores the spelling in buf if it is closer to `word` than *best. */
-static void nearer(const char *word, const char *no, const char *name, int *best, char buf[FRI_FLAG_TEXT_BYTES]) {
+static void keep_nearer(const char *word, const char *no, const char *name, int *best, char buf[FRI_FLAG_TEXT_BYTES]) {
     char spelling[FRI_FLAG_TEXT_BYTES];
     snprintf(spelling, sizeof spelling, "--%s%s", no, name);
     int d = fr_text_distance(word, spelling);
@@ -96,12 +96,12 @@ static void nearer(const char *word, const char *no, const char *name, int *best
 const char *fri_flag_nearest(const fr_train_program *p, const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
     int best = 1 + (int)(strlen(word) + 2) / 4; /* tolerate an error in about every fourth letter */
     buf[0] = '\0';
-    nearer(word, "", "help", &best, buf);
-    nearer(word, "", "version", &best, buf);
+    keep_nearer(word, "", "help", &best, buf);
+    keep_nearer(word, "", "version", &best, buf);
     for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
         if (!fri_flag_on_line(f)) continue;
-        nearer(word, "", f->name, &best, buf);
-        if (f->kind == FR_FLAG_BOOL) nearer(word, "no-", f->name, &best, buf);
+        keep_nearer(word, "", f->name, &best, buf);
+        if (f->kind == FR_FLAG_BOOL) keep_nearer(word, "no-", f->name, &best, buf);
     }
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
         int d = fr_text_distance(word, elsewhere[i].word);
@@ -114,7 +114,7 @@ const char *fri_flag_nearest(const fr_train_program *p, const char *word, char b
 
 /* ---- the command line -------------------------------------------------------------------------------------- */
 
-static fr_status unknown(const fr_train_program *p, const char *word, size_t n) {
+static fr_status unknown_argument(const fr_train_program *p, const char *word, size_t n) {
     char name[FRI_FLAG_TEXT_BYTES], near[FRI_FLAG_TEXT_BYTES];
     if (strncmp(word, "-", 1) != 0)
         return fr_fail(FR_EINVAL,
@@ -147,7 +147,7 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     bool no = false;
     const fr_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fri_flag_named(p, word + 2, n - 2, &no) : NULL;
     if (f == NULL && n > 2 && strncmp(word, "--", 2) == 0) FRI_TRY(fri_flag_missing(word + 2, n - 2));
-    if (f == NULL) return unknown(p, word, n);
+    if (f == NULL) return unknown_argument(p, word, n);
     if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT) {
         if (equals != NULL)
             return fr_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
@@ -159,19 +159,19 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     }
     if (f->kind == FR_FLAG_LIST && equals == NULL) return read_list(f, argc, argv, i, o);
     if (equals != NULL && f->kind == FR_FLAG_LIST)
-        return fr_fail(FR_EINVAL, "%.*s: its values follow it, '%.*s FILE ...', not '='", (int)n, word, (int)n, word);
-    if (equals != NULL) return set(f, equals + 1, o);
-    const bool word_follows = f->kind == FR_FLAG_CHOICE && *i + 1 < argc && choice(f, argv[*i + 1]) != NULL;
-    if (f->implied != NULL && !word_follows) return set(f, f->implied, o);
+        return fr_fail(FR_EINVAL, "%.*s: write its values without '=': '%.*s FILE ...'", (int)n, word, (int)n, word);
+    if (equals != NULL) return set_value(f, equals + 1, o);
+    const bool word_follows = f->kind == FR_FLAG_CHOICE && *i + 1 < argc && find_choice(f, argv[*i + 1]) != NULL;
+    if (f->implied != NULL && !word_follows) return set_value(f, f->implied, o);
     if (*i + 1 >= argc) return fr_fail(FR_EINVAL, "%s needs a value: %s %s", word, word, f->value);
     if (strncmp(argv[*i + 1], "--", 2) == 0)
         return fr_fail(FR_EINVAL, "%s needs a value, but '%s' follows; a value that begins so is written %s=%s", word,
                        argv[*i + 1], word, argv[*i + 1]);
     *i += 1;
-    return set(f, argv[*i], o);
+    return set_value(f, argv[*i], o);
 }
 
-static fr_status help(const fr_train_program *p, const char *what, FILE *out) {
+static fr_status print_help(const fr_train_program *p, const char *what, FILE *out) {
     if (what != NULL && strcmp(what, "all") == 0)
         fri_help_print(p, out);
     else
@@ -184,7 +184,7 @@ fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_t
     bool epochs = false, steps = false;
     if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* treat the command as its flag */
     for (int i = command != NULL && command->flag == NULL ? 2 : 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return help(p, argv[i + 1], out);
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(p, argv[i + 1], out);
         if (strcmp(argv[i], "--version") == 0) {
             fprintf(out, "%s (frugal) %s\n", p->name, fr_version());
             return FR_END;

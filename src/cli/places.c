@@ -7,7 +7,7 @@
 
 /* True if both names lead to one file or folder, now or after writing. Devices may be shared: writes are not
  * stored. */
-static bool same(const char *a, const char *b) {
+static bool same_file(const char *a, const char *b) {
     char target[2][FR_TARGET_BYTES];
     struct stat st[2];
     if (stat(a, &st[0]) == 0 && stat(b, &st[1]) == 0)
@@ -22,20 +22,20 @@ static const char *path_of(const fr_flag *f, fr_flag_file file, const fr_train_o
     return latest || (path != NULL && path[0] == '\0') ? NULL : path;
 }
 
-static fr_status check(const fr_train_program *p, const fr_flag *f, const char *path, const fr_train_opts *o) {
+static fr_status check_output(const fr_train_program *p, const fr_flag *f, const char *path, const fr_train_opts *o) {
     bool behind = false;
     for (const fr_flag *g = fri_flag_next(p, NULL); g != NULL; g = fri_flag_next(p, g)) {
         const char *other = behind ? path_of(g, FR_FILE_WRITTEN, o) : NULL, *read = path_of(g, FR_FILE_READ, o);
         behind |= g == f;
-        if (other != NULL && same(path, other))
+        if (other != NULL && same_file(path, other))
             return fr_fail(FR_EINVAL, "--%s %s and --%s %s are one file; each needs its own", f->name, path, g->name,
                            other);
-        if (read != NULL && same(path, read))
+        if (read != NULL && same_file(path, read))
             return fr_fail(FR_EINVAL, "--%s %s would be written over --%s %s; name another file", f->name, path,
                            g->name, read);
     }
     for (int64_t k = 0; k < o->n_predict; k++)
-        if (same(path, o->predict[k]))
+        if (same_file(path, o->predict[k]))
             return fr_fail(FR_EINVAL, "--%s %s would be written over --predict %s; name another file", f->name, path,
                            o->predict[k]);
     return FR_OK;
@@ -45,7 +45,7 @@ fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o) {
     fr_status s = FR_OK;
     for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL && s == FR_OK; f = fri_flag_next(p, f)) {
         const char *path = path_of(f, FR_FILE_WRITTEN, o);
-        if (path != NULL) s = check(p, f, path, o);
+        if (path != NULL) s = check_output(p, f, path, o);
     }
     return s;
 }

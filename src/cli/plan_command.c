@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Copies the plan's numbers into r for the report. */
-static void take(fri_session *r, const fri_train_plan *p) {
+static void take_numbers(fri_session *r, const fri_train_plan *p) {
     r->training = p->training;
     r->evaluation = p->evaluation;
     r->largest_op = fr_plan_largest_op(p->plan);
@@ -17,7 +17,7 @@ static void take(fri_session *r, const fri_train_plan *p) {
     r->trained = p->trained;
 }
 
-static fr_status print(const fri_session *r, const fri_train_plan *p) {
+static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
     char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT];
     if (!o->quiet) {
@@ -66,7 +66,7 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     r->arena.used = false;
     fr_status s = fri_train_plan_make(r->config, r->config->opts.memory_limit, &limited);
     if (s == FR_ENOMEM)
-        return fr_fail(FR_ENOMEM, "--memory-limit %s: does not fit: this run reserves %zu bytes (%s)",
+        return fr_fail(FR_ENOMEM, "--memory-limit %s: this run reserves %zu bytes (%s)",
                        fr_bytes_text(r->config->opts.memory_limit, limit), reserved, fr_bytes_text(reserved, needs));
     if (s < 0) return s;
     fri_train_plan_release(p);
@@ -83,8 +83,8 @@ fr_status fri_plan_command(fri_session *r) {
     FR_TRY(s, fri_run_emit(r, FR_RUN_STEPS_END));
     FR_TRY(s, use_arena(r, &p));
     fits = under_limit(r, &p);
-    take(r, &p);
-    FR_TRY(s, print(r, &p));
+    take_numbers(r, &p);
+    FR_TRY(s, print_plan(r, &p));
     if (fits == FR_OK) s = fri_run_emit(r, FR_RUN_END);
     if (fflush(r->config->out) != 0 && s == FR_OK) s = fr_fail(FR_EIO, "--plan: standard output cannot be written");
 done:

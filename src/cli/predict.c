@@ -54,7 +54,7 @@ static fr_status program_model(const fri_session *r, fr_classifier *c) {
     o.image_size = c->info.height;
     FR_TRY(s, r->config->program->model(&o, c->info.classes, name, &c->model));
     if (strcmp(name, c->info.model) != 0)
-        s = fr_fail(FR_EINVAL, "--weights %s: is of %s, the flags ask for %s", path, c->info.model, name);
+        s = fr_fail(FR_EINVAL, "--weights %s holds %s, but the flags ask for %s", path, c->info.model, name);
     if (s == FR_OK) s = fr_weights_load(c->model, path, NULL);
     fr_weights_input(&c->info, &c->input);
 done:
@@ -62,7 +62,7 @@ done:
 }
 
 /* Loads the network: described by the weights file, or by the flags for older files, foreign files and states. */
-static fr_status classifier(fri_session *r, fr_classifier *c) {
+static fr_status load_classifier(fri_session *r, fr_classifier *c) {
     const fr_train_opts *o = &r->config->opts;
     fr_weights_info info = {0};
     fr_status s = FR_OK;
@@ -89,7 +89,7 @@ done:
 fr_status fri_predict(fri_session *r) {
     fr_classifier c = {0};
     fr_image image = {0};
-    fr_status s = classifier(r, &c);
+    fr_status s = load_classifier(r, &c);
     for (int64_t i = 0; i < r->config->opts.n_predict && s == FR_OK; i++)
         s = predict_one(r, &c, &image, r->config->opts.predict[i]);
     fr_image_clear(&image);

@@ -13,12 +13,12 @@ enum { LINE_BYTES = 512 };
 static const double REDRAW_SECONDS = 0.1; /* interval of the live line */
 static const double PLAIN_SECONDS = 10;   /* interval of plain lines */
 
-static bool live(const fri_session *r) {
+static bool on_terminal(const fri_session *r) {
     return isatty(fileno(r->config->out)) == 1;
 }
 
 /* "12.3 %", or "-" if value is NAN or infinite. */
-static const char *number(char *buf, size_t bytes, const char *format, double value) {
+static const char *number_text(char *buf, size_t bytes, const char *format, double value) {
     if (isfinite(value))
         fr_snprintf(buf, bytes, format, value);
     else
@@ -26,7 +26,7 @@ static const char *number(char *buf, size_t bytes, const char *format, double va
     return buf;
 }
 
-static const char *duration(char *buf, size_t bytes, double seconds) {
+static const char *clock_text(char *buf, size_t bytes, double seconds) {
     int64_t s = isfinite(seconds) ? (int64_t)(seconds + 0.5) : 0;
     if (s >= 3600)
         snprintf(buf, bytes, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
@@ -53,12 +53,12 @@ static double epoch_accuracy(const fri_session *r) {
 
 /* Result of the last evaluation: accuracy, or loss if there is no accuracy. */
 static const char *result_of(const fri_session *r, char *buf, size_t bytes) {
-    if (r->config->accuracy) return number(buf, bytes, "%.2f %%", 100 * r->test_accuracy);
-    return number(buf, bytes, "loss %.4g", r->test_loss);
+    if (r->config->accuracy) return number_text(buf, bytes, "%.2f %%", 100 * r->test_accuracy);
+    return number_text(buf, bytes, "loss %.4g", r->test_loss);
 }
 
 /* Fills in epoch, step, loss and accuracy of the epoch, speed and memory. */
-static void describe(const fri_session *r, char line[LINE_BYTES]) {
+static void describe_progress(const fri_session *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &m);
@@ -68,16 +68,16 @@ static void describe(const fri_session *r, char line[LINE_BYTES]) {
                              "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
                              "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
                              r->epoch + 1, fri_epochs_total(r->config), r->step, fri_steps_total(r->config),
-                             number(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
-                             number(accuracy, sizeof accuracy, "%5.2f %%", 100 * epoch_accuracy(r)),
-                             number(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
+                             number_text(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
+                             number_text(accuracy, sizeof accuracy, "%5.2f %%", 100 * epoch_accuracy(r)),
+                             number_text(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
                              fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
     if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
         fr_snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
 }
 
-static int columns(const fri_session *r) {
+static int terminal_columns(const fri_session *r) {
     struct winsize size = {0};
     if (ioctl(fileno(r->config->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) return size.ws_col;
     return 80;
@@ -86,9 +86,9 @@ static int columns(const fri_session *r) {
 enum { PARTS = 8 + FR_METRICS_MAX, PART = 64 };
 
 /* Prints the parts of a line, most important first, and omits parts that would exceed the terminal's width. */
-static void fitted(const fri_session *r, char part[][PART], int n) {
+static void print_fitted(const fri_session *r, char part[][PART], int n) {
     fputs("\r", r->config->out);
-    for (int i = 0, used = 1; i < n && (used += (int)strlen(part[i])) <= columns(r); i++)
+    for (int i = 0, used = 1; i < n && (used += (int)strlen(part[i])) <= terminal_columns(r); i++)
         fputs(part[i], r->config->out);
     fputs("\033[K", r->config->out);
 }
@@ -99,33 +99,33 @@ static void redraw(const fri_session *r) {
     fr_memory_stats m = {0};
     double n = r->epoch_targets, left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
     (void)fr_memory_stats_get(r->config->opts.device, &m);
-    snprintf(part[0], PART, "ETA %s", duration(text, sizeof text, left));
-    fr_snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
-    fr_snprintf(part[2], PART, "  %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
+    snprintf(part[0], PART, "ETA %s", clock_text(text, sizeof text, left));
+    fr_snprintf(part[1], PART, "  loss %s", number_text(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    fr_snprintf(part[2], PART, "  %s", number_text(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
     snprintf(part[3], PART, "  epoch %" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
     snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->step, fri_steps_total(r->config));
     snprintf(part[5], PART, "  peak %s", fr_bytes_text(m.peak_allocated, size));
-    fr_snprintf(part[6], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
-    fitted(r, part, 7);
+    fr_snprintf(part[6], PART, "  %s images/s", number_text(text, sizeof text, "%.1f", fri_images_per_second(r)));
+    print_fitted(r, part, 7);
     fflush(r->config->out);
 }
 
 /* Prints the final line of an epoch on a terminal. */
-static void keep(const fri_session *r) {
+static void print_kept_line(const fri_session *r) {
     char part[PARTS][PART], text[32];
     double n = r->epoch_targets;
     int parts = 6;
     snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
-    fr_snprintf(part[1], PART, "  loss %s", number(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
-    fr_snprintf(part[2], PART, "  accuracy %s", number(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
+    fr_snprintf(part[1], PART, "  loss %s", number_text(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    fr_snprintf(part[2], PART, "  accuracy %s", number_text(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
     snprintf(part[3], PART, "  test %s", result_of(r, text, sizeof text));
-    snprintf(part[4], PART, "  %s", duration(text, sizeof text, r->seconds));
-    fr_snprintf(part[5], PART, "  %s images/s", number(text, sizeof text, "%.1f", fri_images_per_second(r)));
+    snprintf(part[4], PART, "  %s", clock_text(text, sizeof text, r->seconds));
+    fr_snprintf(part[5], PART, "  %s images/s", number_text(text, sizeof text, "%.1f", fri_images_per_second(r)));
     if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
         fr_snprintf(part[parts++], PART, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
     for (int64_t i = 0; i < r->config->program->n_metrics; i++)
         fr_snprintf(part[parts++], PART, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
-    fitted(r, part, parts);
+    print_fitted(r, part, parts);
     fputc('\n', r->config->out);
 }
 
@@ -149,26 +149,26 @@ static void print_begin(const fri_session *r) {
 static void print_step(const fri_session *r, double *last) {
     char line[LINE_BYTES];
     double now = fri_seconds_now();
-    if (r->known == 1) *last = now - (live(r) ? REDRAW_SECONDS : 0);
-    if (now - *last < (live(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
+    if (r->known == 1) *last = now - (on_terminal(r) ? REDRAW_SECONDS : 0);
+    if (now - *last < (on_terminal(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
     *last = now;
-    if (live(r)) {
+    if (on_terminal(r)) {
         redraw(r);
         return;
     }
-    describe(r, line);
+    describe_progress(r, line);
     fprintf(r->config->out, "%s\n", line);
     fflush(r->config->out);
 }
 
 static void print_epoch(const fri_session *r) {
     char line[LINE_BYTES], result[32], time[32];
-    if (live(r)) {
-        keep(r);
+    if (on_terminal(r)) {
+        print_kept_line(r);
     } else {
-        describe(r, line);
+        describe_progress(r, line);
         fprintf(r->config->out, "%s  test %s  %s", line, result_of(r, result, sizeof result),
-                duration(time, sizeof time, r->seconds));
+                clock_text(time, sizeof time, r->seconds));
         for (int64_t i = 0; i < r->config->program->n_metrics; i++)
             fr_fprintf(r->config->out, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
         fputc('\n', r->config->out);
@@ -236,10 +236,10 @@ static void print_classes(const fri_session *r) {
         const fri_class_numbers c = fri_class_numbers_of(r, i);
         snprintf(own, sizeof own, "%" PRId64, i);
         fr_fprintf(r->config->out, "%-24.24s %10" PRId64 " %10s %10s\n", c.name != NULL ? c.name : own, c.targets,
-                   number(accuracy, sizeof accuracy, "%.2f %%", 100 * c.accuracy),
-                   number(iou, sizeof iou, "%.4f", c.iou));
+                   number_text(accuracy, sizeof accuracy, "%.2f %%", 100 * c.accuracy),
+                   number_text(iou, sizeof iou, "%.4f", c.iou));
     }
-    fr_fprintf(r->config->out, "mean IoU %s\n", number(iou, sizeof iou, "%.4f", fri_mean_iou(r)));
+    fr_fprintf(r->config->out, "mean IoU %s\n", number_text(iou, sizeof iou, "%.4f", fri_mean_iou(r)));
 }
 
 static void print_details(const fri_session *r) {
@@ -282,7 +282,7 @@ typedef struct progress {
 } progress;
 
 /* A plan prints its own lines (plan_command.c). */
-static fr_status event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status progress_event(void *state, const fri_session *r, fr_run_event e) {
     progress *p = state;
     if (r->planned) return FR_OK;
     if (e == FR_RUN_END) print_end(r);
@@ -293,4 +293,4 @@ static fr_status event(void *state, const fri_session *r, fr_run_event e) {
     return FR_OK;
 }
 
-const fri_view fri_progress_view = {sizeof(progress), NULL, event, NULL};
+const fri_view fri_progress_view = {sizeof(progress), NULL, progress_event, NULL};

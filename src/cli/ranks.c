@@ -23,7 +23,7 @@ static fr_status fall_silent(fri_config *c) {
 }
 
 /* True for a plan of several ranks, which runs in a single process. */
-static bool planned(const fr_train_opts *o) {
+static bool is_planned(const fr_train_opts *o) {
     return o->plan || o->summary || o->device == FR_META;
 }
 
@@ -38,7 +38,7 @@ static fr_status read_timeout(double *seconds) {
 static fr_status open_ranks(fri_config *c, int started) {
     const fr_train_opts *o = &c->opts;
     FRI_TRY(read_timeout(&c->peer_timeout));
-    if (planned(o)) {
+    if (is_planned(o)) {
         const int n = o->ranks != FR_TRAIN_AUTO ? (int)o->ranks : started;
         return n > 1 ? c->rank_calls->dry(0, n, &c->comm) : FR_OK;
     }
@@ -47,8 +47,8 @@ static fr_status open_ranks(fri_config *c, int started) {
                        "--ranks %" PRId64 ": one was started; run it as mpirun -n %" PRId64 " %s ..., or add --plan",
                        o->ranks, o->ranks, c->program->name);
     if (o->ranks != FR_TRAIN_AUTO && o->ranks != started)
-        return fr_fail(FR_EINVAL, "--ranks %" PRId64 ": the launcher started %d", o->ranks, started);
-    return c->rank_calls->open(FRI_PATIENCE * c->peer_timeout, &c->comm);
+        return fr_fail(FR_EINVAL, "--ranks %" PRId64 ": the launcher started %d; give that number", o->ranks, started);
+    return c->rank_calls->open(FRI_LONG_TIMEOUT * c->peer_timeout, &c->comm);
 }
 
 /* Processes started by a launcher train alone if the add-on `ranks` is not built. */
@@ -76,7 +76,7 @@ done:
 
 void fri_ranks_note(const fri_session *r) {
     const fri_config *c = r->config;
-    if (c->ranks == 1 || c->opts.quiet || planned(&c->opts)) return;
+    if (c->ranks == 1 || c->opts.quiet || is_planned(&c->opts)) return;
     fprintf(c->out, "%d ranks%s%s; the same training on one process: --accumulate %" PRId64 "\n", c->ranks,
             c->rank_calls->engine(c->comm)[0] != '\0' ? ", " : "", c->rank_calls->engine(c->comm), c->opts.accumulate);
 }
@@ -85,7 +85,7 @@ enum { SENTENCE_BYTES = 1024 };
 #define ENDED " ended "
 
 /* Writes "rank 1 (hostb) ended in step 7: " and the reason. */
-static void explain(const fri_session *r, const char *reason, char sentence[SENTENCE_BYTES]) {
+static void explain_end(const fri_session *r, const char *reason, char sentence[SENTENCE_BYTES]) {
     const fri_config *c = r->config;
     char when[48] = "before the first step";
     if (r->loader != NULL) snprintf(when, sizeof when, "in step %" PRId64, r->step + 1);
@@ -99,7 +99,7 @@ static const char *reason_of(const char *sentence) {
     return colon != NULL ? colon + 2 : sentence;
 }
 
-static void say(const fri_config *c, const char *sentence) {
+static void print_sentence(const fri_config *c, const char *sentence) {
     fprintf(stderr, "%s: %s\n", c->program->name, sentence);
     fflush(stderr);
 }
@@ -113,17 +113,17 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
     int rank = 0, started = 1;
     const bool launched =
         c->opts.ranks != 1 && c->rank_calls != NULL && c->rank_calls->launched(&rank, &started) == FR_OK;
-    if (c->ranks < 2 || c->comm == NULL || planned(&c->opts)) {
+    if (c->ranks < 2 || c->comm == NULL || is_planned(&c->opts)) {
         if (launched && rank > 0) sleep(1); /* rank 0 gets time to print first */
-        if (!launched || rank == 0 || s == FR_EPEER) say(c, fr_last_error());
+        if (!launched || rank == 0 || s == FR_EPEER) print_sentence(c, fr_last_error());
         return;
     }
     snprintf(error, sizeof error, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
     if (s == FR_EPEER && reason_of(error) != error)
         snprintf(sentence, sizeof sentence, "%s", error); /* error of another rank, named in the sentence */
     else
-        explain(r, error, sentence);
-    if (c->rank == 0) say(c, r->loader != NULL ? sentence : fr_last_error());
+        explain_end(r, error, sentence);
+    if (c->rank == 0) print_sentence(c, r->loader != NULL ? sentence : fr_last_error());
     c->rank_calls->goodbye(c->comm, sentence, &first);
-    if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) say(c, sentence);
+    if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) print_sentence(c, sentence);
 }

@@ -15,7 +15,7 @@ typedef struct adviser {
     int fitting; /* lines that fit */
 } adviser;
 
-static void say(adviser *a, bool fits, size_t reserved, const char *flags) {
+static void print_trial(adviser *a, bool fits, size_t reserved, const char *flags) {
     char text[FR_BYTES_TEXT];
     fprintf(a->out, "  %s %-44s peak %s (%zu bytes reserved)\n", fits ? "fits:        " : "does not fit:", flags,
             fr_bytes_text(reserved, text), reserved);
@@ -31,7 +31,7 @@ static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags
     bool fits = s == FR_OK;
     if (s == FR_ENOMEM) s = fri_fits(&trial, SIZE_MAX, &reserved);
     if (s < 0) return s;
-    say(a, fits, reserved, flags);
+    print_trial(a, fits, reserved, flags);
     return FR_OK;
 }
 
@@ -81,7 +81,7 @@ static fr_status say_fit(adviser *a, const fri_config *c, const char *flags) {
     size_t bytes = fit.fits ? fit.memory.peak_reserved : fit.smallest;
     if (flags == NULL) /* last in the command, so an earlier --all-off changes nothing */
         snprintf(text, sizeof text, "--memory-budget %zu", fit.fits ? a->limit : fit.smallest);
-    if (s == FR_OK) say(a, fit.fits, bytes, flags != NULL ? flags : text);
+    if (s == FR_OK) print_trial(a, fit.fits, bytes, flags != NULL ? flags : text);
     fr_fit_release(&fit);
     return s;
 }

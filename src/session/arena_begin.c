@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static fr_status install(fri_session *r, fri_train_plan *p) {
+static fr_status install_plan(fri_session *r, fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
     /* Only the extent matters here; the bytes reserved by the caching allocator do not. */
     FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, p));
@@ -21,7 +21,7 @@ void fri_train_arena_begin(fri_session *r) {
     fri_train_plan p = {0};
     double began = fri_seconds_now();
     if (!fri_train_arena_wanted(r)) return;
-    a->used = install(r, &p) == FR_OK;
+    a->used = install_plan(r, &p) == FR_OK;
     if (!a->used) snprintf(a->reason, sizeof a->reason, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
     memcpy(a->section, p.section, sizeof a->section);
     a->plan_seconds = fri_seconds_now() - began;

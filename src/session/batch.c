@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Grows both scratch arrays to n pixels of 3 channels. */
-static fr_status reserve(fri_session *r, size_t n) {
+static fr_status reserve_pixels(fri_session *r, size_t n) {
     if (n <= r->pixels_capacity) return FR_OK;
     free(r->pixels);
     free(r->pixel_classes);
@@ -26,7 +26,7 @@ static fr_status to_pixel_classes(void *ctx, fr_tensor *images, fr_tensor **targ
     } else {
         const float *from = fr_tensor_data(images);
         const int64_t *labels = fr_tensor_data(*targets);
-        FRI_TRY(reserve(r, (size_t)(n * pixels)));
+        FRI_TRY(reserve_pixels(r, (size_t)(n * pixels)));
         for (int64_t i = 0; i < n; i++) {
             for (int64_t k = 0; k < pixels * channels; k++)
                 r->pixels[k] = (float)(from[i * pixels * channels + k] * r->config->std[k % channels] +

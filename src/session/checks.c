@@ -23,34 +23,34 @@ static const char *value_of(const fri_config *c, const char *name, char buf[FRI_
     return fri_flag_text(f, &c->opts, buf);
 }
 
-static void append(char text[SENTENCE], const char *more, size_t n) {
+static void append_text(char text[SENTENCE], const char *more, size_t n) {
     size_t at = strlen(text);
     snprintf(text + at, SENTENCE - at, "%.*s", (int)n, more);
 }
 
-static fr_status refuse(const fri_config *c, const char *sentence) {
+static fr_status refuse_flags(const fri_config *c, const char *sentence) {
     char text[SENTENCE] = "", name[FRI_FLAG_TEXT_BYTES], buf[FRI_FLAG_TEXT_BYTES];
     for (;;) {
         size_t n = strcspn(sentence, "{");
-        append(text, sentence, n);
+        append_text(text, sentence, n);
         sentence += n;
         if (*sentence == '\0') return fr_fail(FR_EINVAL, "%s", text);
         n = strcspn(sentence, "}");
         snprintf(name, sizeof name, "%.*s", (int)n - 1, sentence + 1);
         const char *value = value_of(c, name, buf);
-        append(text, value, strlen(value));
+        append_text(text, value, strlen(value));
         sentence += n + 1;
     }
 }
 
 static fr_status check_rows(const fri_config *c, const conflict *row, size_t rows) {
     for (size_t i = 0; i < rows; i++)
-        if (row[i].found) return refuse(c, row[i].sentence);
+        if (row[i].found) return refuse_flags(c, row[i].sentence);
     return FR_OK;
 }
 #define CHECK(c, row) check_rows(c, row, sizeof(row) / sizeof *(row))
 
-static bool given(const fri_config *c, const char *name) {
+static bool is_given(const fri_config *c, const char *name) {
     return fri_flag_given(fri_flag_find(name), c->argc, c->argv);
 }
 
@@ -63,15 +63,15 @@ static fr_status check_model(const fri_config *c) {
     bool metrics = p->metrics != NULL && p->metric_names != NULL;
     const conflict rows[] = {
         {p->n_metrics < 0 || p->n_metrics > FR_METRICS_MAX || (p->n_metrics > 0) != metrics,
-         "the metrics of {program}: at most 8, with a name for each and a function"},
+         "{program}: its metrics need a function, a name each, and a number of at most 8"},
         {!o->batch_norm && !p->batch_norm_optional,
-         "--no-batch-norm: the networks of {program} always have batch norm"},
+         "--no-batch-norm: all networks of {program} have batch norm; leave the flag out"},
         {!o->batch_norm && o->inplace_abn,
-         "--inplace-abn with --no-batch-norm: there is no batch norm to activate in place"},
+         "--inplace-abn works on batch norms, which --no-batch-norm removes; choose one"},
         {o->nesterov && (!sgd || o->momentum == 0),
          "train.nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
-        {!sgd && !rmsprop && o->momentum > 0 && given(c, "momentum"),
-         "--momentum {momentum}: is of --optimizer sgd and rmsprop; the others have their own"},
+        {!sgd && !rmsprop && o->momentum > 0 && is_given(c, "momentum"),
+         "--momentum {momentum} is for --optimizer sgd and rmsprop, not {optimizer}; leave it out"},
     };
     return CHECK(c, rows);
 }
@@ -83,22 +83,21 @@ static fr_status check_step(const fri_config *c) {
     bool scaled = fri_loss_scaled(o), dynamic = o->loss_scale == FR_TRAIN_AUTO;
     const conflict rows[] = {
         {o->amp != FR_TRAIN_AMP_OFF && o->half != FR_TRAIN_AMP_OFF,
-         "--half with --amp: pure half precision has no f32 parameters to cast"},
+         "--half with --amp: pure half precision has no f32 parameters to cast; choose one"},
         {o->master_weights && o->half == FR_TRAIN_AMP_OFF,
-         "--master-weights: the f32 copies of half parameters, which only --half has"},
+         "--master-weights keeps f32 copies of half parameters; add --half"},
         {o->ema > 0 && o->half != FR_TRAIN_AMP_OFF && !o->master_weights,
-         "train.ema with --half: averages of half parameters need --master-weights"},
-        {!dynamic && !scaled,
-         "--loss-scale {loss-scale}: scales the loss of --amp, or of --half with --master-weights, and both are off"},
+         "train.ema with --half: averages of half parameters would lose digits; add --master-weights"},
+        {!dynamic && !scaled, "--loss-scale {loss-scale} needs --amp, or --half with --master-weights"},
         {o->sync_batch_norm && o->accumulate != c->ranks,
-         "--sync-batch-norm with --accumulate {accumulate}: a step has as many batches as there are ranks"},
+         "--sync-batch-norm with --accumulate {accumulate}: a step must have one batch per rank"},
         {o->sync_batch_norm && o->device == FR_CUDA,
-         "--sync-batch-norm with --device cuda: norms wait for each other on CPUs"},
-        {o->keep_last && o->accumulate > 1, "train.keep_last with --accumulate: a step is made of full batches"},
+         "--sync-batch-norm with --device cuda: works on the CPU only; leave it out"},
+        {o->keep_last && o->accumulate > 1, "train.keep_last with --accumulate: batches must be full; choose one"},
         {o->split_batch > 1 && o->loss == FR_TRAIN_DICE,
-         "--split-batch with --loss dice: Dice of a batch is no mean of its parts"},
+         "--split-batch with --loss dice: the Dice loss of a batch is no mean over its parts; choose one"},
         {o->split_batch > o->batch_size,
-         "--split-batch {split-batch}: more parts than the {batch-size} images of --batch-size"},
+         "--split-batch {split-batch}: at most {batch-size}, the images of a batch (--batch-size)"},
     };
     return CHECK(c, rows);
 }
@@ -107,14 +106,14 @@ static fr_status check_ranks(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const conflict rows[] = {
         {o->split_batch > 1,
-         "--split-batch {split-batch} on several ranks: smaller batches with a larger --accumulate are the same step"},
+         "--split-batch {split-batch} on several ranks: use smaller batches and a larger --accumulate instead"},
         {o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
          "--fused-step=two-pass on several ranks: gradients would travel twice; --amp=bf16 needs no loss scale"},
-        {o->grad_zero, "--grad-zero on several ranks: gradients leave as soon as they are complete"},
-        {o->cudnn_benchmark, "--cudnn-benchmark on several ranks: each would time convolutions and choose for itself"},
-        {o->keep_last && o->accumulate != 1, "train.keep_last on several ranks: a step is made of full batches"},
-        {o->calibrate, "--calibrate on several ranks: one process measures kernels"},
-        {o->predict != NULL, "--predict on several ranks: one process predicts"},
+        {o->grad_zero, "--grad-zero on several ranks: gradients are sent and released early; leave it out"},
+        {o->cudnn_benchmark, "--cudnn-benchmark on several ranks: ranks could choose different kernels; leave it out"},
+        {o->keep_last && o->accumulate != 1, "train.keep_last on several ranks: full batches are needed; leave it out"},
+        {o->calibrate, "--calibrate on several ranks: run it in one process"},
+        {o->predict != NULL, "--predict on several ranks: run it in one process"},
     };
     return c->ranks > 1 ? CHECK(c, rows) : FR_OK;
 }
@@ -124,16 +123,16 @@ static fr_status check_fused_step(const fri_config *c) {
     bool scaled = fri_loss_scaled(o);
     const conflict rows[] = {
         {o->accumulate > 1 && c->ranks == 1,
-         "--fused-step with --accumulate: gradients are complete after the last batch"},
-        {o->split_batch > 1, "--fused-step with --split-batch: gradients are complete after the last part"},
-        {o->clip != FR_TRAIN_AUTO, "--fused-step with --clip: the norm needs all gradients at once"},
+         "--fused-step with --accumulate: only the last batch completes the gradients; choose one"},
+        {o->split_batch > 1, "--fused-step with --split-batch: only the last part completes the gradients; choose one"},
+        {o->clip != FR_TRAIN_AUTO, "--fused-step with --clip {clip}: the norm needs all gradients at once; choose one"},
         {scaled && o->fused_step == FR_TRAIN_FUSED_ON,
          "--fused-step with a loss scale (--amp=fp16): whether a step is skipped is known when all gradients are; "
          "--fused-step=two-pass looks first, and --amp=bf16 needs no scale"},
         {!scaled && o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
          "--fused-step=two-pass: looks for inf and NaN under a loss scale (--amp=fp16), and there is none; "
          "--fused-step does it in one pass"},
-        {o->grad_zero, "--fused-step with --grad-zero: its gradients go as soon as they are used"},
+        {o->grad_zero, "--fused-step with --grad-zero: a fused step releases gradients; choose one"},
     };
     return o->fused_step != FR_TRAIN_FUSED_OFF ? CHECK(c, rows) : FR_OK;
 }
@@ -153,22 +152,23 @@ static fr_status check_files(const fri_config *c) {
         {!reads && o->data != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "
                                     "cifar10, cifar100, folder and masks do"},
         {o->dataset == FR_TRAIN_MASKS && o->classes == FR_TRAIN_AUTO,
-         "--dataset masks: --classes N says how many classes the pixels have"},
+         "--dataset masks needs --classes N, the number of pixel classes"},
         {o->resume != NULL && strcmp(o->resume, "latest") == 0 && o->save == NULL,
-         "--resume latest: of which folder? --save DIR names it"},
-        {o->save_every != FR_TRAIN_AUTO && o->save == NULL, "--save-every {save-every}: --save DIR says where to"},
-        {o->save == NULL && given(c, "keep"), "--keep {keep}: --save DIR says of which states"},
+         "--resume latest needs --save DIR, the folder with the states"},
+        {o->save_every != FR_TRAIN_AUTO && o->save == NULL,
+         "--save-every {save-every} needs --save DIR for the states"},
+        {o->save == NULL && is_given(c, "keep"), "--keep {keep} needs --save DIR, the folder of the states"},
         {o->balanced_sampling && o->shuffle_window > 0,
          "train.balanced_sampling with train.shuffle_window {shuffle-window}: images are drawn from all files"},
         {o->keep_best && o->export_weights == NULL && c->rank == 0,
-         "--keep-best: --export FILE says where to write the weights"},
+         "--keep-best needs --export FILE, the file for the weights"},
         {o->predict != NULL && o->weights == NULL && o->resume == NULL,
-         "--predict: wants trained weights; add --weights FILE or --resume DIR"},
+         "--predict needs trained weights; add --weights FILE or --resume DIR"},
         {o->predict != NULL && c->program->pixel_classes != NULL, "--predict: {program} classifies pixels, not images"},
-        {meta && o->weights != NULL, "--weights {weights} with --device meta: there are no numbers there"},
-        {meta && o->export_weights != NULL, "--export {export} with --device meta: there are no numbers there"},
-        {meta && o->save != NULL, "--save {save} with --device meta: there are no numbers there"},
-        {meta && o->resume != NULL, "--resume {resume} with --device meta: there are no numbers there"},
+        {meta && o->weights != NULL, "--weights {weights} with --device meta: meta has no data; choose one"},
+        {meta && o->export_weights != NULL, "--export {export} with --device meta: meta has no data; choose one"},
+        {meta && o->save != NULL, "--save {save} with --device meta: meta has no data; choose one"},
+        {meta && o->resume != NULL, "--resume {resume} with --device meta: meta has no data; choose one"},
     };
     return CHECK(c, rows);
 }
@@ -199,13 +199,13 @@ static fr_status check_budget(const fri_config *c) {
     const bool automatic = fri_trains_auto(o);
     const conflict rows[] = {
         {c->fit_batch && o->memory_budget == SIZE_MAX, "--batch-size fit needs a --memory-budget to fit into"},
-        {automatic && o->n_train_only > 1, "--train-only auto stands alone: it chooses all that trains"},
+        {automatic && o->n_train_only > 1, "--train-only auto chooses all that trains; give no other names"},
         {automatic && o->memory_budget == SIZE_MAX, "--train-only auto needs a --memory-budget to fit into"},
-        {automatic && c->fit_batch, "--train-only auto with --batch-size fit: one of them can take what is left"},
+        {automatic && c->fit_batch, "--train-only auto with --batch-size fit: both fill the budget; give a size"},
         {automatic && c->ranks > 1 && !o->plan,
-         "--train-only auto on several ranks: each would choose for itself; --plan --ranks N prints what to give"},
-        {o->calibrate && o->plan, "--calibrate measures a run; --plan runs nothing"},
-        {o->calibrate && o->device == FR_META, "--calibrate measures a run; --device meta runs nothing"},
+         "--train-only auto on several ranks: give the choice that --plan --ranks N prints"},
+        {o->calibrate && o->plan, "--calibrate measures a run, --plan runs nothing; choose one"},
+        {o->calibrate && o->device == FR_META, "--calibrate measures a run, --device meta runs nothing; choose one"},
     };
     return CHECK(c, rows);
 }
@@ -228,10 +228,10 @@ fr_status fri_check_counts(const fri_config *c, const char *source) {
                        "or set train.keep_last",
                        (long long)o->batch_size, source, (long long)c->train_count);
     if (c->test_count == 0 && (o->keep_best || o->patience != FR_TRAIN_AUTO))
-        return fr_fail(FR_EINVAL, "%s: there are no test images to evaluate",
+        return fr_fail(FR_EINVAL, "%s needs test images, and there are none",
                        o->keep_best ? "--keep-best" : "train.patience");
     if (o->accumulate > batches)
-        return fr_fail(FR_EINVAL, "--accumulate %lld: an epoch has %lld batches of %lld", (long long)o->accumulate,
-                       (long long)batches, (long long)o->batch_size);
+        return fr_fail(FR_EINVAL, "--accumulate %lld: an epoch has only %lld batches of %lld; lower one of both",
+                       (long long)o->accumulate, (long long)batches, (long long)o->batch_size);
     return FR_OK;
 }

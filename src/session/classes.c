@@ -15,18 +15,18 @@ fr_status fri_confusion_begin(fri_session *r) {
 }
 
 /* Index of the first maximum, or of the first NaN: the rule of fr_count_correct. */
-static int64_t largest(const float *x, int64_t n) {
+static int64_t index_of_largest(const float *x, int64_t n) {
     int64_t at = 0;
     for (int64_t i = 1; i < n && x[at] == x[at]; i++)
         if (x[i] > x[at] || x[i] != x[i]) at = i;
     return at;
 }
 
-static void count(const fri_session *r, const float *y, const int64_t *target, int64_t rows) {
+static void tally(const fri_session *r, const float *y, const int64_t *target, int64_t rows) {
     const int64_t classes = r->config->outputs;
     for (int64_t i = 0; i < rows; i++)
         if (target[i] >= 0 && target[i] < classes)
-            r->confusion[target[i] * classes + largest(y + i * classes, classes)]++;
+            r->confusion[target[i] * classes + index_of_largest(y + i * classes, classes)]++;
 }
 
 fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets) {
@@ -37,7 +37,7 @@ fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targe
         return fr_fail(FR_ENOMEM, "train.per_class: no host memory for a batch");
     if (!near) FRI_TRY(fr_tensor_to_host(y, values));
     if (!near) FRI_TRY(fr_tensor_to_host(targets, classes));
-    count(r, near ? fr_tensor_data(y) : values, near ? fr_tensor_data(targets) : classes, fr_tensor_numel(targets));
+    tally(r, near ? fr_tensor_data(y) : values, near ? fr_tensor_data(targets) : classes, fr_tensor_numel(targets));
     return FR_OK;
 }
 

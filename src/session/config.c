@@ -3,18 +3,18 @@
 
 #include <string.h>
 
-static int64_t images(const fri_config *c, int split) {
+static int64_t images_of(const fri_config *c, int split) {
     return split == FR_SPLIT_TRAIN ? c->train_count : c->test_count;
 }
 
 int64_t fri_batch_size(const fri_config *c, int split) {
-    int64_t n = images(c, split);
+    int64_t n = images_of(c, split);
     return c->opts.batch_size < n ? c->opts.batch_size : n;
 }
 
 int64_t fri_batch_rest(const fri_config *c, int split) {
-    if ((split == FR_SPLIT_TRAIN && !c->opts.keep_last) || images(c, split) == 0) return 0;
-    return images(c, split) % fri_batch_size(c, split);
+    if ((split == FR_SPLIT_TRAIN && !c->opts.keep_last) || images_of(c, split) == 0) return 0;
+    return images_of(c, split) % fri_batch_size(c, split);
 }
 
 int64_t fri_test_batches(const fri_config *c) {

@@ -178,7 +178,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
                                                                                    highest label */
         of_train.classes = of_test.classes = larger(larger(of_train.classes, of_test.classes), asked);
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
-        return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes", (long long)asked,
+        return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes; give that number", (long long)asked,
                        fri_dataset_name(o->dataset), (long long)of_train.classes);
     o->classes = of_train.classes;
     if (of_train.left_out > 0 && !o->quiet)
@@ -186,8 +186,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
                 of_train.source, (long long)of_train.left_out);
     if (*test != NULL && (of_test.target != of_train.target || of_test.classes != of_train.classes ||
                           of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
-        return fr_fail(FR_EINVAL, "%s and %s: training and test images differ in channels, element type or targets",
-                       of_train.source, of_test.source);
+        return fr_fail(FR_EINVAL, "%s and %s: channels, element type and targets must be equal", of_train.source,
+                       of_test.source);
     if (o->dataset == FR_TRAIN_TAR && *test != NULL) FRI_TRY(check_same_classes(*train, *test, o->classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
@@ -204,7 +204,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     return find_mean_std(c, *train, of_train.channels);
 }
 
-static void vary(const fri_config *c, int split, fr_loader_opts *l) {
+static void set_augmentation(const fri_config *c, int split, fr_loader_opts *l) {
     int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
     bool on = split == FR_SPLIT_TRAIN && c->opts.augment != FR_TRAIN_AUGMENT_NONE;
     bool files = fri_dataset_in_folders(c->opts.dataset);
@@ -245,7 +245,7 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     }
     l->balanced = train && o->balanced_sampling;
     if (train) l->augmentation = c->augmentation;
-    vary(c, split, l);
+    set_augmentation(c, split, l);
 }
 
 fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_loader **out) {

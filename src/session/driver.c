@@ -7,7 +7,7 @@ static int64_t batch_of(const fri_session *r, int64_t round) {
 }
 
 /* Runs the rounds of a step. In each round a rank processes at most one of the step's batches. */
-static fr_status rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
+static fr_status drive_rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
     const fr_rank_calls *of = r->config->rank_calls;
     const int64_t all = r->share != NULL ? of->rounds(r->share) : r->config->opts.accumulate;
     for (int64_t i = 0; i < all; i++) {
@@ -29,7 +29,7 @@ fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri
     fri_step_values_forget(v);
     v->number = r->step + 1;
     fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
-    FR_TRY(s, rounds(r, how, ctx));
+    FR_TRY(s, drive_rounds(r, how, ctx));
     FR_TRY(s, how->update(ctx));
     if (r->share != NULL) FR_TRY(s, r->config->rank_calls->step_end(r->share));
     if (r->share != NULL && r->config->opts.check_replicas) FR_TRY(s, r->config->rank_calls->check(r->share));
@@ -45,12 +45,12 @@ typedef struct drive {
 } drive;
 
 /* True if a signal asked the run to end. */
-static bool stopped(const drive *d) {
+static bool is_stopped(const drive *d) {
     d->r->signal = fri_run_interrupted(d->r);
     return d->r->signal != 0;
 }
 
-static fr_status call(const drive *d, fr_status (*hook)(void *ctx)) {
+static fr_status call_hook(const drive *d, fr_status (*hook)(void *ctx)) {
     return hook != NULL ? hook(d->ctx) : FR_OK;
 }
 
@@ -64,7 +64,7 @@ static fr_status save_if_due(const drive *d, bool last) {
 
 /* Runs the steps of an epoch from step i on; a resumed run begins in the middle. Batches that do not fill a step
  * (--accumulate) are left out. *more: the run continues after these steps. */
-static fr_status steps(const drive *d, int64_t i, bool *more) {
+static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
     fri_session *r = d->r;
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
     int64_t every = r->config->opts.empty_cache_every, done = 1;
@@ -73,27 +73,27 @@ static fr_status steps(const drive *d, int64_t i, bool *more) {
         fri_section part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
         int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->step) : 1;
         done = 1;
-        FRI_TRY(fri_ranks_patience(r, part != FRI_PART_FIRST_STEP));
+        FRI_TRY(fri_ranks_timeout(r, part != FRI_PART_FIRST_STEP));
         FRI_TRY(d->how->step(d->ctx, part, alike, &done));
         r->step += done;
-        FRI_TRY(call(d, d->how->step_over));
+        FRI_TRY(call_hook(d, d->how->step_over));
         if (every > 0 && r->step % every == 0) FRI_TRY(fr_memory_empty_cache(r->config->opts.device));
-        *more = !stopped(d) && r->step < d->steps;
-        if (fri_save_is_due(r, !*more)) FRI_TRY(fri_ranks_patience(r, false));
+        *more = !is_stopped(d) && r->step < d->steps;
+        if (fri_save_is_due(r, !*more)) FRI_TRY(fri_ranks_timeout(r, false));
         FRI_TRY(save_if_due(d, !*more));
-        if (*more && i + done < d->per_epoch) FRI_TRY(call(d, d->how->prefetch));
+        if (*more && i + done < d->per_epoch) FRI_TRY(call_hook(d, d->how->prefetch));
     }
-    return fri_ranks_patience(r, false); /* long timeout again; between steps a device may still be in a step */
+    return fri_ranks_timeout(r, false); /* long timeout again; between steps a device may still be in a step */
 }
 
-static fr_status evaluation(const drive *d) {
+static fr_status drive_evaluation(const drive *d) {
     const fri_config *c = d->r->config;
     const int64_t whole = c->test_count / fri_batch_size(c, FR_SPLIT_TEST), every = c->target == FR_META ? 1 : c->ranks;
     int64_t batches = fri_test_share(c), done = 1;
     const int64_t full = whole > c->rank ? (whole - c->rank + every - 1) / every : 0; /* full batches of this rank */
     fri_evaluation_scope was = fri_evaluation_begin(d->r);
     fr_status s = fri_swap_averages(d->r);
-    for (int64_t i = 0; s == FR_OK && i < batches && !stopped(d); i += done) {
+    for (int64_t i = 0; s == FR_OK && i < batches && !is_stopped(d); i += done) {
         fri_section part = i == 0     ? FRI_PART_EVALUATION
                            : i < full ? FRI_PART_EVALUATION_BATCH
                                       : FRI_PART_EVALUATION_SHORT;
@@ -106,7 +106,7 @@ static fr_status evaluation(const drive *d) {
     return s;
 }
 
-static fri_epoch describe(const drive *d) {
+static fri_epoch describe_epoch(const drive *d) {
     const fri_config *c = d->r->config;
     bool rest = fri_batch_rest(c, FR_SPLIT_TRAIN) > 0, last = d->r->epoch == d->epochs - 1;
     int64_t left = d->steps - d->r->epoch * d->per_epoch;
@@ -117,18 +117,18 @@ static fri_epoch describe(const drive *d) {
 }
 
 /* Runs one epoch, or reports in *skip how many epochs need not run. */
-static fr_status epoch(const drive *d, int64_t *skip, bool *more) {
+static fr_status drive_epoch(const drive *d, int64_t *skip, bool *more) {
     fri_session *r = d->r;
-    fri_epoch e = describe(d);
+    fri_epoch e = describe_epoch(d);
     *skip = 0;
     if (d->how->epoch_begin != NULL) FRI_TRY(d->how->epoch_begin(d->ctx, &e, skip));
     if (*skip > 0) return FR_OK;
     *more = r->step < d->steps;
-    FRI_TRY(steps(d, r->step - r->epoch * d->per_epoch, more));
-    FRI_TRY(call(d, d->how->steps_over));
-    if (e.evaluation && !stopped(d)) FRI_TRY(evaluation(d));
-    FRI_TRY(call(d, d->how->epoch_over));
-    if (!stopped(d) && !r->given_up) return FR_OK;
+    FRI_TRY(drive_steps(d, r->step - r->epoch * d->per_epoch, more));
+    FRI_TRY(call_hook(d, d->how->steps_over));
+    if (e.evaluation && !is_stopped(d)) FRI_TRY(drive_evaluation(d));
+    FRI_TRY(call_hook(d, d->how->epoch_over));
+    if (!is_stopped(d) && !r->given_up) return FR_OK;
     *more = false;
     return save_if_due(d, true); /* a signal may have arrived during the evaluation */
 }
@@ -146,7 +146,7 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
     r->epoch = r->step / d.per_epoch;
     if (r->step >= d.steps) r->epoch = d.epochs - 1; /* resumed after the last step: only the evaluation is repeated */
     while (s == FR_OK && more && r->epoch < d.epochs) {
-        s = epoch(&d, &skip, &more);
+        s = drive_epoch(&d, &skip, &more);
         r->step += skip * d.per_epoch;
         r->epoch += skip > 0 ? skip : 1;
     }

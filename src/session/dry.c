@@ -37,7 +37,7 @@ typedef struct dry_run {
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
 /* Copies a batch from the host, as the run does. Meta ignores the source, so any pointer will do. */
-static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
+static fr_status host_batch(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
     const fr_shape of_images = fri_image_shape(&d->config, n), shape = fri_target_shape(&d->config, n);
     FRI_TRY(fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config), FR_META, images));
     fr_tensor_category_set(*images, FR_MEM_INPUT);
@@ -50,8 +50,8 @@ static fr_status filled(const dry_run *d, int64_t n, fr_tensor **images, fr_tens
 static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **images, fr_tensor **targets) {
     fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.loader : d->loader;
     if (loader == NULL)
-        return filled(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
-                      targets);
+        return host_batch(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
+                          targets);
     fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
     return s < 0 ? s : fr_input_next(d->run.input, loader, images, targets);
 }
@@ -79,7 +79,7 @@ static fr_status open_loader(dry_run *d, int split, fr_loader **loader) {
 
 /* ---- steps and batches, repeated until the allocator settles ------------------------------------------------- */
 
-static fr_status section(dry_run *d, fri_section part, bool again) {
+static fr_status begin_section(dry_run *d, fri_section part, bool again) {
     static const struct {
         const char *name, *again;
     } names[FRI_PART_COUNT] = {[FRI_PART_SETUP] = {"setup"},
@@ -115,7 +115,7 @@ static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *do
         *done = alike;
         return FR_OK;
     }
-    FRI_TRY(section(d, part, again));
+    FRI_TRY(begin_section(d, part, again));
     FRI_TRY(run(d, part));
     d->in_a_row++;
     if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
@@ -129,14 +129,14 @@ typedef struct step_work {
     bool shorter;
 } step_work;
 
-static fr_status batch(void *ctx, int64_t i) {
+static fr_status dry_batch(void *ctx, int64_t i) {
     step_work *w = ctx;
     (void)i;
     return next_batch(w->d, FR_SPLIT_TRAIN, w->shorter, &w->work.images, &w->work.targets);
 }
 
 static fr_status run_step(dry_run *d, fri_section part) {
-    static const fri_stepping on_meta = {batch, fri_step_train, fri_step_update};
+    static const fri_stepping on_meta = {dry_batch, fri_step_train, fri_step_update};
     step_work w = {.work = {.r = &d->run, .v = d->run.values}, .d = d, .shorter = part == FRI_PART_SHORT_STEP};
     const uint64_t before = fr_graph_stats_get().recomputed_segments;
     fr_status s = fri_drive_step(&d->run, &on_meta, &w, w.work.v);
@@ -145,7 +145,7 @@ static fr_status run_step(dry_run *d, fri_section part) {
     return s;
 }
 
-static fr_status step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
+static fr_status dry_step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     return one_of(ctx, part, alike, done, run_step);
 }
 
@@ -157,7 +157,7 @@ static fr_status run_evaluation(dry_run *d, fri_section part) {
     return fri_evaluate_batch(&d->run, &images, &targets, 1, &sum);
 }
 
-static fr_status evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
+static fr_status dry_evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     return one_of(ctx, part, alike, done, run_evaluation);
 }
 
@@ -203,15 +203,15 @@ static fr_status epoch_over(void *ctx) {
     return FR_OK;
 }
 
-static fr_status run(dry_run *d) {
+static fr_status dry_train(dry_run *d) {
     static const fri_execution on_meta = {.epoch_begin = epoch_begin,
-                                          .step = step,
-                                          .evaluate = evaluate,
+                                          .step = dry_step,
+                                          .evaluate = dry_evaluate,
                                           .evaluation_over = evaluation_over,
                                           .epoch_over = epoch_over};
     fri_session *r = &d->run;
     fr_status s = FR_OK;
-    FR_TRY(s, section(d, FRI_PART_SETUP, false));
+    FR_TRY(s, begin_section(d, FRI_PART_SETUP, false));
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
     r->schedule = fri_schedule(r->config);
@@ -225,7 +225,7 @@ done:
 }
 
 /* Combines the sections' peaks, separately for training and evaluation, as a run does. */
-static fr_status fold(fri_train_plan *p) {
+static fr_status fold_sections(fri_train_plan *p) {
     p->training = p->evaluation = (fr_memory_stats){0};
     const int n = fr_plan_sections(p->plan);
     for (int i = 0; i < n; i++) {
@@ -238,10 +238,10 @@ static fr_status fold(fri_train_plan *p) {
 
 fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out) {
     fr_status s = fr_plan_use_arena(p->plan, out);
-    return s < 0 ? s : fold(p);
+    return s < 0 ? s : fold_sections(p);
 }
 
-static fr_status make(const fri_config *c, size_t limit, bool workspaces, fri_train_plan *out) {
+static fr_status make_plan(const fri_config *c, size_t limit, bool workspaces, fri_train_plan *out) {
     const fr_train_opts *o = &c->opts;
     dry_run d = {.config = *c, .run.config = &d.config, .out = out};
     fr_switches switches = fr_switches_get();
@@ -257,9 +257,9 @@ static fr_status make(const fri_config *c, size_t limit, bool workspaces, fri_tr
     FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
     FR_TRY(s, fr_memory_limit_set(FR_META, limit));
     fr_switches_set(o->switches);
-    FR_TRY(s, run(&d));
+    FR_TRY(s, dry_train(&d));
     FR_TRY(s, fr_plan_end(out->plan));
-    FR_TRY(s, fold(out));
+    FR_TRY(s, fold_sections(out));
     out->seconds = fri_seconds_now() - began;
 done:
     if (s < 0) fri_train_plan_release(out);
@@ -273,8 +273,8 @@ done:
 /* If the device's libraries are not installed (no cuDNN), the plan is made without their workspaces. */
 fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool workspaces = fr_plan_workspaces(c->opts.device);
-    fr_status s = make(c, limit, workspaces, out);
-    return s == FR_ELIBRARY && workspaces ? make(c, limit, false, out) : s;
+    fr_status s = make_plan(c, limit, workspaces, out);
+    return s == FR_ELIBRARY && workspaces ? make_plan(c, limit, false, out) : s;
 }
 
 void fri_train_plan_release(fri_train_plan *p) {

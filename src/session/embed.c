@@ -44,11 +44,11 @@ typedef struct scope {
     int threads;
 } scope;
 
-static scope enter(void) {
+static scope enter_scope(void) {
     return (scope){fr_switches_get(), fr_rng_get(), fr_threads_get()};
 }
 
-static void leave(fr_session *s, scope was) {
+static void leave_scope(fr_session *s, scope was) {
     s->inside = false;
     s->rng = fr_rng_get();
     if (s->run.pool != NULL) fr_pool_end(s->run.no_pool);
@@ -68,12 +68,12 @@ static fr_status enter_again(fr_session *s) {
 
 /* ---- callbacks and stopping ---------------------------------------------------------------------------------- */
 
-static double over(double sum, double n) {
+static double mean_of(double sum, double n) {
     return n > 0 ? sum / n : NAN;
 }
 
 static double epoch_accuracy(const fri_session *r) {
-    return fri_counts_steps(r->config) ? over(r->epoch_correct, r->epoch_targets) : NAN;
+    return fri_counts_steps(r->config) ? mean_of(r->epoch_correct, r->epoch_targets) : NAN;
 }
 
 fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
@@ -94,7 +94,7 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
                              .epochs = fri_epochs_total(r->config),
                              .finished = fri_run_finished(r),
                              .loss = r->known > r->first_step ? r->losses[r->known - r->first_step - 1] : NAN,
-                             .epoch_loss = over(r->epoch_loss, r->epoch_targets),
+                             .epoch_loss = mean_of(r->epoch_loss, r->epoch_targets),
                              .epoch_accuracy = epoch_accuracy(r),
                              .test_loss = r->test_loss,
                              .test_accuracy = r->test_accuracy,
@@ -131,7 +131,7 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
 
 /* A stop at the end of an epoch waits for the evaluation, because a later call would not repeat the evaluation. A
  * finished training cannot be stopped. */
-static int interrupted(void *ctx) {
+static int is_interrupted(void *ctx) {
     const fr_session *s = ctx;
     int64_t step = s->run.step;
     if (fri_run_finished(&s->run)) return 0;
@@ -153,40 +153,39 @@ static fr_status check_opts(const fr_session_opts *o) {
                        : t->calibrate       ? "calibrate"
                        : t->data != NULL    ? "data"
                                             : NULL;
-    if (o->model == NULL) return fr_fail(FR_EINVAL, "session_create: there is no function that makes the network");
-    if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s is not for a session", flag);
+    if (o->model == NULL) return fr_fail(FR_EINVAL, "session_create: opts->model is NULL; it must build the network");
+    if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s works in trainers only; leave it unset", flag);
     if (t->dataset != FR_TRAIN_OWN)
-        return fr_fail(FR_EINVAL, "session_create: train.dataset is of the trainers; a session is given its data");
+        return fr_fail(FR_EINVAL, "session_create: leave train.dataset unset; a session gets its data as arguments");
     for (int i = 0; i < FR_CHANNELS_MAX; i++) {
         if (!isfinite(o->mean[i]) || !isfinite(o->std[i]) || o->std[i] < 0 || (o->mean[i] != 0 && o->std[i] == 0))
-            return fr_fail(FR_EINVAL, "session_create: channel %d has mean %g and std %g; std is a number above 0", i,
+            return fr_fail(FR_EINVAL, "session_create: channel %d has mean %g and std %g; std must be above 0", i,
                            o->mean[i], o->std[i]);
     }
     return fri_options_check(t);
 }
 
 /* Takes image_size from the images if all have one square size. */
-static fr_status resolve(fr_session *s, const fr_dataset *train) {
+static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
     fr_train_opts *t = &s->config.opts;
     fr_dataset_info info;
     fr_status status = fr_dataset_info_get(train, &info);
     if (status < 0 || t->image_size != FR_TRAIN_AUTO) return status;
     if (!info.same_size || info.height != info.width)
         return fr_fail(FR_EINVAL,
-                       "session_create: the images are not square, or of several sizes: train.image_size says "
-                       "what they become");
+                       "session_create: the images have several sizes or are not square; set train.image_size");
     t->image_size = info.height;
     return FR_OK;
 }
 
-static fr_status start(fr_session *s) {
+static fr_status start_run(fr_session *s) {
     fri_session *r = &s->run;
-    FRI_TRY(resolve(s, s->config.given[FR_SPLIT_TRAIN]));
+    FRI_TRY(resolve_image_size(s, s->config.given[FR_SPLIT_TRAIN]));
     memcpy(s->config.mean, s->opts.mean, sizeof s->opts.mean);
     memcpy(s->config.std, s->opts.std, sizeof s->opts.std);
     FRI_TRY(fri_run_prepare(&s->config, r, &s->views));
     r->watcher = (fri_run_watcher){embedded_event, s};
-    r->interrupted = interrupted;
+    r->interrupted = is_interrupted;
     r->interrupted_ctx = s;
     return fri_run_setup(r, NULL);
 }
@@ -197,7 +196,7 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
                        opts == NULL    ? "opts"
                        : train == NULL ? "train"
                                        : "out");
-    scope was = enter();
+    scope was = enter_scope();
     fr_session *s = NULL;
     fr_status status = check_opts(opts);
     if (status < 0) return fri_speak_of_fields(status);
@@ -225,9 +224,9 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
     s->run = (fri_session){.config = &s->config, .saved_step = -1, .test_accuracy = NAN, .test_loss = NAN, .best = NAN};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
-    status = text != NULL ? start(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");
+    status = text != NULL ? start_run(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");
     if (status == FR_ENOMEM && opts->smallest_budget != NULL) *opts->smallest_budget = s->run.fit.smallest;
-    leave(s, was);
+    leave_scope(s, was);
     if (status == FR_OK) {
         fr_session_release(out);
         *out = s;
@@ -241,13 +240,13 @@ void fr_session_release(fr_session **session) {
     if (session == NULL || *session == NULL) return;
     fr_session *s = *session;
     *session = NULL;
-    scope was = enter();
+    scope was = enter_scope();
     if (s->run.pool != NULL) (void)fr_pool_begin(s->run.pool, &s->run.no_pool);
     fri_views_end(&s->views);
     if (s->config.opts.offload != NULL) fr_offload_close();
     fri_session_end(&s->run); /* also ends the pool */
     for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
-    leave(s, was);
+    leave_scope(s, was);
     if (s->silent != NULL) fclose(s->silent);
     free(s);
 }
@@ -255,7 +254,7 @@ void fr_session_release(fr_session **session) {
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
 /* Ends a run after the last step, as a trainer does. */
-static fr_status finish(fr_session *s) {
+static fr_status finish_run(fr_session *s) {
     fri_session *r = &s->run;
     FRI_TRY(fri_run_emit(r, FR_RUN_STEPS_END));
     FRI_TRY(fri_weights_end(r));
@@ -269,21 +268,21 @@ fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     fr_session *s = session;
     fri_session *r = &s->run;
     int64_t all = fri_steps_total(r->config);
-    if (steps < 1) return fr_fail(FR_EINVAL, "session_run_steps: %lld steps, at least 1 is needed", (long long)steps);
+    if (steps < 1) return fr_fail(FR_EINVAL, "session_run_steps: %lld steps; at least 1 is needed", (long long)steps);
     if (s->failed < 0)
         return fr_fail(FR_EUSAGE, "session_run_steps: an earlier call failed (%s)", fr_status_name(s->failed));
     if (s->finished) return FR_OK;
-    scope was = enter();
+    scope was = enter_scope();
     fr_status status = enter_again(s);
     if (status < 0) return status;
     s->until = steps < all - r->step ? r->step + steps : all;
     s->asked = false;
     r->signal = 0;
     status = fri_train_go_on(r);
-    if (status == FR_OK && fri_run_finished(r)) status = finish(s);
+    if (status == FR_OK && fri_run_finished(r)) status = finish_run(s);
     if (status < 0) s->failed = status;
     atomic_store_explicit(&s->cancel, false, memory_order_relaxed);
-    leave(s, was);
+    leave_scope(s, was);
     return status < 0 ? fri_speak_of_fields(status) : FR_OK;
 }
 
@@ -299,7 +298,7 @@ fr_module *fr_session_module(const fr_session *session) {
 /* ---- export -------------------------------------------------------------------------------------------------- */
 
 /* Writes the model; in the middle of a training with EMA, the averages. */
-static fr_status export(fr_session *s, const char *path) {
+static fr_status export_model(fr_session *s, const char *path) {
     const bool swap = s->config.opts.ema > 0 && !s->finished;
     if (swap) FRI_TRY(fri_swap_averages(&s->run));
     fr_status status = fri_weights_write(&s->run, path);
@@ -308,11 +307,11 @@ static fr_status export(fr_session *s, const char *path) {
 
 fr_status fr_session_export(fr_session *session, const char *path) {
     FRI_NOT_NULL(session, path);
-    if (session->inside) return export(session, path);
-    scope was = enter();
+    if (session->inside) return export_model(session, path);
+    scope was = enter_scope();
     fr_status status = enter_again(session);
-    if (status == FR_OK) status = export(session, path);
-    leave(session, was);
+    if (status == FR_OK) status = export_model(session, path);
+    leave_scope(session, was);
     return status;
 }
 

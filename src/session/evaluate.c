@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static fr_status settle(fri_sums *sum, int i) {
+static fr_status settle_part(fri_sums *sum, int i) {
     fri_batch_numbers *b = &sum->batch[sum->of[i]];
     double mean = NAN;
     if (sum->n[i] == 0) return FR_OK;
@@ -17,7 +17,7 @@ static fr_status settle(fri_sums *sum, int i) {
 }
 
 /* Adds the program's metrics and the confusion matrix. Metrics run on the host, so meta plans only the cast. */
-static fr_status measure(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
+static fr_status measure_metrics(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
     const bool classes = r->config->opts.per_class && r->config->accuracy;
@@ -48,8 +48,8 @@ fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_nu
 }
 
 fr_status fri_sums_settle(fri_sums *sum) {
-    fr_status s = settle(sum, sum->turn);
-    return s < 0 ? s : settle(sum, 1 - sum->turn);
+    fr_status s = settle_part(sum, sum->turn);
+    return s < 0 ? s : settle_part(sum, 1 - sum->turn);
 }
 
 void fri_sums_drop(fri_sums *sum) {
@@ -62,7 +62,7 @@ void fri_sums_drop(fri_sums *sum) {
 }
 
 /* Appends an entry for the numbers of the next batch. */
-static fr_status room(fri_sums *sum) {
+static fr_status append_batch(fri_sums *sum) {
     const int64_t n = sum->batches;
     if ((n & (n - 1)) == 0) { /* the capacity is a power of two, so the array is full at 0, 1, 2, 4, ... */
         fri_batch_numbers *more = realloc(sum->batch, (size_t)(n > 0 ? 2 * n : 1) * sizeof *more);
@@ -78,7 +78,7 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     fr_tensor *y = NULL, *loss = NULL, *count = NULL;
     fri_step_part *part = &sum->part[sum->turn];
     fr_autocast_state was;
-    fr_status s = room(sum);
+    fr_status s = append_batch(sum);
     if (s == FR_OK) s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
     FR_TRY(s, fri_model_images(r, images));
@@ -88,11 +88,11 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
     FR_TRY(s, fr_readback_begin(loss, &part->loss));
     if (count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
-    FR_TRY(s, measure(r, &y, *targets, &sum->batch[sum->batches - 1]));
+    FR_TRY(s, measure_metrics(r, &y, *targets, &sum->batch[sum->batches - 1]));
     sum->n[sum->turn] = n;
     sum->of[sum->turn] = sum->batches - 1;
     sum->turn = 1 - sum->turn;
-    FR_TRY(s, settle(sum, sum->turn));
+    FR_TRY(s, settle_part(sum, sum->turn));
 done:
     fri_precision_end(&r->config->opts, was);
     fr_tensor_release(&y);

@@ -33,7 +33,7 @@ fr_status fri_options_check(const fr_train_opts *o) {
         if (!number && (f->kind != FR_FLAG_CHOICE || v == &o->dataset)) continue;
         if (is_unset_or_word(f, o, &defaults)) continue;
         if (f->kind == FR_FLAG_CHOICE)
-            return fr_fail(FR_EINVAL, "--%s %d: is none of its values", f->name, *(const int *)v);
+            return fr_fail(FR_EINVAL, "--%s %d: not one of the values in <frugal/train.h>", f->name, *(const int *)v);
         if (f->kind == FR_FLAG_REAL)
             fr_snprintf(text, sizeof text, "%g", *(const double *)v);
         else
@@ -52,7 +52,7 @@ static size_t write_field(const fr_flag *f, bool no, char *to, size_t bytes) {
 }
 
 /* Table row of flag name[0..n), or of a field that has no flag. */
-static const fr_flag *row(const char *name, size_t n, bool *no) {
+static const fr_flag *find_row(const char *name, size_t n, bool *no) {
     char whole[FRI_FLAG_TEXT_BYTES];
     snprintf(whole, sizeof whole, "%.*s", (int)n, name);
     const fr_flag *f = fri_flag_named(NULL, name, n, no);
@@ -69,7 +69,7 @@ fr_status fri_speak_of_fields(fr_status s) {
     if (s >= 0 || strchr(fr_last_error(), '\n') != NULL) return s; /* a report: fr_fail would escape newlines */
     for (const char *c = fr_last_error(); *c != '\0' && at < SENTENCE - MARGIN;) {
         const size_t n = strncmp(c, "--", 2) == 0 ? strspn(c + 2, "abcdefghijklmnopqrstuvwxyz0123456789-") : 0;
-        const fr_flag *f = n > 0 ? row(c + 2, n, &no) : NULL;
+        const fr_flag *f = n > 0 ? find_row(c + 2, n, &no) : NULL;
         if (f != NULL && f->kind != FR_FLAG_ACT) {
             at += write_field(f, no, text + at, MARGIN);
             c += n + 2;

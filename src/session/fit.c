@@ -14,7 +14,7 @@ size_t fri_planned_reserved(const fri_train_plan *p) {
                                                                    : p->evaluation.peak_reserved;
 }
 
-static size_t requested(const fri_train_plan *p) {
+static size_t planned_requested(const fri_train_plan *p) {
     return p->training.peak_requested > p->evaluation.peak_requested ? p->training.peak_requested
                                                                      : p->evaluation.peak_requested;
 }
@@ -29,8 +29,8 @@ fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool arena = in_arena(&c->opts);
     fr_status s = fri_train_plan_make(c, SIZE_MAX, out);
     if (s < 0) return s;
-    if (requested(out) > limit) {
-        s = fr_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", requested(out), limit);
+    if (planned_requested(out) > limit) {
+        s = fr_fail(FR_ENOMEM, "the run needs %zu bytes, the limit is %zu", planned_requested(out), limit);
         goto done;
     }
     if (fri_planned_reserved(out) <= limit && !arena) return FR_OK;
@@ -229,7 +229,7 @@ static fr_status as_given(const fri_config *c) {
     fr_status s = fri_fits(c, c->opts.memory_limit, &reserved);
     if (s != FR_ENOMEM) return s;
     if ((s = fri_fits(c, SIZE_MAX, &reserved)) < 0) return s;
-    return fr_fail(FR_ENOMEM, "--memory-budget %s: does not fit with these switches: this run reserves %zu bytes",
+    return fr_fail(FR_ENOMEM, "--memory-budget %s: this run reserves %zu bytes; raise it or leave --all-off out",
                    fr_bytes_text(c->opts.memory_budget, text), reserved);
 }
 

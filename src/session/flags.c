@@ -23,7 +23,7 @@ static int64_t number_of(const fr_flag *f, const void *field) {
 }
 
 /* Joins the words of a list; if buf is too small, prints their number. */
-static void join(const char *const *word, int64_t n, char buf[FRI_FLAG_TEXT_BYTES]) {
+static void join_words(const char *const *word, int64_t n, char buf[FRI_FLAG_TEXT_BYTES]) {
     size_t at = 0;
     for (int64_t i = 0; i < n && at < FRI_FLAG_TEXT_BYTES; i++)
         at += (size_t)snprintf(buf + at, FRI_FLAG_TEXT_BYTES - at, "%s%s", i > 0 ? " " : "", word[i]);
@@ -49,7 +49,7 @@ const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI
     else if (text != NULL)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", text);
     else if (words > 0)
-        join(*(const char *const *const *)field, words, buf);
+        join_words(*(const char *const *const *)field, words, buf);
     return buf;
 }
 
@@ -89,7 +89,7 @@ fr_status fri_flags_check(const fr_train_program *p) {
                                                                        : NULL;
         if (wrong != NULL) return fr_fail(FR_EINVAL, "the program's own flag --%s %s", f->name, wrong);
         if (fri_flag_named(p, f->name, strlen(f->name), &no) != f)
-            return fr_fail(FR_EINVAL, "the program's own flag --%s: there is one of that name already", f->name);
+            return fr_fail(FR_EINVAL, "the program's own flag --%s: the name is taken; rename it", f->name);
     }
     return FR_OK;
 }

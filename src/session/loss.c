@@ -7,7 +7,7 @@
 /* ---- class weights ------------------------------------------------------------------------------------------- */
 
 /* Weight of a class: n / (classes * images of the class), or 0 for a class without images. */
-static fr_status balanced(const fri_session *r, int64_t classes, float *weight) {
+static fr_status balance_weights(const fri_session *r, int64_t classes, float *weight) {
     const int64_t n = r->config->train_count;
     int64_t label = 0;
     fr_status s = FR_OK;
@@ -30,7 +30,7 @@ fr_status fri_class_weights_begin(fri_session *r) {
     if (o->device == FR_META) {
         FRI_TRY(fr_tensor_empty(1, &classes, FR_F32, FR_META, &r->class_weights));
     } else {
-        if (o->balanced_weights) FRI_TRY(balanced(r, classes, weight));
+        if (o->balanced_weights) FRI_TRY(balance_weights(r, classes, weight));
         FRI_TRY(fr_tensor_from_host(weight, 1, &classes, FR_F32, o->device, &r->class_weights));
     }
     fr_tensor_category_set(r->class_weights, FR_MEM_INPUT);
@@ -41,17 +41,17 @@ static fr_status check_class_weights(const fri_config *c, const char *has) {
     const fr_train_opts *o = &c->opts;
     if (o->class_weights == NULL && !o->balanced_weights) return FR_OK;
     if (has != NULL || o->loss != FR_TRAIN_CROSS_ENTROPY)
-        return fr_fail(FR_EINVAL, "train.class_weights: are of cross entropy, and this run has %s",
+        return fr_fail(FR_EINVAL, "train.class_weights are for cross entropy, and this run has %s",
                        has != NULL ? has : "another --loss");
     if (o->balanced_weights && (o->class_weights != NULL || c->targets != FR_TARGET_CLASS))
-        return fr_fail(FR_EINVAL, "train.balanced_weights: counts images of a class, and %s",
-                       o->class_weights != NULL ? "train.class_weights are there" : "here pixels have classes");
+        return fr_fail(FR_EINVAL, "train.balanced_weights counts the images of each class, and %s",
+                       o->class_weights != NULL ? "train.class_weights are given" : "here pixels have classes");
     if (o->class_weights != NULL && o->n_class_weights != c->outputs)
-        return fr_fail(FR_EINVAL, "train.class_weights: %" PRId64 " numbers for %" PRId64 " classes",
+        return fr_fail(FR_EINVAL, "train.class_weights has %" PRId64 " numbers; %" PRId64 " are needed, one per class",
                        o->n_class_weights, c->outputs);
     for (int64_t i = 0; i < o->n_class_weights; i++)
         if (!(o->class_weights[i] >= 0 && o->class_weights[i] <= 1e6))
-            return fr_fail(FR_EINVAL, "train.class_weights: %g is no number from 0 to 1e6", o->class_weights[i]);
+            return fr_fail(FR_EINVAL, "train.class_weights: %g is not between 0 and 1e6", o->class_weights[i]);
     return FR_OK;
 }
 
@@ -62,20 +62,20 @@ fr_status fri_loss_check(const fri_config *c) {
     /* A program's default smoothing is dropped for a --loss without smoothing; only a changed value is an error. */
     const bool asked = o->label_smoothing != c->program->defaults.label_smoothing;
     if (o->label_smoothing > 0 && (!classes || (o->loss != FR_TRAIN_CROSS_ENTROPY && asked)))
-        return fr_fail(FR_EINVAL, "train.label_smoothing %g: is of cross entropy, and this run has %s",
+        return fr_fail(FR_EINVAL, "train.label_smoothing %g is for cross entropy, and this run has %s",
                        o->label_smoothing, classes ? "another --loss" : has);
     if (!classes && o->loss != FR_TRAIN_CROSS_ENTROPY)
-        return fr_fail(FR_EINVAL, "--loss: is of classes, and this run has %s", has);
+        return fr_fail(FR_EINVAL, "--loss is for classification, and this run has %s; leave the flag out", has);
     if (fri_mixes(c) && (!classes || c->targets != FR_TARGET_CLASS || c->from_labels || o->loss == FR_TRAIN_DICE))
-        return fr_fail(FR_EINVAL, "train.augmentation: mixes the classes of images, and this run's loss cannot");
+        return fr_fail(FR_EINVAL, "train.augmentation mixes classes: use it with image classes and a loss but dice");
     if (o->balanced_sampling && c->targets != FR_TARGET_CLASS && !c->from_labels)
-        return fr_fail(FR_EINVAL, "train.balanced_sampling: images have no classes here");
+        return fr_fail(FR_EINVAL, "train.balanced_sampling needs images with one class each");
     return check_class_weights(c, classes ? NULL : has);
 }
 
 /* ---- the loss ------------------------------------------------------------------------------------------------ */
 
-static fr_status of_classes(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
+static fr_status class_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
     const fr_train_opts *o = &r->config->opts;
     switch (o->loss) {
     case FR_TRAIN_CROSS_ENTROPY:
@@ -93,11 +93,11 @@ static fr_status of_classes(const fri_session *r, fr_tensor *y, fr_tensor *targe
 fr_status fri_loss_of_batch(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
     const fr_train_program *p = r->config->program;
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
-    if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR) return of_classes(r, y, targets, training, loss);
+    if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR) return class_loss(r, y, targets, training, loss);
     if (p->loss != NULL) {
         FRI_TRY(FRI_CALLBACK("loss", p->loss(p->ctx, y, targets, loss)));
         if (*loss == NULL || fr_tensor_numel(*loss) != 1)
-            return fr_fail(FR_ESHAPE, "the program's own loss gives %s%" PRId64 " elements, one is needed",
+            return fr_fail(FR_ESHAPE, "the program's own loss returns %s%" PRId64 " elements; 1 is needed",
                            *loss == NULL ? "no tensor, " : "", *loss != NULL ? fr_tensor_numel(*loss) : 0);
         return FR_OK;
     }

@@ -25,7 +25,7 @@ static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
         FRI_TRY(c->program->model(&c->opts, c->outputs, name, &r->model));
     }
     if (c->opts.width != 1 && strstr(name, "_w") == NULL)
-        return fr_fail(FR_EINVAL, "the networks of %s have one width", c->program->name);
+        return fr_fail(FR_EINVAL, "the networks of %s have only width 1; leave --width out", c->program->name);
     if (c->opts.half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_module_to_dtype(r->model, fri_compute_dtype(&c->opts)));
     return FR_OK;
 }
@@ -216,7 +216,7 @@ fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
     return fr_images_normalize(*images, c->mean, c->std, fri_model_dtype(r), images);
 }
 
-static fr_status forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+static fr_status forward_trained(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
     if (o->unit_plan != NULL && fr_grad_enabled()) return fr_checkpoint_plan(r->model, o->unit_plan, x, y);
     if (o->checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled()) return fri_segments_forward(r, x, y);
@@ -226,5 +226,5 @@ static fr_status forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
     if (o->half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_cast(x, fri_compute_dtype(o), y));
-    return forward(r, o->half != FR_TRAIN_AMP_OFF ? *y : x, y);
+    return forward_trained(r, o->half != FR_TRAIN_AMP_OFF ? *y : x, y);
 }

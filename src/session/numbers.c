@@ -14,7 +14,7 @@ double fri_seconds_now(void) {
 }
 
 /* Bytes of parameters and optimizer state. The peak may occur before the optimizer's state exists. */
-static size_t lasting(const fr_memory_stats *m) {
+static size_t lasting_bytes(const fr_memory_stats *m) {
     return m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER];
 }
 
@@ -22,7 +22,7 @@ void fri_peak_fold(const fr_memory_stats *now, fr_memory_stats *kept) {
     fr_memory_stats larger = now->peak_allocated > kept->peak_allocated ? *now : *kept;
     const fr_memory_stats *requested = now->peak_requested > kept->peak_requested ? now : kept;
     larger.peak_requested = requested->peak_requested;
-    const fr_memory_stats *lasts = lasting(now) > lasting(kept) ? now : kept;
+    const fr_memory_stats *lasts = lasting_bytes(now) > lasting_bytes(kept) ? now : kept;
     memcpy(larger.allocated_by, lasts->allocated_by, sizeof larger.allocated_by);
     memcpy(larger.at_peak_requested, requested->at_peak_requested, sizeof larger.at_peak_requested);
     larger.peak_reserved = kept->peak_reserved > now->peak_reserved ? kept->peak_reserved : now->peak_reserved;

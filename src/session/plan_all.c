@@ -47,19 +47,19 @@ static fr_status add_line(table *t, const fri_config *c, const char *flags) {
 
 /* Adds every combination of the first n switches to c and `flags`, except switches that save nothing or need a
  * file. */
-static fr_status choices(table *t, const fri_config *c, const char *flags, int n) {
+static fr_status add_choices(table *t, const fri_config *c, const char *flags, int n) {
     if (n == 0) return add_line(t, c, flags);
     const fr_switch *w = fr_switch_at(n - 1);
-    fr_status s = choices(t, c, flags, n - 1);
+    fr_status s = add_choices(t, c, flags, n - 1);
     if (s < 0 || !w->saves || w->cost == FR_SWITCH_MOVE) return s;
     fri_config with = *c;
     char longer[TEXT_BYTES];
     *fr_switch_field(w, &with.opts.switches) = true;
     snprintf(longer, sizeof longer, "--%s%s%s", w->name, flags[0] != '\0' ? " " : "", flags);
-    return choices(t, &with, longer, n - 1);
+    return add_choices(t, &with, longer, n - 1);
 }
 
-static fr_status combinations(table *t, const fri_config *base, int64_t segments) {
+static fr_status add_combinations(table *t, const fri_config *base, int64_t segments) {
     fri_config c = *base;
     char flags[TEXT_BYTES] = "";
     int n = 0;
@@ -68,11 +68,11 @@ static fr_status combinations(table *t, const fri_config *base, int64_t segments
         c.opts.checkpoint_segments = segments;
         snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, segments);
     }
-    return choices(t, &c, flags, n);
+    return add_choices(t, &c, flags, n);
 }
 
 /* Adds fitted plans between the smallest budget and the fastest line's reserved bytes. */
-static fr_status budgets(table *t, const fri_config *base, size_t most) {
+static fr_status add_budgets(table *t, const fri_config *base, size_t most) {
     FRI_OWNED(fr_fit_release) fr_fit fit = {0};
     fri_config fitted = *base;
     fitted.opts.switches = t->config->opts.switches;
@@ -99,7 +99,7 @@ static int smaller_first(const void *a, const void *b) {
 }
 
 /* Lines are sorted by memory, so a line is optimal if it is faster than all lines before. */
-static void mark(table *t) {
+static void mark_best(table *t) {
     double fastest = INFINITY;
     for (int i = 0; i < t->n; i++) {
         t->lines[i].best = t->lines[i].seconds < fastest;
@@ -107,7 +107,7 @@ static void mark(table *t) {
     }
 }
 
-static fr_status print(const table *t, double off, double seconds) {
+static fr_status print_lines(const table *t, double off, double seconds) {
     FILE *out = t->config->out;
     bool every = t->config->opts.plan == FR_TRAIN_PLAN_EVERY;
     int printed = 0;
@@ -143,15 +143,15 @@ fr_status fri_plan_all(const fri_config *c) {
     o->checkpoint_segments = FR_TRAIN_AUTO;
     o->unit_plan = NULL;
     FR_TRY(s, fri_model_units(c, &units));
-    FR_TRY(s, combinations(t, &base, 1));
+    FR_TRY(s, add_combinations(t, &base, 1));
     double off = t->lines[0].seconds;
     size_t most = t->lines[0].reserved;
     for (int64_t segments = 2; segments <= units && segments <= 16; segments += segments < 4 ? 1 : segments / 2)
-        FR_TRY(s, combinations(t, &base, segments));
-    FR_TRY(s, budgets(t, &base, most));
+        FR_TRY(s, add_combinations(t, &base, segments));
+    FR_TRY(s, add_budgets(t, &base, most));
     qsort(t->lines, (size_t)t->n, sizeof *t->lines, smaller_first);
-    mark(t);
-    s = print(t, off, fri_seconds_now() - began);
+    mark_best(t);
+    s = print_lines(t, off, fri_seconds_now() - began);
 done:
     free(t);
     return s;

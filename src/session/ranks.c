@@ -30,14 +30,14 @@ typedef struct same_run {
     uint64_t flag[FRI_FLAGS_MOST];
 } same_run;
 
-static uint64_t hash(const char *text) {
+static uint64_t hash_text(const char *text) {
     uint64_t h = UINT64_C(14695981039346656037);
     for (; *text != '\0'; text++) h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
     return h;
 }
 
 /* First difference between two ranks in words, or NULL. File paths and the number of decoding threads may differ. */
-static const char *difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
+static const char *find_difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
     if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
     int i = 0;
     for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
@@ -62,7 +62,7 @@ static fr_status describe_run(const fri_session *r, same_run *out) {
     int i = 0;
     for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
         if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, workers) && f->group != FR_GROUP_OUTPUT)
-            out->flag[i] = hash(fri_flag_text(f, &c->opts, text));
+            out->flag[i] = hash_text(fri_flag_text(f, &c->opts, text));
     return r->train != NULL ? fr_dataset_fingerprint(r->train, out->data) : FR_OK;
 }
 
@@ -76,7 +76,7 @@ fr_status fri_ranks_compare(const fri_session *r) {
     all = malloc((size_t)c->ranks * sizeof *all);
     FRI_TRY(all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory());
     for (int i = 1; i < c->ranks; i++) {
-        const char *what = difference(&all[0], &all[i], text);
+        const char *what = find_difference(&all[0], &all[i], text);
         if (what != NULL)
             return fr_fail(FR_EPEER, "rank %d (%s) and rank 0 (%s) have %s", i, c->rank_calls->host(c->comm, i),
                            c->rank_calls->host(c->comm, 0), what);
@@ -86,22 +86,22 @@ fr_status fri_ranks_compare(const fri_session *r) {
 
 /* ---- during a run -------------------------------------------------------------------------------------------- */
 
-typedef struct meeting {
+typedef struct rank_position {
     int64_t step, signal;
-} meeting;
+} rank_position;
 
-fr_status fri_ranks_patience(const fri_session *r, bool step) {
+fr_status fri_ranks_timeout(const fri_session *r, bool step) {
     const fri_config *c = r->config;
-    return c->comm != NULL ? c->rank_calls->patience(c->comm, (step ? 1 : FRI_PATIENCE) * c->peer_timeout) : FR_OK;
+    return c->comm != NULL ? c->rank_calls->patience(c->comm, (step ? 1 : FRI_LONG_TIMEOUT) * c->peer_timeout) : FR_OK;
 }
 
-fr_status fri_ranks_meet(fri_session *r, int64_t step) {
+fr_status fri_ranks_check_step(fri_session *r, int64_t step) {
     const fri_config *c = r->config;
-    const meeting mine = {step, fri_signal_here(r)};
-    meeting *all = malloc((size_t)c->ranks * sizeof *all);
+    const rank_position mine = {step, fri_signal_here(r)};
+    rank_position *all = malloc((size_t)c->ranks * sizeof *all);
     fr_status s = all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory();
     for (int i = 0; i < c->ranks && s == FR_OK; i++) {
-        if (all[i].signal != 0 && r->heard == 0) r->heard = (int)all[i].signal;
+        if (all[i].signal != 0 && r->common_signal == 0) r->common_signal = (int)all[i].signal;
         if (all[i].step != step)
             s = fr_fail(FR_EPEER, "rank %d (%s) is at step %" PRId64 ", rank %d at step %" PRId64, i,
                         c->rank_calls->host(c->comm, i), all[i].step, c->rank, step);

@@ -20,7 +20,7 @@ static fr_status real_batch(void *ctx, int64_t i) {
     return i + w->r->config->ranks < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
 }
 
-static const fri_stepping as_always = {real_batch, fri_step_train, fri_step_update};
+static const fri_stepping device_stepping = {real_batch, fri_step_train, fri_step_update};
 
 static fr_status real_step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     fri_session *r = ((real *)ctx)->r;
@@ -29,7 +29,7 @@ static fr_status real_step(void *ctx, fri_section part, int64_t alike, int64_t *
     w.v->began = fri_seconds_now();
     FRI_TRY(fri_train_arena_part(r, part));
     fri_watch_begin(r);
-    FRI_TRY(fri_drive_step(r, &as_always, &w, w.v));
+    FRI_TRY(fri_drive_step(r, &device_stepping, &w, w.v));
     fri_watch_end(w.v);
     return FR_OK;
 }
@@ -58,13 +58,13 @@ static fr_status step_over(void *ctx) {
     return steps_known(r, fr_device_is_asynchronous(r->config->opts.device) ? r->step - 1 : r->step);
 }
 
-static fr_status save(void *ctx, bool last) {
+static fr_status real_save(void *ctx, bool last) {
     fri_session *r = ((real *)ctx)->r;
     fr_status s = steps_known(r, r->step);
     return s == FR_OK ? fri_save(r, last) : s;
 }
 
-static fr_status prefetch(void *ctx) {
+static fr_status real_prefetch(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
     return fr_input_fetch(r->input, r->loader);
 }
@@ -163,8 +163,8 @@ fr_status fri_train_begin(fri_session *r) {
 }
 
 fr_status fri_train_go_on(fri_session *r) {
-    static const fri_execution on_device = {real_epoch_begin, real_step,  step_over,     save,
-                                            prefetch,         steps_over, real_evaluate, real_evaluation_over,
+    static const fri_execution on_device = {real_epoch_begin, real_step,  step_over,     real_save,
+                                            real_prefetch,    steps_over, real_evaluate, real_evaluation_over,
                                             real_epoch_over};
     real x = {.r = r, .began = fri_seconds_now() - r->seconds};
     fr_largest_op *largest = NULL;

@@ -195,7 +195,7 @@ static void add_ranks(cJSON *root, const fri_session *r) {
     }
 }
 
-static cJSON *build(const fri_session *r) {
+static cJSON *build_report(const fri_session *r) {
     char library[160];
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "model", r->config->model_name);
@@ -246,7 +246,7 @@ static fr_status report_begin(void *state, const fri_session *r) {
 static fr_status report_event(void *state, const fri_session *r, fr_run_event e) {
     fr_flag_output *f = state;
     if (e != FR_RUN_END) return FR_OK;
-    cJSON *root = build(r);
+    cJSON *root = build_report(r);
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (text == NULL) return fr_fail(FR_ENOMEM, "--report %s: no host memory", f->path);

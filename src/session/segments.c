@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-static fr_segmentation how(const fr_train_opts *o) {
+static fr_segmentation segmentation_of(const fr_train_opts *o) {
     switch (o->checkpoint_segments) {
     case FR_TRAIN_SQRT: return FR_SEGMENTS_SQRT;
     case FR_TRAIN_LOG: return FR_SEGMENTS_LOG;
@@ -22,13 +22,13 @@ fr_status fri_segments_check(const fri_session *r) {
 
 fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
-    return fr_checkpoint_segments(r->model, how(o), (int)o->checkpoint_segments, r->unit_weight, x, y);
+    return fr_checkpoint_segments(r->model, segmentation_of(o), (int)o->checkpoint_segments, r->unit_weight, x, y);
 }
 
 /* ---- unit weights -------------------------------------------------------------------------------------------- */
 
 /* Bytes that each unit saves for backward of a full batch, or of a part of a split batch. */
-static fr_status weigh(const fri_session *trial, size_t *weight) {
+static fr_status weigh_units(const fri_session *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
     int64_t size = o->image_size;
     int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->split_batch - 1) / o->split_batch;
@@ -51,7 +51,7 @@ static fr_status make_weights(const fri_session *trial, void *ctx) {
     int units = fr_module_units(trial->model, NULL, 0);
     *weight = calloc((size_t)units + 1, sizeof **weight);
     if (*weight == NULL) return fr_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
-    fr_status s = weigh(trial, *weight);
+    fr_status s = weigh_units(trial, *weight);
     if (s == FR_OK) return s;
     free(*weight);
     *weight = NULL;

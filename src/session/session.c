@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-void fri_session_goes_on(const fri_session *r) {
+void fri_session_warn(const fri_session *r) {
     fprintf(r->config->err, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->step,
             fr_last_error());
 }

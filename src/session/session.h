@@ -95,7 +95,7 @@ typedef struct fri_session {
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
     double seconds;                                  /* time since training began */
     int signal;                                      /* signal that ended the run, or 0 */
-    int heard;                                       /* signal that all ranks know of, or 0 */
+    int common_signal;                               /* signal that all ranks know of, or 0 */
 
     /* evaluate.c; NAN or 0 before the first evaluation */
     double test_accuracy, test_loss;
@@ -126,15 +126,14 @@ static inline int fri_signal_here(const fri_session *r) {
 }
 /* Signal received by any rank as of the last step. All ranks end after the same step. */
 static inline int fri_run_interrupted(const fri_session *r) {
-    return r->config->ranks > 1 ? r->heard : fri_signal_here(r);
+    return r->config->ranks > 1 ? r->common_signal : fri_signal_here(r);
 }
 
 static inline fr_status fri_run_emit(const fri_session *r, fr_run_event e) {
     return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, e) : FR_OK;
 }
 
-/* ranks.c */
-/* Numbers of a batch, which ranks exchange in the order of the batches. */
+/* ranks.c. Numbers of a batch, which ranks exchange in the order of the batches. */
 typedef struct fri_batch_numbers {
     double loss, correct, targets, images;
     double metric[FR_METRICS_MAX]; /* the program's own metrics, in an evaluation */
@@ -143,11 +142,11 @@ typedef struct fri_batch_numbers {
  * ranks]; batch b is number b / ranks of rank b % ranks, and missing batches have 0 targets. */
 fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine, int64_t n, int64_t most,
                             fri_batch_numbers **all);
-/* Sets the timeout for other ranks: FRUGAL_PEER_TIMEOUT during a step, else FRI_PATIENCE times as long. */
-enum { FRI_PATIENCE = 5 };
-fr_status fri_ranks_patience(const fri_session *r, bool step);
+/* Sets the timeout for other ranks: FRUGAL_PEER_TIMEOUT during a step, else FRI_LONG_TIMEOUT times as long. */
+enum { FRI_LONG_TIMEOUT = 5 };
+fr_status fri_ranks_timeout(const fri_session *r, bool step);
 /* Checks that all ranks are at `step`, and spreads a signal received by any of them. */
-fr_status fri_ranks_meet(fri_session *r, int64_t step);
+fr_status fri_ranks_check_step(fri_session *r, int64_t step);
 /* FR_EPEER: another rank has different flags or data, or an environment with different results. */
 fr_status fri_ranks_compare(const fri_session *r);
 /* Fills in r->rank. */
@@ -158,7 +157,7 @@ fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes);
 /* session.c: releases all members, at any stage of setup. */
 void fri_session_end(fri_session *r);
 /* Prints the last error, which does not end the training. */
-void fri_session_goes_on(const fri_session *r);
+void fri_session_warn(const fri_session *r);
 
 /* data.c: opens both splits and determines counts, classes and normalization. */
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test);

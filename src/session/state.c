@@ -27,14 +27,14 @@ typedef struct parts {
     char numerics[16];          /* numerics number of the state if it differs from the program's, else "" */
 } parts;
 
-static void set(parts *p, size_t i, const char *name, int64_t value) {
+static void set_required(parts *p, size_t i, const char *name, int64_t value) {
     snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%" PRId64, value);
     p->setting[i] = (fr_state_setting){.name = name, .value = p->value[i], .must_match = true};
 }
 
 /* Settings that decide the images of each step must match for training, but not for prediction. */
 static void set_of_training(parts *p, size_t i, const char *name, int64_t value, bool predict) {
-    set(p, i, name, value);
+    set_required(p, i, name, value);
     p->setting[i].must_match = !predict;
 }
 
@@ -74,12 +74,12 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
 /* Describes the state of this run; *p points into *p and into the run. */
 static void describe_parts(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
-    set(p, 0, "batch-size", o->batch_size);
-    set(p, 1, "image-size", o->image_size);
-    set(p, 2, "accumulate", o->accumulate);
-    set(p, 3, "split-batch", o->split_batch);
-    set(p, 4, "amp", o->amp);
-    set(p, 5, "half", o->half);
+    set_required(p, 0, "batch-size", o->batch_size);
+    set_required(p, 1, "image-size", o->image_size);
+    set_required(p, 2, "accumulate", o->accumulate);
+    set_required(p, 3, "split-batch", o->split_batch);
+    set_required(p, 4, "amp", o->amp);
+    set_required(p, 5, "half", o->half);
     set_of_training(p, 6, "seed", o->seed, o->predict != NULL);
     set_of_training(p, 7, "augment", o->augment, o->predict != NULL);
     set_numerics(p, MUST_MATCH, o->device);
@@ -147,7 +147,7 @@ static fr_status check_format(const fri_config *c) {
 static fr_status check_export(const char *path) {
     char target[FR_TARGET_BYTES];
     struct stat st;
-    if (is_folder(path)) return fr_fail(FR_EIO, "--export %s: is a folder, not a file", path);
+    if (is_folder(path)) return fr_fail(FR_EIO, "--export %s is a folder; name a file", path);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return access(path, W_OK) == 0 ? FR_OK
                                        : fr_fail(FR_EIO, "--export %s: cannot be written: %s", path, strerror(errno));
@@ -158,14 +158,14 @@ static fr_status check_export(const char *path) {
     return check_folder("--export", path, target);
 }
 
-static bool resumes(const fri_session *r) {
+static bool is_resumed(const fri_session *r) {
     return r->config->resume_path[0] != '\0';
 }
 
 /* True if the run resumes from a state in this folder. */
 static bool goes_on_in(const fri_session *r, const char *folder) {
     char state[FR_TARGET_BYTES], here[FR_TARGET_BYTES];
-    if (!resumes(r) || !fr_file_target(r->config->resume_path, state) || !fr_file_target(folder, here)) return false;
+    if (!is_resumed(r) || !fr_file_target(r->config->resume_path, state) || !fr_file_target(folder, here)) return false;
     *strrchr(state, '/') = '\0';
     return strcmp(state, here) == 0;
 }
@@ -230,13 +230,13 @@ fr_status fri_save(fri_session *r, bool last) {
     if (s == FR_OK) r->saved_step = r->step;
 done:
     if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
-    fri_session_goes_on(r);
+    fri_session_warn(r);
     return FR_OK;
 }
 
 /* ---- resume ------------------------------------------------------------------------------------------------ */
 
-static void passed_over(void *ctx, const char *path, const char *reason) {
+static void report_skipped_state(void *ctx, const char *path, const char *reason) {
     const fri_config *c = *(const fri_config **)ctx;
     char name[FR_STATE_PATH_BYTES];
     fprintf(c->err, "%s: %s is passed over: %s\n", c->program->name, fr_text_printable(path, false, name, sizeof name),
@@ -244,17 +244,18 @@ static void passed_over(void *ctx, const char *path, const char *reason) {
 }
 
 /* FR_END: --resume latest, and the folder holds no state yet. */
-static fr_status find(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
+static fr_status find_state(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
     const fr_train_opts *o = &c->opts;
     bool latest = strcmp(o->resume, "latest") == 0;
     const char *folder = latest ? o->save : o->resume;
     if (!latest && !is_folder(folder)) { /* path of a single state */
-        if (strlen(folder) >= FR_STATE_PATH_BYTES) return fr_fail(FR_EINVAL, "--resume: the name is too long");
+        if (strlen(folder) >= FR_STATE_PATH_BYTES)
+            return fr_fail(FR_EINVAL, "--resume: the path has more than %d bytes", FR_STATE_PATH_BYTES - 1);
         strcpy(path, folder);
         return FR_OK;
     }
     if (latest && !is_folder(folder)) return FR_END;
-    fr_status s = fr_state_find_latest(folder, path, passed_over, &c);
+    fr_status s = fr_state_find_latest(folder, path, report_skipped_state, &c);
     return latest && s == FR_EIO && is_folder(folder) ? FR_END : s;
 }
 
@@ -278,7 +279,7 @@ static void take_train_only(fri_config *c) {
 fr_status fri_resume_find(fri_config *c) {
     char path[FR_STATE_PATH_BYTES];
     if (c->opts.resume == NULL) return FR_OK;
-    fr_status s = find(c, path);
+    fr_status s = find_state(c, path);
     if (s == FR_OK) strcpy(c->resume_path, path);
     if (s == FR_END) s = FR_OK;
     if (s == FR_OK) s = fri_ranks_from_first(c, c->resume_path, sizeof c->resume_path);
@@ -296,7 +297,7 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
 }
 
 fr_status fri_resume_dry(fri_session *r) {
-    return resumes(r) ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
+    return is_resumed(r) ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
 }
 
 /* Rejects implausible sums: later steps add to them, and the epoch's accuracy would be wrong. */
@@ -304,30 +305,30 @@ static fr_status check_numbers(const fri_session *r, const char *path) {
     if (r->epoch_targets >= 0 && r->epoch_targets <= 0x1p60 && r->epoch_correct >= 0 &&
         r->epoch_correct <= r->epoch_targets)
         return FR_OK;
-    return fr_fail(FR_EFORMAT, "--resume %s: it counts %g right answers of %g", path, r->epoch_correct,
-                   r->epoch_targets);
+    return fr_fail(FR_EFORMAT, "--resume %s: damaged: %g correct answers of %g; use an older state", path,
+                   r->epoch_correct, r->epoch_targets);
 }
 
 /* Loads the state, or a newer one if another run has deleted the state since fri_resume_find. */
-static fr_status load(fri_session *r, char path[FR_STATE_PATH_BYTES], fr_state *state) {
+static fr_status load_found_state(fri_session *r, char path[FR_STATE_PATH_BYTES], fr_state *state) {
     strcpy(path, r->config->resume_path);
     fr_status s = fr_state_load(path, state);
     if (s != FR_EIO || access(path, F_OK) == 0) return s;
-    return find(r->config, path) == FR_OK ? fr_state_load(path, state) : s;
+    return find_state(r->config, path) == FR_OK ? fr_state_load(path, state) : s;
 }
 
 fr_status fri_resume(fri_session *r) {
     const fri_config *c = r->config;
     char path[FR_STATE_PATH_BYTES], text[FR_STATE_PATH_BYTES];
     parts p;
-    if (!resumes(r)) return FR_OK;
+    if (!is_resumed(r)) return FR_OK;
     describe_parts(r, &p);
-    FRI_TRY(load(r, path, &p.state));
+    FRI_TRY(load_found_state(r, path, &p.state));
     FRI_TRY(check_numbers(r, path));
     r->step = r->first_step = p.state.step;
     r->run_number = p.state.run;
     if (c->opts.predict == NULL && r->step > fri_steps_total(c))
-        return fr_fail(FR_EINVAL, "--resume %s: is at step %" PRId64 ", the flags end the training at step %" PRId64,
+        return fr_fail(FR_EINVAL, "--resume %s is at step %" PRId64 ", the flags end at %" PRId64 "; raise --epochs",
                        path, r->step, fri_steps_total(c));
     if (c->opts.quiet) return FR_OK;
     fprintf(c->out, "resumed from %s at step %" PRId64 "\n", fr_text_printable(path, false, text, sizeof text),

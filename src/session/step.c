@@ -76,7 +76,7 @@ static fr_status settle_together(fri_session *r, fri_step_values *v, double *cor
         FR_TRY(s, fr_readback_value(&v->part[i].loss, &mine[i].loss));
         if (v->part[i].empty) mine[i].loss = 0;
     }
-    FR_TRY(s, fri_ranks_meet(r, v->number));
+    FR_TRY(s, fri_ranks_check_step(r, v->number));
     FR_TRY(s, fri_ranks_numbers(r, mine, v->n, most, &all));
     v->targets = 0;
     for (int64_t i = 0; i < r->config->opts.accumulate; i++) {
@@ -160,7 +160,7 @@ done:
 
 /* *out: denominator of the mean loss. For classes, the number of counted targets or the sum of their weights;
  * otherwise, and on meta, the number of images. */
-static fr_status divisor(const fri_session *r, fr_tensor *targets, double *out) {
+static fr_status loss_divisor(const fri_session *r, fr_tensor *targets, double *out) {
     const fri_config *c = r->config;
     const int64_t n = fr_tensor_numel(targets);
     const bool classes = c->program->loss == NULL && fr_tensor_dtype(targets) == FR_I64;
@@ -192,7 +192,7 @@ static fr_status in_parts(fri_session *r, fr_tensor *images, fr_tensor *targets,
         const int64_t first = n * i / parts, count = n * (i + 1) / parts - first;
         FRI_TRY(fr_tensor_narrow0(images, first, count, &x));
         FRI_TRY(fr_tensor_narrow0(targets, first, count, &t));
-        FRI_TRY(divisor(r, t, &of));
+        FRI_TRY(loss_divisor(r, t, &of));
         FRI_TRY(forward_backward(r, &x, &t, all > 0 ? share * (of / all) : 0, v));
     }
     return FR_OK;
@@ -232,7 +232,7 @@ static fr_status train_batch(fri_step_work *w, double share) {
     const bool host =
         parts == 1 && r->class_weights == NULL && r->config->program->loss == NULL && o->device != FR_META;
     double all = (double)w->count;
-    if (!host) FRI_TRY(divisor(r, w->targets, &all));
+    if (!host) FRI_TRY(loss_divisor(r, w->targets, &all));
     if (all == 0) share = 0;
     if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(r, &w->images, &w->targets, share, w->v);
     if (parts == 1) return forward_backward(r, &w->images, &w->targets, share, w->v);

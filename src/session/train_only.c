@@ -48,7 +48,7 @@ static fr_status setting_fits(search *at, bool *yes) {
 }
 
 /* Binary search for the largest *number that still fits; the initial value must fit. */
-static fr_status grow(search *at, int64_t *number) {
+static fr_status grow_number(search *at, int64_t *number) {
     int64_t low = *number, high = at->layers + 1;
     fr_status s = FR_OK;
     while (high - low > 1 && s == FR_OK) {
@@ -154,11 +154,11 @@ fr_status fri_train_only_choose(fri_config *c) {
     FRI_TRY(fri_on_meta(c, count_layers, &at.layers));
     FRI_TRY(setting_fits(&at, &yes));
     if (yes) { /* else --memory-budget reports the smallest budget */
-        FRI_TRY(grow(&at, &at.last));
+        FRI_TRY(grow_number(&at, &at.last));
         at.norm = at.last;
-        FRI_TRY(grow(&at, &at.norm));
+        FRI_TRY(grow_number(&at, &at.norm));
         at.bias = at.norm;
-        FRI_TRY(grow(&at, &at.bias));
+        FRI_TRY(grow_number(&at, &at.bias));
     }
     set_words(&at, c);
     return yes ? print_found(c, &at, fri_seconds_now() - began) : FR_OK;

@@ -8,12 +8,12 @@
 static const char *const kinds[] = {"last", "norm", "bias"};
 enum { LAST, NORM, BIAS, KINDS };
 
-typedef struct thawing {
+typedef struct unfreezing {
     fr_module *m;
     int kind;
     int64_t first, layers; /* first layer that trains; layers seen so far */
     char layer[FRI_LAYER_BYTES];
-} thawing;
+} unfreezing;
 
 bool fri_layer_next(char layer[FRI_LAYER_BYTES], const char *path) {
     const char *dot = strrchr(path, '.');
@@ -23,7 +23,7 @@ bool fri_layer_next(char layer[FRI_LAYER_BYTES], const char *path) {
     return other;
 }
 
-static int64_t layer_number(thawing *k, const char *path) {
+static int64_t layer_number(unfreezing *k, const char *path) {
     if (fri_layer_next(k->layer, path) || k->layers == 0) k->layers++;
     return k->layers - 1;
 }
@@ -35,12 +35,12 @@ static fr_status count_layer(void *ctx, const char *path, fr_tensor *t, bool is_
 }
 
 int64_t fri_layers(fr_module *m) {
-    thawing k = {.m = m};
+    unfreezing k = {.m = m};
     return fr_module_each_tensor(m, count_layer, &k) == FR_OK ? k.layers : 0;
 }
 
-static fr_status thaw_kind(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
-    thawing *k = ctx;
+static fr_status unfreeze_kind(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    unfreezing *k = ctx;
     (void)t;
     if (!is_parameter || layer_number(k, path) < k->first) return FR_OK;
     const char *dot = strrchr(path, '.');
@@ -53,32 +53,32 @@ static fr_status thaw_kind(void *ctx, const char *path, fr_tensor *t, bool is_pa
 }
 
 /* "norm": the norms of all layers; "norm=20": of the last 20. FR_END: not such a word. */
-static fr_status thaw_counted(fr_module *m, const char *word) {
+static fr_status unfreeze_counted(fr_module *m, const char *word) {
     const size_t n = strcspn(word, "=");
-    thawing k = {.m = m};
+    unfreezing k = {.m = m};
     char *end = NULL;
     while (k.kind < KINDS && (strlen(kinds[k.kind]) != n || strncmp(kinds[k.kind], word, n) != 0)) k.kind++;
     if (k.kind == KINDS || (k.kind == LAST && word[n] == '\0')) return FR_END;
     if (word[n] == '=') {
         const long long count = strtoll(word + n + 1, &end, 10);
         if (count < 1 || *end != '\0')
-            return fr_fail(FR_EINVAL, "'%.100s' is not a number of layers, at least 1", word + n + 1);
+            return fr_fail(FR_EINVAL, "'%.100s' must be a number of layers, at least 1", word + n + 1);
         k.first = fri_layers(m) - count;
     }
-    return fr_module_each_tensor(m, thaw_kind, &k);
+    return fr_module_each_tensor(m, unfreeze_kind, &k);
 }
 
 /* Rejects an empty prefix, which fr_module_freeze would take for the whole network. */
-static fr_status freeze(fr_module *m, const char *word, bool on) {
-    if (word[0] == '\0') return fr_fail(FR_EINVAL, "an empty name; a layer's name is expected");
+static fr_status freeze_named(fr_module *m, const char *word, bool on) {
+    if (word[0] == '\0') return fr_fail(FR_EINVAL, "the name is empty; give a layer's name (--summary lists them)");
     return fr_module_freeze(m, word, on);
 }
 
-static fr_status thaw(fr_module *m, const char *word) {
+static fr_status unfreeze_word(fr_module *m, const char *word) {
     if (strcmp(word, "all") == 0 || strcmp(word, "auto") == 0) return fr_module_freeze(m, NULL, false);
     if (strcmp(word, "head") == 0) return fr_module_freeze(m, fr_module_head(m), false);
-    fr_status s = thaw_counted(m, word);
-    return s == FR_END ? freeze(m, word, false) : s;
+    fr_status s = unfreeze_counted(m, word);
+    return s == FR_END ? freeze_named(m, word, false) : s;
 }
 
 /* ---- a new model ----------------------------------------------------------------------------------------------- */
@@ -87,16 +87,16 @@ fr_status fri_freeze_parts(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = o->n_train_only > 0 ? fr_module_freeze(r->model, NULL, true) : FR_OK;
     for (int64_t i = 0; i < o->n_train_only && s == FR_OK; i++) {
-        s = thaw(r->model, o->train_only[i]);
+        s = unfreeze_word(r->model, o->train_only[i]);
         if (s < 0) return fr_fail_prefix(s, "--train-only %s: ", o->train_only[i]);
     }
     for (int64_t i = 0; i < o->n_freeze && s == FR_OK; i++) {
-        s = freeze(r->model, o->freeze[i], true);
+        s = freeze_named(r->model, o->freeze[i], true);
         if (s < 0) return fr_fail_prefix(s, "--freeze %s: ", o->freeze[i]);
     }
     r->trained = fr_module_trained_count(r->model);
     if (s == FR_OK && r->trained == 0)
-        s = fr_fail(FR_EINVAL, "--%s: nothing is left that trains", o->n_freeze > 0 ? "freeze" : "train-only");
+        s = fr_fail(FR_EINVAL, "--%s: no parameter is left to train", o->n_freeze > 0 ? "freeze" : "train-only");
     if (s == FR_OK && o->prefix_parts > 0) s = fr_module_prefix_parts(r->model, o->prefix_parts);
     return s;
 }

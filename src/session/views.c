@@ -29,7 +29,7 @@ struct fri_views {
 
 /* ---- run data for add-ons' views ----------------------------------------------------------------------------- */
 
-static fr_status look(fri_views *v, fr_run_event e) {
+static fr_status update_seen(fri_views *v, fr_run_event e) {
     const fri_session *r = v->run;
     fr_run *s = &v->seen;
     s->planned = r->planned;
@@ -42,7 +42,7 @@ static fr_status look(fri_views *v, fr_run_event e) {
 
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
 
-static fr_status put(fri_views *v, const fr_view *addon, const fri_view *own) {
+static fr_status add_view(fri_views *v, const fr_view *addon, const fri_view *own) {
     watching *w = &v->view[v->n];
     *w = (watching){.addon = addon, .own = own, .state = calloc(1, (addon != NULL ? addon->bytes : own->bytes) + 1)};
     if (w->state == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for a view of the run");
@@ -67,12 +67,12 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
                        .metric = r->metric,
                        .metric_names = p->metric_names,
                        .n_metrics = p->n_metrics};
-    FRI_TRY(look(v, FR_RUN_SETUP));
+    FRI_TRY(update_seen(v, FR_RUN_SETUP));
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
-        for (const fr_view *const *f = (*a)->views; f != NULL && *f != NULL; f++) FRI_TRY(put(v, *f, NULL));
+        for (const fr_view *const *f = (*a)->views; f != NULL && *f != NULL; f++) FRI_TRY(add_view(v, *f, NULL));
     for (int i = 0; i < OWN; i++) {
         const fri_view *own = built_in[i] != NULL ? built_in[i] : r->config->progress;
-        if (own != NULL) FRI_TRY(put(v, NULL, own));
+        if (own != NULL) FRI_TRY(add_view(v, NULL, own));
     }
     return FR_OK;
 }
@@ -85,7 +85,7 @@ static fr_status tell_addon(fri_views *v, watching *w, fr_run_event e) {
     if (e == FR_RUN_STEPS_END) w->listens = false;
     fr_status s = view->event(w->state, &v->seen, e);
     if (s == FR_EIO && view->goes_on && e != FR_RUN_POSITION) {
-        if (w->failures++ == 0) fri_session_goes_on(v->run);
+        if (w->failures++ == 0) fri_session_warn(v->run);
         s = FR_OK;
     }
     if (s == FR_OK && e == FR_RUN_END && w->failures > 0)
@@ -102,7 +102,7 @@ static fr_status tell_view(fri_views *v, watching *w, fr_run_event e) {
 
 fr_status fri_views_event(void *views, fr_run_event e) {
     fri_views *v = views;
-    FRI_TRY(look(v, e));
+    FRI_TRY(update_seen(v, e));
     for (int i = 0; i < v->n; i++)
         if (v->view[i].begun) FRI_TRY(tell_view(v, &v->view[i], e));
     return FR_OK;

@@ -64,5 +64,5 @@ Test(best, weights_of_the_best_stay) {
 Test(best, wants_a_file) {
     outcome o = program_run("train_own", "--keep-best --steps 1");
     cr_expect_eq(o.status, 2);
-    EXPECT_MATCH(o.err, "--keep-best: --export FILE says where to write");
+    EXPECT_MATCH(o.err, "--keep-best needs --export FILE");
 }

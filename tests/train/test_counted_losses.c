@@ -167,6 +167,7 @@ Test(counted_losses, dice_is_refused_in_parts) {
     app a = {.ignored = -1};
     float weight = 0;
     cr_expect_eq(train(&a, (run){FR_TRAIN_DICE, 4, 2}, &weight), FR_EINVAL);
-    cr_expect_str_eq(fr_last_error(),
-                     "train.split_batch with train.loss dice: Dice of a batch is no mean of its parts");
+    cr_expect_str_eq(
+        fr_last_error(),
+        "train.split_batch with train.loss dice: the Dice loss of a batch is no mean over its parts; choose one");
 }

@@ -111,7 +111,7 @@ Test(files, another_training_is_refused) {
         {"--resume %s/nothing", "nothing"},
         {"--weights %s/nothing.safetensors", "nothing.safetensors"},
         {"--steps 2 --save %s/s/state-00000001-step-3.safetensors", "state-00000001-step-3.safetensors"},
-        {"--steps 2 --resume %s/s", "is at step 3, the flags end the training at step 2"},
+        {"--steps 2 --resume %s/s", "is at step 3, the flags end at 2"},
     };
     good("--steps 3 --eval-every 0 --save %s/s");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -125,11 +125,11 @@ Test(files, usage) {
     static const struct {
         const char *flags, *sentence;
     } cases[] = {
-        {"--resume latest", "--resume latest: of which folder"},
-        {"--save-every 3", "--save-every 3: --save DIR"},
-        {"--predict a.png", "--predict: wants trained weights"},
+        {"--resume latest", "--resume latest needs --save DIR"},
+        {"--save-every 3", "--save-every 3 needs --save DIR"},
+        {"--predict a.png", "--predict needs trained weights"},
         {"--predict", "--predict needs a value"},
-        {"--predict=a.png", "--predict: its values follow it"},
+        {"--predict=a.png", "--predict: write its values"},
         {"--device meta --save x", "--save x with --device meta"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

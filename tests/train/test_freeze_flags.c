@@ -54,9 +54,9 @@ Test(freeze_flags, refusals_name_the_flag) {
         const char *flags, *sentence;
     } cases[] = {{"--freeze layer5", "--freeze layer5: .*'layer5'; near it: layer1, layer2, layer3"},
                  {"--train-only fcc", "--train-only fcc: .*'fcc'; near it: fc"},
-                 {"--train-only head --freeze fc", "--freeze: nothing is left that trains"},
+                 {"--train-only head --freeze fc", "--freeze: no parameter is left to train"},
                  {"--freeze", "--freeze needs a value: --freeze PREFIX"},
-                 {"--train-only=fc", "--train-only: its values follow it"}};
+                 {"--train-only=fc", "--train-only: write its values"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char arguments[512];
         snprintf(arguments, sizeof arguments, RESNET "--steps 1 %s", cases[i].flags);

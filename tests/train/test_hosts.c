@@ -371,8 +371,8 @@ Test(hosts, what_would_destroy_a_file_or_does_nothing_is_a_usage_error) {
         {"--weights w --predict there --report there", "--report there would be written over --predict there"},
         {"--clip 0", "--clip 0: must be at least"},
         {"--clip 1e-400", "--clip 1e-400: must be at least"},
-        {"--keep 1", "--keep 1: --save DIR"},
-        {"--optimizer adam --momentum 0.9", "--momentum 0.9: is of --optimizer sgd"},
+        {"--keep 1", "--keep 1 needs --save DIR"},
+        {"--optimizer adam --momentum 0.9", "--momentum 0.9 is for --optimizer sgd"},
     };
     files_make_folder("sub");
     files_write("there", "x", 1);
@@ -410,10 +410,10 @@ Test(hosts, numbers_of_a_state_that_cannot_be_are_refused) {
     good(TINY "--steps 5 --quiet --resume same");
     rewrite("same", "less", "\"epoch_correct\":", "\"epoch_correct\":-1,\"was\":");
     outcome o = run(TINY "--steps 5 --quiet --resume less");
-    expect_sentence(&o, 1, "less", "--resume less: it counts -1 right answers of 6");
+    expect_sentence(&o, 1, "less", "--resume less: damaged: -1 correct answers of 6");
     rewrite("same", "more", "\"epoch_correct\":", "\"epoch_correct\":1e308,\"was\":");
     o = run(TINY "--steps 5 --quiet --resume more");
-    expect_sentence(&o, 1, "more", "--resume more: it counts 1e\\+308 right answers of 6");
+    expect_sentence(&o, 1, "more", "--resume more: damaged: 1e\\+308 correct answers of 6");
 }
 
 /* A state of other numerics is gone on from, and the run says so in one line. */

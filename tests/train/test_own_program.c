@@ -76,7 +76,7 @@ Test(own_program, masks_need_classes_and_a_network_of_pixels) {
     snprintf(flags, sizeof flags, "--data %s", files_path("d"));
     outcome o = unet(flags);
     cr_expect_eq(o.status, 2);
-    EXPECT_MATCH(o.err, "--dataset masks: --classes N says how many");
+    EXPECT_MATCH(o.err, "--dataset masks needs --classes N");
     o = on_masks("");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "d: holds no folder test or val");

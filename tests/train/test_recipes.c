@@ -106,21 +106,21 @@ Test(recipes, of_another_loss) {
     fr_session_opts o = options();
     o.train.class_weights = two;
     o.train.n_class_weights = 2;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights: 2 numbers for 3 classes");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights has 2 numbers; 3 are needed");
     o.train.class_weights = below;
     o.train.n_class_weights = 3;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights: -1 is no number from 0 to 1e6");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights: -1 is not between 0 and 1e6");
     o.train.balanced_weights = true;
-    refused(&o, FR_TARGET_CLASS, "train.balanced_weights: counts images of a class, and train.class_weights are there");
+    refused(&o, FR_TARGET_CLASS, "train.balanced_weights counts the images of each class, and");
     o.train.class_weights = NULL;
-    refused(&o, FR_TARGET_VECTOR, "train.class_weights: are of cross entropy, and this run has mean squared error");
+    refused(&o, FR_TARGET_VECTOR, "train.class_weights are for cross entropy, and this run has mean squared error");
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights: are of cross entropy, and this run has another train.loss");
+    refused(&o, FR_TARGET_CLASS, "train.class_weights are for cross entropy, and this run has another train.loss");
     o = options();
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_VECTOR, "train.loss: is of classes, and this run has mean squared error");
+    refused(&o, FR_TARGET_VECTOR, "train.loss is for classification, and this run has mean squared error");
     o.train.label_smoothing = 0.1;
-    refused(&o, FR_TARGET_CLASS, "train.label_smoothing 0.1: is of cross entropy, and this run has another train.loss");
+    refused(&o, FR_TARGET_CLASS, "train.label_smoothing 0.1 is for cross entropy, and this run has another train.loss");
 }
 
 /* ---- sampling and mixing --------------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ Test(recipes, balanced_trainings_run_as_planned) {
     cr_expect(isfinite(plain.epoch_accuracy));
     o.train.balanced_sampling = true;
     cr_expect_neq(trained(&o, &end), none);
-    refused(&o, FR_TARGET_VECTOR, "train.balanced_sampling: images have no classes here");
+    refused(&o, FR_TARGET_VECTOR, "train.balanced_sampling needs images with one class each");
     o.train.shuffle_window = 5;
     refused(&o, FR_TARGET_CLASS, "train.balanced_sampling with train.shuffle_window 5");
 }
@@ -239,9 +239,9 @@ Test(recipes, mixed_trainings_run_as_planned) {
     o.train.augmentation = &own;
     cr_expect_neq(trained(&o, &end), strong);
     o.train.label_smoothing = 0;
-    refused(&o, FR_TARGET_VECTOR, "cannot");
+    refused(&o, FR_TARGET_VECTOR, "use it with image classes");
     o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "train.augmentation: mixes the classes of images, and this run's loss cannot");
+    refused(&o, FR_TARGET_CLASS, "train.augmentation mixes classes");
     o.train.augmentation = NULL;
     (void)trained(&o, &end); /* Dice takes no shares, so strong leaves mixing out */
 }

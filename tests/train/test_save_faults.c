@@ -166,7 +166,7 @@ Test(save_faults, places_that_cannot_be_written_are_named_before_the_first_step)
         {"--steps 500000 --save %s/closed/s", "--save: the folder '.*/closed/s' cannot be made: Permission denied"},
         {"--steps 500000 --export %s/closed/w.st", "--export .*/closed/w.st: nothing can be written there: Perm"},
         {"--steps 500000 --export %s/none/w.st", "--export .*/none/w.st: nothing can be written there: No such file"},
-        {"--steps 500000 --export %s/closed", "--export .*/closed: is a folder, not a file"},
+        {"--steps 500000 --export %s/closed", "--export .*/closed is a folder; name a file"},
         {"--steps 500000 --log %s/closed/l.jsonl", "the log '.*/closed/l.jsonl' cannot be opened: Permission denied"},
         {"--steps 500000 --report %s/closed/r.json", "--report .*/closed/r.json: cannot be written: Permission denied"},
     };

@@ -288,11 +288,11 @@ Test(session_end, options_out_of_range_are_refused_as_fields) {
         {offsetof(fr_train_opts, lr), 'r', -2, "train.lr -2: must be at least 0"},
         {offsetof(fr_train_opts, memory_budget), 'z', 0, "train.memory_budget 0: must be at least 1 byte"},
         {offsetof(fr_train_opts, memory_budget), 'z', 1, "train.memory_budget 1 B: nothing fits"},
-        {offsetof(fr_train_opts, optimizer), 'c', 77, "train.optimizer 77: is none of its values"},
+        {offsetof(fr_train_opts, optimizer), 'c', 77, "train.optimizer 77: not one of the values"},
         {offsetof(fr_train_opts, split_batch), 'i', 9,
-         "train.split_batch 9: more parts than the 8 images of train.batch_size"},
-        {offsetof(fr_train_opts, save_every), 'i', 3, "train.save_every 3: train.save DIR says where to"},
-        {offsetof(fr_train_opts, plan), 'b', 1, "train.plan is not for a session"},
+         "train.split_batch 9: at most 8, the images of a batch (train.batch_size)"},
+        {offsetof(fr_train_opts, save_every), 'i', 3, "train.save_every 3 needs train.save DIR"},
+        {offsetof(fr_train_opts, plan), 'b', 1, "train.plan works in trainers only"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         app a = {.bad_image = -1};
@@ -321,7 +321,7 @@ Test(session_end, an_empty_name_of_a_layer_is_refused) {
         if (i == 0) o.train.freeze = empty, o.train.n_freeze = 1;
         if (i == 1) o.train.train_only = empty, o.train.n_train_only = 1;
         cr_expect_eq(create(&a, &o, false, &s), FR_EINVAL);
-        cr_expect_not_null(strstr(fr_last_error(), "an empty name"), "%s", fr_last_error());
+        cr_expect_not_null(strstr(fr_last_error(), "the name is empty"), "%s", fr_last_error());
         fr_session_release(&s);
     }
 }

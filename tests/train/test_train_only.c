@@ -51,12 +51,12 @@ Test(train_only, words_count_from_the_end) {
 Test(train_only, refusals_name_the_flag) {
     static const struct {
         const char *flags, *sentence;
-    } cases[] = {{"last=0", "--train-only last=0: '0' is not a number of layers, at least 1"},
-                 {"norm=2x", "--train-only norm=2x: '2x' is not a number of layers"},
-                 {"bias=", "--train-only bias=: '' is not a number of layers"},
+    } cases[] = {{"last=0", "--train-only last=0: '0' must be a number of layers, at least 1"},
+                 {"norm=2x", "--train-only norm=2x: '2x' must be a number of layers"},
+                 {"bias=", "--train-only bias=: '' must be a number of layers"},
                  {"last", "--train-only last: freeze: no layer or parameter is called 'last'"},
                  {"auto", "--train-only auto needs a --memory-budget to fit into"},
-                 {"auto head --memory-budget 64MiB", "--train-only auto stands alone"},
+                 {"auto head --memory-budget 64MiB", "--train-only auto chooses all"},
                  {"auto --batch-size fit --memory-budget 64MiB", "--train-only auto with --batch-size fit"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char arguments[512];

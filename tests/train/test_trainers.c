@@ -133,7 +133,7 @@ Test(trainers, a_network_of_one_s_own_is_planned_fitted_and_cut) {
     EXPECT_MATCH(o.err, "--inplace-abn: this network has batch norm and relu only");
     o = program_run("train_own", "--width 0.5");
     cr_expect_eq(o.status, 2);
-    EXPECT_MATCH(o.err, "--width 0\\.5 --image-size [0-9]+: the networks of train_own have one width");
+    EXPECT_MATCH(o.err, "--width 0\\.5 --image-size [0-9]+: the networks of train_own have only width 1");
     o = program_run("train_resnet", "--width 0");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--width 0: must be at least 0\\.01 and below 16");
