@@ -1,7 +1,7 @@
-/* anomaly.c - the first op that made inf or NaN.
+/* anomaly.c - finds the first op with inf or NaN.
  *
- * Results and gradients are read as they are made, on the host and through a small buffer of it: a program that looks
- * allocates the same device memory as one that does not. Recomputations make what was looked at already. */
+ * Results and gradients are examined as soon as they exist, on the host and through a small host buffer, so a search
+ * takes no device memory. Recomputed values are skipped, because the originals were examined. */
 #include "autograd/anomaly.h"
 
 #include "base/env.h"
@@ -33,7 +33,7 @@ bool fri_anomaly_enabled(void) {
     return fri_here.autograd.detect_anomaly;
 }
 
-/* ---- numbers that are none: the exponent's bits are all ones ------------------------------------------------- */
+/* ---- inf and NaN: all exponent bits are 1 -------------------------------------------------------------------- */
 
 static bool finite_halves(const uint16_t *x, size_t n, uint16_t exponent) {
     int bad = 0;

@@ -4,14 +4,14 @@
 
 #include "autograd/state.h"
 
-/* Is anomaly detection enabled on this thread? Then every result needs its bytes. */
+/* True if anomaly detection is on in this thread. Every result must then be stored. */
 bool fri_anomaly_enabled(void);
-/* Is it enabled, or does FRUGAL_CHECK_NAN check results? */
+/* True if anomaly detection or FRUGAL_CHECK_NAN examines results. */
 bool fri_results_examined(void);
-/* Reads t on the host; true where there is nothing to read: integers, meta. No device memory. */
+/* *out: t has no inf or NaN. Reads t on the host without device memory; integers and meta count as finite. */
 fr_status fri_all_finite(const fr_tensor *t, bool *out);
-/* `op` (static) made t, in the current module; backward: t is the gradient of one of its inputs. Does nothing when
- * off. */
+/* Examines t, made by `op` (static) in the current module, if detection is on. backward: t is the gradient of an
+ * input. */
 fr_status fri_anomaly_look(const char *op, bool backward, const fr_tensor *t);
 
 #endif

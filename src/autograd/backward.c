@@ -1,7 +1,7 @@
-/* backward.c - walking the graph from the newest node to the oldest.
+/* backward.c - walks the graph from the newest node to the oldest.
  *
- * A node's consumers were all created after it, so taking nodes in strictly decreasing creation number visits each
- * after all its consumers, and adds contributions to a gradient in one fixed order, whatever the switches. */
+ * All consumers of a node are newer than the node. Decreasing creation numbers therefore visit each node after all
+ * its consumers, and sum the contributions to a gradient in a fixed order, whatever the switches. */
 #include "autograd/node.h"
 
 #include "autograd/anomaly.h"
@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* ---- a heap of nodes, newest first ------------------------------------------------------------------------- */
+/* ---- a heap of nodes, newest on top -------------------------------------------------------------------------- */
 
 typedef struct queue {
     fr_node **items;
@@ -44,19 +44,19 @@ static fr_node *queue_pop(queue *q) {
     return top;
 }
 
-/* One backward pass: fr_backward's, on its stack. Ops find it by their thread (fri_autograd_state.pass). */
+/* One call of fr_backward, on its stack. Ops find the call through fri_autograd_state.pass of their thread. */
 typedef struct fri_backward_run {
     queue todo;
-    /* Leaves whose gradient is complete. Their hooks run when the node's backward is over: a hook may write to the
-     * leaf, and the same backward may still read it (dw is handed over before dx is computed from w). A leaf that no
-     * slot holds (a bias) cannot be read again: its hook runs at once, so that its gradient and the weight's do not
-     * live together. */
+    /* Leaves whose gradient is complete and whose hook has not run. Hooks may write to the leaf, and the running node
+     * may still read the leaf (dx is computed from w after dw is handed over), so hooks run after the node. The hook
+     * of a leaf without a saved slot (a bias) runs at once, so that a bias's gradient does not live beside the
+     * weight's. */
     fri_leaf *ready;
-    /* Early release is off: a node's gradients reach their tensors after its whole backward, as in PyTorch. */
+    /* early release is off: gradients reach their tensors after the node's backward, as in PyTorch */
     bool holding;
     const fr_node *running;
-    fr_device device; /* of the gradient that it begins with */
-    size_t most;      /* bytes alive there, at most, whenever `note` looked */
+    fr_device device; /* device of the starting gradient */
+    size_t most;      /* largest number of bytes alive seen by note_live */
     int n_held;
     struct {
         int input;
@@ -64,7 +64,7 @@ typedef struct fri_backward_run {
     } * held;
 } fri_backward_run;
 
-/* ---- counting what each leaf will get ---------------------------------------------------------------------- */
+/* ---- counting the contributions to each leaf ----------------------------------------------------------------- */
 
 static fr_status count_contributions(fr_node *root) {
     queue stack = {0}; /* used as a plain stack */
@@ -82,11 +82,11 @@ static fr_status count_contributions(fr_node *root) {
                     l->awaited = 0;
                     l->earlier = l->grad != NULL;
                 }
-                fr_tensor_release(&l->sum); /* of a backward that failed */
+                fr_tensor_release(&l->sum); /* left by a failed backward */
                 l->visit = mark;
                 l->awaited++;
             } else if (up != NULL) {
-                if (up->visit != mark) up->awaited = 0; /* of a backward that failed */
+                if (up->visit != mark) up->awaited = 0; /* left by a failed backward */
                 up->awaited++;
                 if (up->visit != mark) s = queue_push(&stack, up);
                 up->visit = mark;
@@ -144,12 +144,12 @@ static fr_status complete(fri_backward_run *p, fri_leaf *l) {
     return FR_OK;
 }
 
-/* Contributions of one backward are summed first and then added to the existing gradient, as in PyTorch. The result
- * does not depend on the rank that runs the backward. */
+/* Adds one contribution to a leaf. As in PyTorch, the contributions of one backward are summed before the sum is
+ * added to the existing gradient. The result therefore does not depend on the rank that runs the backward. */
 static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) {
     fr_tensor **to = l->grad != NULL && l->earlier && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
     fr_status s = FR_OK;
-    if (l->tensor == NULL) { /* the leaf died: nobody can read its gradient */
+    if (l->tensor == NULL) { /* the leaf died, so its gradient is not needed */
         fr_tensor_release(dx);
         return FR_OK;
     }
@@ -232,7 +232,7 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
     return s;
 }
 
-/* An op that keeps a wanted gradient to itself would leave leaves incomplete, and their hooks uncalled, in silence. */
+/* An op that withholds a wanted gradient would leave leaves incomplete without an error. */
 static fr_status check_handed(const fr_node *n) {
     int wanted = 0;
     for (int i = 0; i < n->n_inputs; i++) wanted += fr_node_wants(n, i);
@@ -243,7 +243,7 @@ static fr_status check_handed(const fr_node *n) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------------- */
 
-/* Saved tensors of the node that runs after n are fetched from the offload file while n runs. */
+/* Prefetches offloaded tensors of the node after n while n runs. */
 static fr_status fetch_next(const fri_backward_run *p, const fr_node *n) {
     fr_node *next = p->todo.count > 0 ? p->todo.items[0] : NULL;
     fr_status s = FR_OK;
@@ -346,7 +346,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
         FR_TRY(s, fri_tensor_fill(start, 1));
     }
     n = fri_node_retain(fri_node_of(t));
-    if (n == NULL) { /* a leaf */
+    if (n == NULL) { /* t is a leaf */
         fri_leaf_of(t)->awaited = 1;
         s = run_hooks(&p, give_to_leaf(&p, fri_leaf_of(t), &start));
         goto done;
@@ -365,7 +365,7 @@ done:
     while (p.todo.count > 0) {
         n = queue_pop(&p.todo);
         fr_tensor_release(&n->gradient);
-        fri_node_finish(n); /* a failed backward leaves no half-used graph */
+        fri_node_finish(n); /* a failed backward frees the graph */
         fri_node_release(&n);
     }
     free(p.todo.items);

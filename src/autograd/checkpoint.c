@@ -1,14 +1,15 @@
-/* checkpoint.c - segments whose saved tensors are made again in backward.
+/* checkpoint.c - segments whose saved tensors are recomputed in backward.
  *
  * Note [Checkpoint]
- * Forward: fn runs once and records its ordinary nodes, so the graph is the same as without a checkpoint. A saved
- * tensor that was made inside the segment is not held: its slot says INDEX. What came from outside (the segment's
- * inputs, weights) and small results (batch-norm statistics) are held as usual. Backward: the first node that reads an
- * INDEX slot runs fn again on the segment's inputs, under the forward's generator state, autocast and switches. The
- * k-th node recorded then is the shadow of the k-th node of the forward and holds its saved slots, with settling,
- * encoding and nested checkpoints of its own. Recording stops the run (FRI_STOP) after the last node that still has
- * work to do. A checkpoint called while another one records runs fn plainly: the outer recomputation will call it
- * again, and then it becomes a segment of the shadow graph. That is all that nesting needs. */
+ * Forward: fn runs once and records ordinary nodes, so the graph is the same as without a checkpoint. Saved tensors
+ * made inside the segment are not held: their slots get kind INDEX. Tensors from outside (the segment's inputs,
+ * weights) and small results (batch-norm statistics) are held as usual.
+ * Backward: the first node that reads an INDEX slot runs fn again on the segment's inputs, with the random state,
+ * autocast and switches of the forward. The k-th node recorded by the second run is the shadow of the k-th node of
+ * the first, and holds its saved slots, with their own settling, encoding and nested checkpoints. Recording stops the
+ * run (FRI_STOP) after the last node that has not yet run backward.
+ * Nesting: a checkpoint inside a recorded segment runs fn plainly. When the outer segment is recomputed, the inner
+ * checkpoint is called again and becomes a segment of the shadow graph. */
 #include "autograd/node.h"
 
 #include "autograd/anomaly.h"
@@ -20,27 +21,27 @@
 #include <stdlib.h>
 
 typedef struct fri_segment_record {
-    int references; /* nodes, and the call that records it */
+    int references; /* nodes of the segment, and the call that records it */
     fr_checkpoint_fn *fn;
     void *ctx;
     void (*ctx_free)(void *ctx);
     int n_in, n_out;
     fri_slot *in; /* held inputs */
     bool *in_requires_grad;
-    fr_node pseudo; /* owner of the input slots, for messages */
+    fr_node pseudo; /* owner of the input slots, for error messages */
     fr_rng rng;
     fr_autocast_state autocast;
     fr_switches switches;
     const char *module;
-    uint64_t first_birth; /* storages from this number on are made inside */
-    fr_node **nodes;      /* in order of recording, not owned; NULL once dead or executed */
+    uint64_t first_birth; /* storages with this birth number or a later one belong to the segment */
+    fr_node **nodes;      /* in recording order, not owned; NULL once a node is freed or executed */
     int count;
 } fri_segment_record;
 
 typedef struct fri_recompute {
     fri_segment_record *segment;
     int at;   /* nodes recorded so far */
-    int last; /* stop after this one */
+    int last; /* index of the last node needed */
 } fri_recompute;
 
 static const fr_op checkpoint_op = {.name = "checkpoint"};
@@ -77,11 +78,11 @@ bool fri_recompute_ends(fr_tensor *const *in, int n_in) {
     const fri_recompute *r = state->recompute;
     if (r == NULL || r->at != r->last || state->grad_disabled || fri_results_examined()) return false;
     for (int i = 0; i < n_in; i++)
-        if (in[i] != NULL && in[i]->requires_grad) return true; /* only then a node is recorded */
+        if (in[i] != NULL && in[i]->requires_grad) return true; /* otherwise no node is recorded */
     return false;
 }
 
-/* ---- entering nodes ---------------------------------------------------------------------------------------- */
+/* ---- recording nodes ----------------------------------------------------------------------------------------- */
 
 static fr_status record_node(fri_segment_record *g, fr_node *n) {
     FRI_TRY(FRI_ROOM(g->nodes, g->count, "checkpoint"));
@@ -106,7 +107,7 @@ static fr_status shadow_node(fri_recompute *r, fr_node *n) {
         fri_node_shed_shadow(twin);
         twin->shadow = fri_node_retain(n);
         n->twin = twin;
-        /* Whoever holds the original's output may still start a backward pass of its own there. */
+        /* The program may start another backward at the original's output while holding the output. */
         n->twin_consumers = twin->output != NULL && twin->output->handles > 0 ? INT_MAX : twin->consumers;
     }
     n->is_shadow = true;
@@ -123,7 +124,7 @@ fr_status fri_segment_enter(fr_node *n) {
 
 /* ---- backward ---------------------------------------------------------------------------------------------- */
 
-/* The last node that still has to run and misses something; -1 if there is none. */
+/* Index of the last node that must still run and lacks a saved tensor; -1: none. */
 static int last_needed(const fri_segment_record *g) {
     for (int k = g->count - 1; k >= 0; k--) {
         const fr_node *n = g->nodes[k];
@@ -159,7 +160,7 @@ fr_status fri_segment_recompute(fri_segment_record *g) {
     fr_switches switches = *fri_switches();
     const char *module = fri_scope_module_set(g->module);
     const char *op = fri_scope_op_push("checkpoint");
-    g->references++; /* its last node may go while fn runs */
+    g->references++; /* fn may release the last node of the segment */
     state->recording = NULL;
     state->recompute = &r;
     state->grad_disabled = false;
@@ -214,8 +215,8 @@ static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free
     return FR_OK;
 }
 
-/* fn sees empty slots, as in a recomputation, and the caller's slots change only on success; so a slot of `out` may
- * also be one of `in`. */
+/* Calls fn with empty outputs, as in a recomputation. `out` changes only on success, so `in` and `out` may share
+ * slots. */
 static fr_status call(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     fr_tensor **fresh = calloc((size_t)n_out + 1, sizeof(*fresh));
     if (fresh == NULL) return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");

@@ -1,7 +1,7 @@
-/* gradcheck.c - central differences against backward, element by element, signed, in f64.
+/* gradcheck.c - compares backward with central differences, element by element, signed, in f64.
  *
- * The function's result is reduced to one number by fixed weights that look random, so that no element can hide behind
- * another. Every evaluation starts from the same generator state: dropout drops the same elements. */
+ * The function's result is reduced to a number by fixed pseudo-random weights, so that errors of elements cannot
+ * cancel. Every evaluation starts from the same random state, so dropout drops the same elements. */
 #include "autograd/node.h"
 
 #include "base/rng.h"
@@ -15,7 +15,7 @@ typedef struct check {
     fr_tensor *const *in;
     int n_in;
     fr_rng rng;
-    fr_tensor *weights; /* like the result */
+    fr_tensor *weights; /* shape of the result */
 } check;
 
 static double weight_of(int64_t i) {

@@ -1,4 +1,4 @@
-/* leaf.c - what a tensor's grad_state holds: leaves with their gradients and hooks, or the node that made it. */
+/* leaf.c - gradient state of tensors: a leaf with its gradient and hook, or the node that made the tensor. */
 #include "autograd/node.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void state_free(fr_tensor *t) {
     t->grad_state = NULL;
     if (g->leaf != NULL) {
         g->leaf->tensor = NULL;
-        fr_tensor_release(&g->leaf->grad); /* nobody can ask for it any more */
+        fr_tensor_release(&g->leaf->grad); /* the gradient is unreachable now */
         fr_tensor_release(&g->leaf->sum);
         fri_leaf_release(&g->leaf);
     }
@@ -40,7 +40,7 @@ static void state_free(fr_tensor *t) {
     free(g);
 }
 
-/* Runs before any thread can make a tensor. */
+/* Runs before any tensor exists. */
 __attribute__((constructor)) static void set_hook(void) {
     fri_tensor_set_grad_state_free(state_free);
 }

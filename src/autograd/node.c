@@ -1,4 +1,4 @@
-/* node.c - making, recording and freeing nodes. */
+/* node.c - creates, records and frees nodes. */
 #include "autograd/node.h"
 
 #include "autograd/anomaly.h"
@@ -53,9 +53,9 @@ static void destroy(fr_node *n) {
     fri_autograd()->stats.nodes--;
 }
 
-/* A node may hold the last reference to others in many ways: edges, slots that rebuild, segments. Long chains would
- * recurse once per node, so nodes that die while one is being destroyed wait in a list. It is linked through
- * `consumer`, which nobody reads in a node without references. */
+/* Frees nodes without recursion. A node may hold the last reference to other nodes through edges, rebuild slots and
+ * segments, and a long chain would recurse once per node. Dying nodes are queued in a list, linked through
+ * `consumer`, which is unused without references. */
 void fri_node_release(fr_node **p) {
     fri_autograd_state *state = fri_autograd();
     fr_node *n = *p;
@@ -119,12 +119,12 @@ static void storage_orphan(fri_storage *s) {
     n->output = NULL;
 }
 
-/* Runs before any thread can make a tensor. */
+/* Runs before any tensor exists. */
 __attribute__((constructor)) static void set_hooks(void) {
     fri_storage_set_hooks((fri_storage_hooks){.settle = fri_settle, .orphan = storage_orphan});
 }
 
-/* Creation numbers are the process's: a graph may be handed to another thread, which goes on with it. */
+/* Creation numbers are global, because a graph may be continued by another thread. */
 static _Atomic uint64_t next_sequence;
 
 static fr_node *node_new(const fr_op *op, const void *params, size_t params_bytes, int n_in, int n_saves) {
@@ -156,15 +156,15 @@ static bool any_requires_grad(fr_tensor *const *in, int n_in) {
     return false;
 }
 
-/* The node that made what t shows: views are looked through. NULL if that is a leaf, or the graph was freed. */
+/* Node that wrote the content of t, looking through views. NULL for a leaf or a freed graph. */
 static const fr_node *content_of(const fr_tensor *t) {
     const fr_node *n = fri_node_of(t);
     while (n != NULL && n->view) n = n->edges[0].node;
     return n;
 }
 
-/* Another handle on t's storage was changed in place by a recorded op, so t's graph does not describe what t shows.
- * PyTorch would rewrite t's history; here it is an error, never a wrong gradient. */
+/* Detects stale history: if a recorded op changed t's storage in place through another handle, t's graph no longer
+ * describes t's content. PyTorch rewrites the history; frugal reports an error instead of a wrong gradient. */
 static fr_status check_content(const fr_op *op, int i, const fr_tensor *t) {
     const fr_node *content = content_of(t), *now = t->storage->producer;
     if (content == NULL || now == NULL || content == now) return FR_OK;
@@ -194,7 +194,7 @@ static fr_status check_inplace(const fr_op *op, const fr_tensor *t) {
     return fr_fail(FR_EUSAGE, "%s: a view of a leaf that requires grad cannot be changed in place", op->name);
 }
 
-/* The storage's content is this node's output from now on. A view shares the content of the node before it. */
+/* Makes n the producer of the storage's content. A view shares the content of the node before. */
 static void own_output(fr_node *n, fr_tensor *out, bool in_place, bool view) {
     n->view = view;
     if (view) return;
@@ -215,8 +215,7 @@ static void save(fr_node *n, int i, const fr_save *what) {
         fri_slot_hold(slot, n, what->tensor, what->flags);
 }
 
-/* Leaves that an op's output depends on are held from the start when rebuild is on: a leaf has no producer to ask
- * later. */
+/* Holds the leaves needed to rebuild the output, if rebuild is on. Leaves have no producer to rebuild them from. */
 static void keep_leaves(fr_node *n, fr_tensor *const *in) {
     if (n->op->rebuild == NULL || (!fri_switches()->rebuild && !n->op->rebuild_from_leaf)) return;
     for (int i = 0; i < n->n_inputs && i < 64; i++)
@@ -224,7 +223,7 @@ static void keep_leaves(fr_node *n, fr_tensor *const *in) {
             fri_slot_hold(&n->slots[n->n_saves + i], n, in[i], FR_SAVE_VALUE);
 }
 
-/* FRUGAL_CHECK_NAN: the first op whose result holds inf or NaN is named. */
+/* FRUGAL_CHECK_NAN: fails for the first result with inf or NaN. */
 static fr_status check_finite(const fr_op *op, const fr_tensor *out) {
     bool fine = true;
     fr_status s = fri_all_finite(out, &fine);
@@ -233,7 +232,7 @@ static fr_status check_finite(const fr_op *op, const fr_tensor *out) {
                    fri_scope_module()[0] ? fri_scope_module() : "-");
 }
 
-/* Ownership of what params point to is taken in any case, also when no node keeps them. */
+/* Frees the params of a node that is not recorded: ownership passes to fr_op_record in every case. */
 static fr_status drop_params(fr_status s, const fr_op *op, const void *params) {
     if (op->params_free != NULL && params != NULL) op->params_free((void *)(uintptr_t)params);
     return s;
@@ -280,7 +279,7 @@ bool fri_as_node_made(const fr_tensor *t) {
            n->output_version == t->storage->version;
 }
 
-/* ---- what an op's backward asks ---------------------------------------------------------------------------- */
+/* ---- queries of an op's backward ----------------------------------------------------------------------------- */
 
 const void *fr_node_params(const fr_node *node) {
     return node != NULL ? node->params : NULL;

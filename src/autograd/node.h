@@ -14,35 +14,35 @@
 
 #include <frugal/extend.h>
 
-/* Gradient state of a leaf. Shared by the tensor and the edges that lead to it, so that a graph holds no tensor handle:
- * a handle would keep its storage from settling. */
+/* Gradient state of a leaf, shared by the tensor and the edges that lead to the leaf. A graph must not hold tensor
+ * handles, because a handle keeps its storage from settling. */
 typedef struct fri_leaf {
     int references;
-    fr_tensor *tensor; /* not owned; NULL after the tensor died */
+    fr_tensor *tensor; /* not owned; NULL once the tensor is released */
     fr_tensor *grad;
-    fr_tensor *sum; /* of this backward so far, where more comes and there is a gradient already; or NULL */
+    fr_tensor *sum; /* sum of this backward beside an earlier gradient; or NULL */
     fr_grad_hook_fn *hook;
     void *hook_ctx;
-    int awaited;                 /* contributions this backward will still bring */
-    bool earlier;                /* there was a gradient before it */
-    uint64_t visit;              /* backward that counted them */
-    struct fri_leaf *next_ready; /* its hook waits for the running node to be over (backward.c) */
+    int awaited;                 /* contributions still to come in the current backward */
+    bool earlier;                /* `grad` was set before the current backward */
+    uint64_t visit;              /* number of the backward that counted the contributions */
+    struct fri_leaf *next_ready; /* next leaf whose hook waits for the running node (backward.c) */
 } fri_leaf;
 
-/* fr_tensor.grad_state: one of the two is set. */
+/* fr_tensor.grad_state: either member is set. */
 typedef struct fri_grad_state {
     fri_leaf *leaf;
     fr_node *node;
 } fri_grad_state;
 
 typedef enum fri_slot_kind {
-    FRI_SLOT_EMPTY,   /* nothing saved, or given up */
-    FRI_SLOT_TENSOR,  /* storage holds the value */
-    FRI_SLOT_BITS,    /* storage holds 1 bit per element: !(value <= 0) */
-    FRI_SLOT_PASS,    /* the consumer's gradient is already masked */
-    FRI_SLOT_REBUILD, /* `source` makes the value again */
-    FRI_SLOT_AWAY,    /* the value lies in the offload file */
-    FRI_SLOT_INDEX,   /* the node's checkpoint segment makes it again */
+    FRI_SLOT_EMPTY,   /* nothing saved, or already released */
+    FRI_SLOT_TENSOR,  /* `storage` holds the value */
+    FRI_SLOT_BITS,    /* `storage` holds a bit per element: !(value <= 0) */
+    FRI_SLOT_PASS,    /* the incoming gradient is already masked */
+    FRI_SLOT_REBUILD, /* node `source` recomputes the value */
+    FRI_SLOT_AWAY,    /* the value is in the offload file */
+    FRI_SLOT_INDEX,   /* the checkpoint segment recomputes the value */
 } fri_slot_kind;
 
 typedef struct fri_slot {
@@ -54,22 +54,22 @@ typedef struct fri_slot {
     fr_shape shape;
     fr_dtype dtype;
     fr_device device;
-    uint64_t version;    /* of the storage when saved */
+    uint64_t version;    /* version of the storage when saved */
     fri_offloaded *away; /* FRI_SLOT_AWAY */
-    fr_tensor *ahead;    /* its bytes, if they are on their way back, behind `arrived`; else NULL */
+    fr_tensor *ahead;    /* bytes on the way back from the file, complete after `arrived`; or NULL */
     fri_fence arrived;
-    fr_node *source;                  /* FRI_SLOT_REBUILD; retained unless it is the owner */
-    struct fri_slot *previous, *next; /* the storage's list of savers */
+    fr_node *source;                  /* FRI_SLOT_REBUILD; retained unless equal to owner */
+    struct fri_slot *previous, *next; /* list of the storage's slots */
 } fri_slot;
 
-/* y = a + b where the bit is 1, else 0, which is the gradient of the node's output, and of its backward what reads y
- * from memory first. *done false: nothing was done. */
+/* Fused start of a node's backward: writes y = bit ? a + b : 0, the gradient of the node's output, together with the
+ * backward's first reductions over y. *done false: not supported, nothing was written. */
 typedef fr_status fri_begin_fn(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b, fr_tensor *y,
                                bool *done);
 
 typedef struct fri_edge {
-    fr_node *node;  /* the producer of the input, or */
-    fri_leaf *leaf; /* the leaf it is, or neither: no gradient wanted */
+    fr_node *node;  /* producer of the input, or */
+    fri_leaf *leaf; /* leaf; both NULL: no gradient wanted */
 } fri_edge;
 
 struct fr_node {
@@ -81,129 +81,128 @@ struct fr_node {
     int n_inputs, n_saves;
     fri_edge *edges;
     fri_slot *slots; /* n_saves of the op, then n_inputs kept for rebuilding */
-    /* the output */
+    /* output */
     fr_shape shape;
     fr_dtype dtype;
     fr_device device;
-    fri_storage *output; /* not owned; NULL once the storage died or was overwritten in place */
+    fri_storage *output; /* not owned; NULL once the storage is freed or overwritten in place */
     size_t output_offset;
     uint64_t output_version;
-    bool reads_as_made;  /* a relu: its input was what the node before made, and nobody had written to it */
-    fr_node *reader;     /* a relu: who gets its gradient, and no other, through a sum; the edges keep it; or NULL */
-    fri_begin_fn *begin; /* of the reader's backward */
-    bool view;           /* shows the content that the node before it made; `output` is NULL */
-    /* who reads it */
+    bool reads_as_made;  /* relu: input unmodified since its producer's write */
+    fr_node *reader;     /* relu: sole consumer of the gradient (via a sum); or NULL */
+    fri_begin_fn *begin; /* fused start of the reader's backward */
+    bool view;           /* output shares the content of the previous node; `output` is NULL */
+    /* consumers */
     int consumers;
-    fr_node *consumer; /* the last one, not owned */
+    fr_node *consumer; /* most recent consumer, not owned */
     int rebuild_users; /* slots elsewhere that rebuild from this node */
-    int rebuild_links; /* nodes with users that need this node's output to rebuild theirs */
-    int rebuild_depth; /* > 0: the output can be rebuilt, by this many ops in a row */
-    fr_tensor *again;  /* the output, made again and kept until no slot rebuilds from this node; or NULL */
+    int rebuild_links; /* nodes with users whose rebuild reads this node's output */
+    int rebuild_depth; /* > 0: the output can be rebuilt by a chain of this many ops */
+    fr_tensor *again;  /* rebuilt output, kept until no slot rebuilds from this node; or NULL */
     /* backward */
-    fr_tensor *gradient; /* collected so far */
+    fr_tensor *gradient; /* sum of the contributions so far */
     bool queued, executed;
-    int handed;     /* gradients that its backward has handed over */
-    int awaited;    /* contributions to `gradient` that this backward will still bring */
-    uint64_t visit; /* mark of the counting pass */
+    int handed;     /* gradients handed over by the node's backward */
+    int awaited;    /* contributions to `gradient` still to come */
+    uint64_t visit; /* number of the counting pass */
     /* checkpoint */
-    struct fri_segment_record *segment; /* retained, or NULL */
+    struct fri_segment_record *segment; /* retained; or NULL */
     int segment_index;
-    fr_node *shadow; /* the recomputed twin that holds the slots now, or NULL */
+    fr_node *shadow; /* recomputed twin that now holds the slots; or NULL */
     bool is_shadow;
-    fr_node *twin;      /* shadow: the original, not owned; NULL once that has another shadow or ran */
-    int twin_consumers; /* shadow: consumers of the original; INT_MAX while the program still holds its output */
+    fr_node *twin;      /* shadow: the original, not owned; NULL once the original has run or has a new shadow */
+    int twin_consumers; /* shadow: consumers of the original; INT_MAX while the program holds the original's output */
 };
 
 fr_node *fri_node_retain(fr_node *n);
 void fri_node_release(fr_node **n);
-void fri_node_finish(fr_node *n); /* backward is over: saved slots, edges and shadow go */
+void fri_node_finish(fr_node *n); /* releases saved slots, edges and shadow after backward */
 void fri_node_shed_shadow(fr_node *n);
 
 fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
-fri_leaf *fri_leaf_of(const fr_tensor *t); /* NULL if t is no leaf that requires grad */
-fr_node *fri_node_of(const fr_tensor *t);  /* NULL if t is no result of a recorded op */
-/* Is t the result that its node made, with nothing written to it since? */
+fri_leaf *fri_leaf_of(const fr_tensor *t); /* NULL if t is not a leaf that requires grad */
+fr_node *fri_node_of(const fr_tensor *t);  /* NULL if t is not the result of a recorded op */
+/* True if t is the result of its node and was not written to since. */
 bool fri_as_node_made(const fr_tensor *t);
-/* t becomes the result of n (retained). */
+/* Makes t the result of n (retained). */
 fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n);
 
 /* ---- slots (slot.c) ---------------------------------------------------------------------------------------- */
 
 void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned flags); /* kind becomes TENSOR */
-void fri_slot_drop(fri_slot *slot);                                                     /* any kind becomes EMPTY */
-/* The slot's value as a tensor outside the graph. */
+void fri_slot_drop(fri_slot *slot);                                                     /* kind becomes EMPTY */
+/* Slot's value as a tensor outside of the graph. */
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
-/* Begins to fetch an offloaded slot on an asynchronous device. Without memory the slot stays in the offload file. */
+/* Starts to fetch an offloaded slot on an asynchronous device. Without memory the slot stays in the offload file. */
 fr_status fri_slot_fetch(fri_slot *slot);
-/* May x, the value of that slot, be written over? The slot is given up where it is the last to hold the bytes. */
+/* True if x, the value of slot `index`, may be overwritten. Releases the slot if nothing else needs the bytes. */
 bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x);
-/* The slot behind an INDEX slot where the segment has been recomputed, else that slot. */
+/* Slot behind an INDEX slot if the segment has been recomputed, else the INDEX slot. */
 fri_slot *fri_slot_found(fr_node *n, int index);
-/* The slot behind an INDEX slot, recomputing the segment if need be. */
+/* Slot behind an INDEX slot; recomputes the segment if necessary. */
 fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 
-/* Is the mask that fr_node_mask would apply to dy at hand, and would it be written over dy? The segment is recomputed
- * for the answer where fr_node_mask would. */
+/* *ready: fr_node_mask would find its mask and overwrite dy. Recomputes the segment as fr_node_mask would. */
 fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, bool *ready);
 
 /* Note [The mask of a relu]
- * Which elements of the gradient a relu lets through may follow from what a neighbour's backward reads anyway: a max
- * pool behind it sets its own gradient to 0 there, a batch norm before it makes its result again in registers. Either
- * takes the mask over through its op's absorb_mask, and where it does so before the relu's output is gone, no bits are
- * made. Two gradients that meet at a relu's output are masked by the pass that adds them; where a batch norm behind a
- * sum gets what comes out (`reader`), that pass makes its sums, too.
+ * A relu's mask often follows from data that a neighbour's backward reads anyway: a following max pool can zero its
+ * own gradient, and a preceding batch norm recomputes its result in registers. Either neighbour takes over the mask
+ * through its op's absorb_mask; if that happens before the relu's output is freed, no bits are stored. If two
+ * gradients meet at a relu's output, the pass that adds them applies the mask; if a batch norm is the sole consumer
+ * of the sum (`reader`), the pass also computes the batch norm's reductions.
  *
- * Has the node before `relu` taken the mask over? Not while anybody examines gradients. */
+ * True if the node before `relu` has taken over the mask. False while gradients are examined. */
 bool fri_mask_left(fr_node *relu);
-/* *sum += *dx, the last contribution to the gradient of n's output, and 0 where a mask of n at hand says so: then n
- * masks no more and *done is true. */
+/* *sum += *dx, the last contribution to the gradient of n's output, masked if n's mask is available. *done:
+ * masked. */
 fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done);
 
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 
 void fri_settle(fri_storage *s);
-/* A slot of a settled storage was given up early: where the others need signs only, bits take the storage's place. */
+/* Called after an early release of a slot of a settled storage: bits replace the storage if only signs are needed. */
 void fri_settle_signs(fri_storage *s);
-/* n's output y was made again for somebody else: signs that n itself will want are taken from it. */
+/* Called after n's output y was recomputed for another reader. Takes the sign mask for n's own backward. */
 void fri_settle_own_signs(fr_node *n, const fr_tensor *y);
-/* Can n's output be made again, holding at most `freed` bytes more than are held anyway? */
+/* True if n's output can be rebuilt while newly holding at most `freed` bytes. */
 bool fri_rebuildable(fr_node *n, size_t freed);
-fr_status fri_rebuild_hold(fr_node *n); /* takes slots on inputs that only live elsewhere */
-/* The node's output, made again. `users` other slots will ask later: where there is room for it, backward keeps it for
- * them, and so values that are made on the way (Note [Kept in backward]). */
+fr_status fri_rebuild_hold(fr_node *n); /* holds inputs that no slot keeps */
+/* Recomputes the node's output. If `users` later slots will need the value, backward keeps the value and the
+ * intermediate values that fit (Note [Kept in backward]). */
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out);
-void fri_rebuild_use(fr_node *source);     /* one user more */
-void fri_rebuild_release(fr_node *source); /* one user less */
-/* The node whose output n's rebuild reads as input i, where nothing is kept of it; or NULL. */
+void fri_rebuild_use(fr_node *source);     /* adds a user */
+void fri_rebuild_release(fr_node *source); /* removes a user */
+/* Node whose output n's rebuild reads as input i and no slot keeps; or NULL. */
 fr_node *fri_rebuild_input(fr_node *n, int i);
-/* Does a saved slot elsewhere depend on what this node keeps? */
+/* True if a saved slot elsewhere depends on the slots of this node. */
 static inline bool fri_rebuild_wanted(const fr_node *n) {
     return n->rebuild_users > 0 || n->rebuild_links > 0;
 }
-/* True where a norm and `next` make the slot's value, or a norm alone (NULL), and no other slot will ask for it. */
+/* True if a norm with activation `next` (NULL: alone) produces the slot's value and no other slot needs the value. */
 bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next);
-/* False where n needs the values of its output for its own mask: the node before n cannot apply the mask. */
+/* False if n needs its output's values for masking, so the node before n cannot mask. */
 bool fri_settle_leaves_signs(fr_node *n);
 
-/* Bytes that the running backward may keep: as many as were alive earlier in it and are free now. */
+/* Bytes that the running backward may keep without a higher peak: alive earlier in the backward and free now. */
 size_t fri_backward_room(fr_device device);
-void fri_backward_note(void);             /* records how many bytes are alive now */
+void fri_backward_note(void);             /* records the bytes alive now */
 bool fri_backward_runs(const fr_node *n); /* true while backward runs n */
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
 
-/* Called by fr_op_record for every new node: enters it into the segment that is being recorded or recomputed. FRI_STOP
- * when the recomputation has all it needs. */
+/* Called by fr_op_record for every new node, to add n to a segment in recording or recomputation. FRI_STOP: the
+ * recomputation is complete. */
 fr_status fri_segment_enter(fr_node *n);
-/* Is t made inside the segment that is being recorded, so that a slot must not hold it? */
+/* True if t was made inside the segment being recorded, so slots must not hold t. */
 bool fri_segment_owns(const fr_tensor *t);
 fr_status fri_segment_recompute(struct fri_segment_record *segment);
-void fri_segment_forget(fr_node *n); /* the node dies */
-/* True in a recomputation if the node of an op on `in`, called now, is the last one that is needed. Only its saved
- * tensors are wanted then, and an op that does not save its output need not compute the output. */
+void fri_segment_forget(fr_node *n); /* the node is freed */
+/* True in a recomputation if the next node, of an op on `in`, is the last needed. An op that does not save its output
+ * may then skip computing the output. */
 bool fri_recompute_ends(fr_tensor *const *in, int n_in);
-/* Node that the next record call of a recomputation stands for, or NULL. */
+/* Forward node that corresponds to the next node recorded in a recomputation, or NULL. */
 fr_node *fri_recompute_twin(void);
 
 #endif

@@ -1,13 +1,13 @@
-/* offload.c - the file that saved activations go to.
+/* offload.c - the file for offloaded activations.
  *
- * Its space is handed out by the same caching allocator as device memory, over segments that are mapped pieces of the
- * file. The file has no name from the moment it is open: it is gone when the process ends, however that happens.
+ * The caching allocator of device memory manages the file's space, over segments that are mapped pieces of the file.
+ * The file is unlinked when opened, so the end of the process removes the file in any case.
  *
  * Note [A store in memory]
- * For an asynchronous device the store is page-locked host memory, unless a file was named: then copies go both ways on
- * a stream of their own and the host waits for none. A copy out begins behind what compute has queued, and the
- * block's place is not used again before it has arrived (memory/uses.h). A copy back begins while the node before runs
- * (backward.c), and compute follows it. All copies are on one stream, so a place in the store can be used again at
+ * For an asynchronous device the store is page-locked host memory, unless the program named a file. Copies in both
+ * directions then use a separate stream, and the host does not wait. A copy out starts after the queued computation,
+ * and the device block is not reused before the copy ends (memory/uses.h). A copy back starts while the previous node
+ * runs (backward.c), and the compute stream waits. All copies share a stream, so space in the store can be reused at
  * once. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* mkostemp */
@@ -25,24 +25,24 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Store of one thread. A thread that takes over a graph reads and frees its blocks from here. */
+/* Offload file of the thread. Another thread that receives a graph reads and frees blocks from here. */
 static _Thread_local struct {
     int fd;
     off_t size;
     fri_allocator *allocator;
-    bool named;                 /* by the program: it wants a file */
+    bool named;                 /* the program named a file */
     const fri_streams *streams; /* Note [A store in memory]; NULL: a file */
 } store = {.fd = -1};
 
 enum { NAME_BYTES = 4096 };
-static _Thread_local char warning[512]; /* what is to be said about the file */
+static _Thread_local char warning[512]; /* warning about the file for the user */
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
 static fr_status map_segment(size_t bytes, void **out) {
     off_t at = store.size;
     if (ftruncate(store.fd, at + (off_t)bytes) != 0) return FR_ENOMEM;
-    /* Blocks are reserved now: a full disk must be a refusal here, not a SIGBUS at the first write. */
+    /* Reserves disk blocks now, because a full disk would otherwise raise SIGBUS at the first write. */
     if (posix_fallocate(store.fd, at, (off_t)bytes) != 0) return FR_ENOMEM;
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, store.fd, at);
     if (p == MAP_FAILED) return FR_ENOMEM;
@@ -55,7 +55,7 @@ static void unmap_segment(void *segment, size_t bytes) {
     munmap(segment, bytes);
 }
 
-/* A file system whose files are memory: what is offloaded there leaves nothing free. */
+/* True for a file system in memory, where offloading frees no memory. */
 static bool is_in_memory(int fd) {
     enum { TMPFS = 0x01021994, RAMFS = 0x858458f6 };
     struct statfs fs;
@@ -69,7 +69,7 @@ static int open_in(const char *folder, char name[NAME_BYTES]) {
     return fd;
 }
 
-/* The first folder on disk, else the first that takes a file. */
+/* Opens a file in the first folder on disk, else in the first writable folder. */
 static fr_status open_temporary(void) {
     const char *wanted = getenv("TMPDIR");
     if (wanted != NULL && wanted[0] == '\0') wanted = NULL;
@@ -80,7 +80,7 @@ static fr_status open_temporary(void) {
         int fd = open_in(folders[i], name);
         if (fd < 0) {
             if (i == 0) why = errno;
-            if (i == 0 && wanted != NULL) break; /* a folder that was named and is wrong is told, not passed over */
+            if (i == 0 && wanted != NULL) break; /* a wrong TMPDIR is an error */
         } else if (!is_in_memory(fd)) {
             if (store.fd >= 0) close(store.fd);
             store.fd = fd;
@@ -115,7 +115,7 @@ const char *fr_offload_warning(void) {
     return warning;
 }
 
-/* Allocator of blocks in the file, or in page-locked memory of the device that has these streams. */
+/* Creates the allocator of blocks in the file, or in page-locked memory of the device with these streams. */
 static fr_status create_allocator(const fri_streams *streams) {
     fri_segment_source source = {map_segment, unmap_segment};
     if (streams != NULL) source = (fri_segment_source){streams->host_alloc, streams->host_free};
@@ -138,7 +138,7 @@ fr_status fr_offload_open(const char *path) {
     return FR_OK;
 }
 
-/* Prepares the empty store for the device. */
+/* Opens the store if necessary and, while the store is empty, adapts it to the device. */
 static fr_status ready_for(const fri_backend *b) {
     fr_memory_stats t;
     if (store.allocator == NULL) {
@@ -157,7 +157,7 @@ void fr_offload_close(void) {
     fr_memory_stats t;
     if (store.allocator == NULL) return;
     fri_allocator_stats(store.allocator, &t);
-    if (t.allocs != t.frees) return; /* a graph still needs it */
+    if (t.allocs != t.frees) return; /* a graph still uses the file */
     fri_allocator_destroy(&store.allocator);
     close(store.fd);
     store.fd = -1;
@@ -173,8 +173,8 @@ fr_status fr_offload_stats_get(fr_memory_stats *out) {
 
 /* ---- moving bytes ------------------------------------------------------------------------------------------ */
 
-/* The pages of these bytes leave the process's resident set; the file keeps them. Whole pages, so that neighbours' go
- * as well: they come back from the file when they are read. */
+/* Drops the pages of these bytes from the resident set. The file keeps the data, also of neighbours in shared
+ * pages. */
 static void forget_pages(const fri_offloaded *o) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), data = (uintptr_t)o->block->data;
     if (o->streams == NULL && o->bytes > 0)
@@ -207,8 +207,8 @@ fri_offloaded *fri_offload_out(const fri_storage *s) {
     if (o == NULL) return NULL;
     o->references = 1;
     o->bytes = s->block->requested;
-    if (s->backend->device == FR_META) { /* no data to move, and the same decisions as on a device */
-        (void)s->backend->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, NULL, o->bytes); /* the time counts */
+    if (s->backend->device == FR_META) { /* no data to move, but decisions as on a device */
+        (void)s->backend->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, NULL, o->bytes); /* counts the time of a copy */
         return o;
     }
     if (ready_for(s->backend) < 0) {
@@ -236,7 +236,7 @@ fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst
         forget_pages(o);
         return s;
     }
-    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* who had the place before may still use it */
+    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* the previous user of dst may still be running */
     FR_TRY(s, streams->follow(FRI_STREAM_OFFLOAD, f));
     FR_TRY(s, streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));
     FR_TRY(s, streams->mark(FRI_STREAM_OFFLOAD, arrived));

@@ -1,18 +1,17 @@
-/* rebuild.c - making an op's output again from what is kept anyway.
+/* rebuild.c - recomputes an op's output from values that are kept anyway.
  *
- * A node can be rebuilt if its op has a rebuild function and every input that function reads is a held leaf, or can be
- * rebuilt itself, or lives in a storage that the node can hold on to. Batch norm reads its own saved input and
- * statistics; relu, add and concat read the values of their inputs. Convolutions cannot: nothing costly runs twice. Nor
- * can nodes of a checkpoint's segment: their inputs come from running it again, and a segment whose input is "rebuilt"
- * from the segment before it would bring all of them back at once.
- * What is newly held for rebuilding is never more than what rebuilding frees. */
+ * A node can be rebuilt if its op has a rebuild function and if each input of the function is a held leaf, a
+ * rebuildable output, or a storage that the node can hold. Batch norm reads its own saved input and statistics; relu,
+ * add and concat read their inputs. Convolutions are never rebuilt, because recomputing convolutions is slow. Nodes
+ * of checkpoint segments are not rebuilt either: their inputs come from running the segment, and a rebuilt input
+ * would recompute all earlier segments at once. Rebuilding never holds more new bytes than rebuilding frees. */
 #include "autograd/node.h"
 
 #include "base/status.h"
 #include "memory/event.h"
 
-/* A chain of rebuilt residual blocks costs its length at every use. Beyond this many ops the value is kept, so that the
- * work stays linear in depth (a norm, then add and relu of six blocks). */
+/* Longest chain of ops to rebuild. Rebuilding a chain of residual blocks takes time in proportion to its length at
+ * every use, so longer chains are cut by keeping a value (13: a norm, then add and relu of six blocks). */
 enum { MAX_DEPTH = 13, MAX_INPUTS = 64 };
 
 static bool alive(const fr_node *n) {
@@ -31,8 +30,8 @@ fr_node *fri_rebuild_input(fr_node *n, int i) {
     return needs(n, i) && kept(n, i)->kind == FRI_SLOT_EMPTY ? n->edges[i].node : NULL;
 }
 
-/* Depth of the chain that would be run: 0 if it cannot be. `level` ops are between n and the one asked about: beyond
- * MAX_DEPTH there is nothing to find. */
+/* Length of the chain that rebuilding n would run, or 0 if n cannot be rebuilt. `level`: number of ops between n and
+ * the requested node; the search ends at MAX_DEPTH. */
 static int depth(fr_node *n, int level) {
     if (level > 0 && n->op->rebuild_alone) return 0;
     if (n->rebuild_depth > 0) return n->executed ? 0 : n->rebuild_depth;
@@ -54,14 +53,14 @@ static int depth(fr_node *n, int level) {
     return deepest < MAX_DEPTH ? deepest + 1 : 0;
 }
 
-/* A value that some slot keeps in full anyway. A slot that needs only a sign does not: it may become 1 bit. */
+/* True if a slot keeps the full value anyway. Slots that need only a sign may become bits and do not count. */
 static bool held_anyway(const fri_storage *s) {
     for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
         if (!(slot->flags & FR_SAVE_SIGN)) return true;
     return false;
 }
 
-/* Bytes that fri_rebuild_hold would keep alive and nobody else does; what two inputs share counts twice. */
+/* Bytes that only fri_rebuild_hold would keep alive. Bytes shared by two inputs count twice. */
 static size_t newly_held(fr_node *n) {
     size_t bytes = 0;
     if (n->rebuild_depth > 0) return 0;
@@ -99,9 +98,9 @@ fr_status fri_rebuild_hold(fr_node *n) {
     return FR_OK;
 }
 
-/* ---- running it -------------------------------------------------------------------------------------------------- */
+/* ---- rebuilding ---------------------------------------------------------------------------------------------- */
 
-/* The node that has to run for n's input i; NULL if that is at hand, or was used up. */
+/* Node that must run to provide input i of n; NULL if the value is available or was released for good. */
 static fr_node *missing(fr_node *n, int i) {
     fr_node *up = n->edges[i].node;
     return up != NULL && kept(n, i)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && !fri_rebuild_wanted(up))
@@ -115,11 +114,11 @@ static bool makes(fr_node *up, bool sum, const fr_op *next) {
            up->op->rebuild_next(up, sum ? &none : NULL, next, NULL) == FR_OK;
 }
 
-/* A batch norm, a residual sum and an activation in one pass, as forward ran them; `sum` and `next` may be NULL. */
+/* Batch norm, residual sum and activation in one pass, as in forward. `sum` and `next` may be NULL. */
 typedef struct pass {
-    fr_node *norm; /* NULL: there is no such pass */
+    fr_node *norm; /* NULL: no such pass */
     fr_node *sum;
-    int other; /* sum's input that is not the norm */
+    int other; /* index of the sum's input that is not the norm */
     const fr_op *next;
 } pass;
 
@@ -128,7 +127,7 @@ static bool of_one_shape(fr_node *sum, int i) {
     return fri_shape_equal(up != NULL ? &up->shape : &kept(sum, i)->shape, &sum->shape);
 }
 
-/* The pass that makes n's output. */
+/* Finds the fused pass that produces n's output. */
 static pass pass_of(fr_node *n) {
     fr_node *up = n->op->rebuild_sums ? n : n->n_inputs == 1 ? missing(n, 0) : NULL;
     const fr_op *next = up != n ? n->op : NULL;
@@ -155,8 +154,7 @@ static fr_status run_pass(const pass *p, size_t *room, fr_tensor **out) {
     return p->norm->op->rebuild_next(p->norm, p->sum != NULL ? &addend : NULL, p->next, out);
 }
 
-/* The longest chain runs first, while no other input is there yet: of a residual network's blocks one value is alive,
- * not one of each. */
+/* Runs the longest chain first, while no other input is alive, so a residual network keeps a single value alive. */
 static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
     fr_tensor *in[MAX_INPUTS] = {0};
     fr_status s = FR_OK;
@@ -181,7 +179,7 @@ done:
     return s;
 }
 
-/* Takes the bytes of n's output out of the room. */
+/* Takes the bytes of n's output from *room if they fit. */
 static bool fits(const fr_node *n, size_t *room) {
     const size_t bytes = fri_round_bytes((size_t)fri_shape_numel(&n->shape) * fr_dtype_size(n->dtype));
     if (bytes > *room) return false;
@@ -190,9 +188,9 @@ static bool fits(const fr_node *n, size_t *room) {
 }
 
 /* Note [Kept in backward]
- * Each block of a residual chain needs the value before the block, and rebuilding starts at the beginning of the chain:
- * time would grow with the square of the length. Backward needs the values nearest to the requested one next. It keeps
- * as many of them as fit into bytes that were alive earlier in the same backward, so that its peak does not rise. */
+ * Each block of a residual chain needs the value before the block, and rebuilding starts at the beginning of the
+ * chain, so time would grow with the square of the length. Backward next needs the values closest to the requested
+ * value, and keeps as many as fit into bytes that were alive earlier in the same backward. The peak does not rise. */
 static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) {
     FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
     if (n->again != NULL) {
@@ -239,7 +237,7 @@ bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **nex
 
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {
     size_t room = fri_backward_room(n->device);
-    if (!fits(n, &room)) room = 0; /* the value itself is alive now in any case */
+    if (!fits(n, &room)) room = 0; /* the requested value is alive in any case */
     fr_status s = value_of(n, users, &room, out);
     fri_backward_note();
     return s;

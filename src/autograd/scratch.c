@@ -42,7 +42,7 @@ const fri_scratch_use *fri_scratch_uses(const fr_scratch *s, int bucket) {
     return s->use[bucket];
 }
 
-/* The use of this convolution, or room for it; NULL: there is none (no host memory: it keeps its limit). */
+/* Entry of this convolution, created if missing; NULL without host memory (then the limit is unchanged). */
 static fri_scratch_use *use_of(fr_scratch *s, const fri_conv2d_desc *d, fri_scratch_pass pass) {
     const int64_t key[] = {pass, d->dtype, FRI_CONV2D_KEY(d)};
     fri_scratch_use **at = &s->use[fri_hash(FRI_HASH, key, sizeof key) >> 32 & (FRI_SCRATCH_BUCKETS - 1)];

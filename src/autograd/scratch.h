@@ -1,7 +1,7 @@
-/* scratch.h - how much scratch each convolution may take (fr_scratch).
+/* scratch.h - scratch limits per convolution (fr_scratch).
  *
- * A limit belongs to a convolution and its direction, not to a call: recomputations, first steps and resumed runs have
- * other bytes alive, and must run the same kernel. */
+ * A limit belongs to a convolution and its direction, not to a call: recomputations, first steps and resumed runs
+ * have different bytes alive, but must use the same kernel. */
 #ifndef FRI_AUTOGRAD_SCRATCH_H
 #define FRI_AUTOGRAD_SCRATCH_H
 
@@ -18,14 +18,14 @@ typedef enum fri_scratch_pass {
 typedef struct fri_scratch_use {
     fri_scratch_pass pass;
     fri_conv2d_desc d;
-    size_t live;  /* most that was alive, as requested, when a call asked */
-    size_t limit; /* 0: not settled */
+    size_t live;  /* largest number of requested bytes alive at a call */
+    size_t limit; /* 0: not decided */
     struct fri_scratch_use *next;
 } fri_scratch_use;
 
-/* d->workspace_limit, or more where this thread's switches hold more for it; the call is noted. */
+/* Scratch limit of a convolution: d->workspace_limit, or more if this thread's switches allow. Records the call. */
 size_t fri_scratch_limit(const fri_conv2d_desc *d, fri_scratch_pass pass, fr_device device);
-/* A list for each of them. */
+/* Hash buckets of uses. */
 enum { FRI_SCRATCH_BUCKETS = 64 };
 const fri_scratch_use *fri_scratch_uses(const fr_scratch *s, int bucket);
 

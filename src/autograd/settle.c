@@ -1,25 +1,26 @@
-/* settle.c - what becomes of saved bytes once only backward can need them.
+/* settle.c - decides what happens to saved bytes once only backward needs them.
  *
  * Note [Settling]
- * While a program holds a tensor, its saved slots share its storage and cost nothing. When the last handle dies (a slot
- * variable is overwritten, a scope ends) the storage settles:
- *   1. If every slot needs only a sign and encode is on: the single consumer takes the mask over if it can (a max pool
- *      marks its one-byte codes), otherwise 1 bit per element is kept.
- *   2. Else, if its producer can make it again cheaply and rebuild is on, every slot becomes "rebuild from the
- *      producer". With encode on, slots of others that need only a sign become 1 bit per element; the producer's own
- *      (a relu's) waits for the first that makes the value again in backward, and takes its sign from there.
- *   3. Else the storage stays as it is, or with offload on goes to a file until backward asks for it.
- * A storage that stayed because one slot needs its values (a relu's output, input of the next convolution) is asked
- * once more when early release gives that slot up: if the rest need signs, the batch norm before the relu takes its
- * mask over, or bits take its place, so that the convolution's input is gone before its gradient is made. Only
- * references decide, never data, so a dry run takes the same branches. If host or device memory for a code is not to be
- * had, the storage stays: nothing is lost. */
+ * While a program holds a tensor, its saved slots share its storage and cost nothing. When the last handle is
+ * released (a variable is overwritten, a scope ends), the storage settles:
+ *   1. If every slot needs only a sign and encode is on: the single consumer takes over the mask if possible (a max
+ *   pool
+ *      marks its one-byte codes), otherwise a bit per element is kept.
+ *   2. Else, if rebuild is on and the producer can cheaply recompute the value, every slot becomes "rebuild from the
+ *      producer". With encode on, sign slots of other nodes become a bit per element. The producer's own sign slot (a
+ *      relu's) waits until backward recomputes the value for any reader, and takes its signs from the result.
+ *   3. Else the storage stays, or with offload on moves to a file until backward needs the value.
+ * A storage may stay because one slot needs its values (a relu's output is the next convolution's input). When early
+ * release drops the slot, the storage is examined again: if the remaining slots need signs, the batch norm before the
+ * relu takes over the mask, or bits replace the storage, so that the convolution's input is freed before its gradient
+ * is allocated. Decisions depend on references only, never on data, so a dry run takes the same branches. A failed
+ * allocation for a code leaves the storage as before. */
 #include "autograd/node.h"
 
 #include "autograd/anomaly.h"
 #include "memory/event.h"
 
-/* Slots of one storage; a storage rarely has more than three. */
+/* True if all slots of the storage need only signs. */
 static bool all_signs(const fri_storage *s) {
     for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
         if (slot->kind != FRI_SLOT_TENSOR || !(slot->flags & FR_SAVE_SIGN) || slot->version != s->version) return false;
@@ -30,8 +31,7 @@ static fri_mask_rule rule_of(unsigned flags) {
     return flags == FR_SAVE_MASK ? FRI_MASK_RELU : flags == FR_SAVE_RELU6 ? FRI_MASK_RELU6 : FRI_MASK_POSITIVE;
 }
 
-/* Bits of `value`, which is the slot's. Runs under the scope of the slot's owner, so that reports show whose bits these
- * are. */
+/* Replaces `value` in the slot by bits, in the scope of the slot's owner, to which reports attribute the bits. */
 static fr_status bits_of(fri_slot *slot, const fri_backend *b, const void *value) {
     fr_tensor *bits = NULL;
     fr_status s = FR_OK;
@@ -61,7 +61,7 @@ static fr_status encode_bits(fri_slot *slot) {
     return bits_of(slot, slot->storage->backend, (char *)fri_storage_data(slot->storage) + slot->offset);
 }
 
-/* The one whose backward runs. */
+/* Node of the forward pass that a shadow stands for. */
 static fr_node *original(fr_node *n) {
     while (n->twin != NULL) n = n->twin;
     return n;
@@ -80,8 +80,8 @@ static void passes(fri_slot *slot) {
     fri_autograd()->stats.absorbed++;
 }
 
-/* The node before the relu applies the mask. Asked in backward only: until then a program may write to what that node
- * makes its output again from. Nobody can start a backward at that node: its output is gone. */
+/* Lets the node before the relu apply the mask. Only allowed in backward: earlier, a program may still write to the
+ * inputs of that node's recomputation. The node's output must be gone, so that no backward can start at the node. */
 static bool try_leave(fri_slot *slot) {
     fr_node *relu = original(slot->owner);
     if ((slot->flags & FR_SAVE_MASK) != FR_SAVE_MASK || !relu->reads_as_made) return false;
@@ -91,7 +91,8 @@ static bool try_leave(fri_slot *slot) {
     return true;
 }
 
-/* The relu's only reader is a pool that still sees its own output: it marks its codes and the relu keeps nothing. */
+/* Lets the relu's only reader, a pool with unchanged output, apply the mask by marking its codes. The relu keeps
+ * nothing. */
 static bool try_absorb(fri_slot *slot) {
     fr_node *relu = slot->owner, *pool = relu->consumer;
     fr_tensor *y = NULL;
@@ -121,7 +122,7 @@ static void to_rebuild(fri_slot *slot, fr_node *source) {
     fri_autograd()->stats.rebuilt++;
 }
 
-/* While the rest is made again from p. */
+/* True if the slot becomes bits while the other slots are rebuilt from p. */
 static bool becomes_bits(const fri_slot *slot, const fr_node *p) {
     return fri_switches()->encode && (slot->flags & FR_SAVE_SIGN) && slot->owner != p;
 }
@@ -141,7 +142,7 @@ static bool may_rebuild(const fri_storage *s) {
     return fri_rebuildable(p, freed);
 }
 
-/* Moves a storage that is still a value to the offload file. Parameters, inputs and small results stay. */
+/* Moves an unencoded storage to the offload file. Parameters, inputs and small results stay. */
 static void send_away(fri_storage *s) {
     enum { WORTH_MOVING = 64 << 10 };
     if (s->block->tag.category != FR_MEM_ACTIVATION || s->block->requested < WORTH_MOVING) return;
@@ -205,6 +206,6 @@ void fri_settle_own_signs(fr_node *n, const fr_tensor *y) {
     for (int i = 0; i < n->n_saves; i++) {
         fri_slot *slot = &n->slots[i];
         if (wants_own_sign(n, slot) && !try_leave(slot))
-            (void)bits_of(slot, fri_backend_of(y), fri_data(y)); /* without memory it is made again once more */
+            (void)bits_of(slot, fri_backend_of(y), fri_data(y)); /* without memory: rebuilt later */
     }
 }

@@ -1,11 +1,11 @@
-/* slot.c - saved slots: holding a storage, giving it up, and reading back what became of it. */
+/* slot.c - saved slots: hold a storage, release it, and read back the value. */
 #include "autograd/node.h"
 
 #include "base/status.h"
 #include "memory/event.h"
 
-/* Bytes that only or also backward needs are counted as activations while a slot holds them. Parameters, inputs and the
- * like keep the category they were made for. */
+/* Changes a storage's category from temporary to activation while a slot holds the storage, and back. Parameters and
+ * inputs keep their categories. */
 static void relabel(fri_storage *s, fr_category from, fr_category to) {
     if (s->block->tag.category == from) fri_block_relabel(s->block, to);
 }
@@ -69,7 +69,7 @@ static fr_status check_version(const fri_slot *slot) {
                    (unsigned long long)slot->storage->version, (unsigned long long)slot->version);
 }
 
-/* The whole storage again, as bytes: slots of one storage may look at different parts of it. */
+/* Fetches the whole storage as bytes, because slots may use different parts of it. */
 static fr_status bring_back(fri_slot *slot) {
     fr_tensor *bytes = NULL;
     fr_status s = FR_OK;
@@ -102,7 +102,7 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
     case FRI_SLOT_REBUILD:
         users = slot->source->rebuild_users;
         if (slot->source != slot->owner && fri_backward_runs(slot->owner))
-            users--; /* the slot is given up after this */
+            users--; /* the slot is released after this use */
         FR_TRY(s, fri_rebuild_value(slot->source, users, &value));
         if (slot->source != slot->owner) fri_settle_own_signs(slot->source, value);
         FR_TRY(s, fri_tensor_view(value, &slot->shape, &view));
@@ -161,14 +161,14 @@ void fr_node_release_saved(fr_node *node, int index) {
         node = node->shadow;
         slot = &node->slots[index];
     }
-    /* A node that others still rebuild from needs its inputs. */
+    /* Nodes elsewhere still rebuild from this node and need the inputs. */
     if (slot->kind == FRI_SLOT_INDEX || fri_rebuild_wanted(node)) return;
     fri_storage *s = slot->kind == FRI_SLOT_TENSOR ? slot->storage : NULL;
     if (s == NULL) {
         fri_slot_drop(slot);
         return;
     }
-    fri_storage_retain_slot(s); /* alive until it was asked whether signs are all that is left */
+    fri_storage_retain_slot(s); /* keeps the storage until fri_settle_signs has examined it */
     fri_slot_drop(slot);
     fri_settle_signs(s);
     fri_storage_release_slot(s);

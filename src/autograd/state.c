@@ -1,4 +1,4 @@
-/* state.c - modes and switches of the thread. */
+/* state.c - modes and switches of a thread. */
 #include "autograd/state.h"
 
 #include "autograd/anomaly.h"
@@ -150,7 +150,7 @@ fr_status fr_step_end(fr_step_scope *scope) {
     a->switches = scope->switches;
     a->recording = NULL;
     a->recompute = NULL;
-    a->pass = NULL; /* an exception out of a hook left it */
+    a->pass = NULL; /* left by an exception thrown from a hook */
     a->statistics_frozen = scope->statistics_frozen;
     fr_phase_end(scope->phase);
     fri_scope_op_pop(scope->op);

@@ -1,25 +1,24 @@
-/* state.h - what the thread is doing: grad mode, autocast, switches, the checkpoint and the backward that it runs. */
+/* state.h - autograd state of a thread: grad mode, autocast, switches, current checkpoint and backward. */
 #ifndef FRI_AUTOGRAD_STATE_H
 #define FRI_AUTOGRAD_STATE_H
 
 #include "base/thread.h"
 
 fri_autograd_state *fri_autograd(void);
-const fr_switches *fri_switches(void); /* the thread's switches, borrowed */
-uint64_t fri_step_number(void);        /* training steps that this thread has begun */
-bool fri_step_is_open(void);           /* between fr_step_begin and fr_step_end */
+const fr_switches *fri_switches(void); /* switches of the thread, borrowed */
+uint64_t fri_step_number(void);        /* training steps begun by this thread */
+bool fri_step_is_open(void);           /* true between fr_step_begin and fr_step_end */
 
-/* May a fused op do without its inner results? Only under the in-place switch, whose permission it is to write over
- * what nobody reads; not where each op's result is examined (FRUGAL_CHECK_NAN, fr_detect_anomaly): a relu would hide
- * minus infinity. */
+/* True if a fused op may leave out its inner results: the in-place switch permits overwriting unread values. False if
+ * each op's result is examined (FRUGAL_CHECK_NAN, fr_detect_anomaly), because a relu would hide minus infinity. */
 bool fri_fusion_permitted(void);
 
-/* True while a checkpoint's function runs for the second time. */
+/* True while a checkpoint's function is recomputed. */
 bool fri_recomputing(void);
-/* False while that is so, or by fr_statistics_freeze: may running statistics and counters be touched? */
+/* True if running statistics and counters may change: not in a recomputation, not under fr_statistics_freeze. */
 bool fri_statistics_move(void);
 
-/* Through what batch norms in train mode exchange statistics on this thread; NULL: they do not. Borrowed. */
+/* Channel through which batch norms in train mode exchange statistics on this thread, borrowed; NULL: none. */
 void fri_statistics_sync_set(const struct fri_statistics_sync *sync);
 const struct fri_statistics_sync *fri_statistics_sync_get(void);
 
