@@ -1,4 +1,4 @@
-/* cuts.c - where a list may be cut, and what is handed on there. */
+/* cuts.c - cuts a list of layers into units, and finds the values that cross a cut. */
 #include "net/list.h"
 
 #include "base/status.h"
@@ -35,7 +35,7 @@ int fri_makes_of(const fri_list *l, int first, int end, int *value) {
 
 /* ---- units ----------------------------------------------------------------------------------------------- */
 
-/* alive[at]: how many values are handed on between layer at - 1 and layer at. */
+/* alive[at]: number of values alive between layers at - 1 and at. */
 static void count_alive(const fri_list *l, int *alive) {
     for (int v = 0; v < l->values; v++)
         for (int at = l->value[v].made_by + 1; at <= l->value[v].last_layer; at++) alive[at]++;
@@ -47,7 +47,7 @@ static bool runs_in_place(const fri_list *l, int i) {
 
 static bool is_border(const fri_list *l, const int *alive, int at, int most, fri_partition how) {
     const bool norm = (l->layer[at].module->class_->traits & FR_LAYER_KEEPS_F32) != 0;
-    const bool sum = l->layer[at - 1].n_in > 1; /* what is behind it is made in one pass with it */
+    const bool sum = l->layer[at - 1].n_in > 1; /* a fused call runs the sum and the layers after it */
     if (how == FRI_UNITS) return alive[at] <= most && !runs_in_place(l, at);
     if (alive[at] == 1) return !runs_in_place(l, at) || !sum;
     return how == FRI_FINE_UNITS && !runs_in_place(l, at) && !norm;

@@ -1,4 +1,4 @@
-/* define.c - defining a network (net.h): names, values, and the run that finds a layer's shapes. */
+/* define.c - defines a network (net.h): names, values, and the run on meta that finds a layer's shapes. */
 #include "net/define.h"
 
 #include "base/status.h"
@@ -17,12 +17,12 @@ struct fr_net {
     fr_module *root;
     fri_list *list;
     fr_device device;
-    fr_pool *pool; /* on meta: of the shape runs */
+    fr_pool *pool; /* on meta, for the shape runs */
     fr_net_init_rule rule;
     fr_status status;
     char *error;
     char scope[NAME_BYTES];
-    size_t scope_length[SCOPES]; /* of the scopes outside the innermost */
+    size_t scope_length[SCOPES]; /* lengths of the enclosing scopes' names */
     int scopes;
 };
 
@@ -158,7 +158,7 @@ void fr_net_scope_end(fr_net *n) {
     n->scope[n->scope_length[--n->scopes]] = '\0';
 }
 
-/* "scope.name"; without a name the number of what stands in the scope so far. */
+/* "scope.name"; without a name, the number of children of the scope. */
 static fr_status full_name(const fr_net *n, const char *name, char out[NAME_BYTES]) {
     const char *dot = n->scope[0] != '\0' ? "." : "";
     fr_module *scope = fri_module_at(n->root, n->scope, NULL, NULL);
@@ -169,7 +169,7 @@ static fr_status full_name(const fr_net *n, const char *name, char out[NAME_BYTE
 
 /* ---- the shape run --------------------------------------------------------------------------------------- */
 
-/* State of the thread that is saved for a run that must leave no trace. */
+/* State of the thread, saved around a run that must leave no trace. */
 typedef struct aside {
     fr_pool_state pool;
     fri_call_listener listener;
@@ -209,7 +209,7 @@ static void aside_end(aside *a) {
     fr_pool_end(a->pool);
 }
 
-/* Every tensor at or below m and its twin on meta change places; a second call puts them back. */
+/* Meta copies of all tensors at or below a module. exchange_twins swaps both; a second call swaps back. */
 typedef struct twins {
     fr_tensor **tensor;
     int n;
@@ -237,7 +237,7 @@ static int exchange_twins(fr_module *m, const twins *w, int at) {
     return at;
 }
 
-/* Runs m on meta and tells what its results are. */
+/* Runs m on meta. y[i] gets the shape and dtype of result i. */
 static fr_status find_shapes(fr_net *n, const char *name, fr_module *m, const int *in, int n_in, fr_tensor **y,
                              int n_out) {
     fr_tensor *x[MOST_VALUES] = {NULL};
@@ -261,7 +261,7 @@ done:
     return s;
 }
 
-/* ---- the channels behind a flatten ----------------------------------------------------------------------- */
+/* ---- channels after a flatten -------------------------------------------------------------------------------- */
 
 static fr_status set_pieces(fri_net_value *v, const fr_channel_piece *piece, int n) {
     v->piece = malloc((size_t)n * sizeof *piece);
@@ -311,7 +311,7 @@ static fr_status check_values(const fr_net *n, const char *name, const fr_value 
     return FR_OK;
 }
 
-/* Enters *m, which is taken, under its full name; it has its place in the tree already. */
+/* Adds *m to the list under its full name and releases *m, which is in the module tree already. */
 static fr_status enter(fr_net *n, const char *name, fr_module **m, const int *in, int n_in, fr_value *out, int n_out) {
     fr_tensor *y[MOST_VALUES] = {NULL};
     int id[MOST_VALUES];
@@ -331,7 +331,7 @@ done:
     return s;
 }
 
-/* The layers of a finished network, under `name`, reading this one's values. */
+/* Adds the layers of a finished network under `name`, with inputs from this network. */
 static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *in, int n_in, fr_value *out,
                         int n_out) {
     const fri_list *inner = fri_list_edit(net);
@@ -378,7 +378,7 @@ void fr_net_module(fr_net *n, const char *name, fr_module **m, const fr_value *i
     fr_status s = FRI_CHECK_NULL(m, in, out);
     if (s == FR_OK && *m == NULL && fr_net_status(n) == FR_OK)
         s = fr_fail(FR_EINVAL, "%s: the slot of the layer holds NULL", name != NULL ? name : "network");
-    if (!fails(n, s)) fr_net_try(n, add(n, name, m, in, n_in, out, n_out)); /* `out` may be `in` */
+    if (!fails(n, s)) fr_net_try(n, add(n, name, m, in, n_in, out, n_out)); /* `out` may alias `in` */
     for (int i = 0; out != NULL && i < n_out && fr_net_status(n) < 0; i++) out[i] = nothing;
     if (m != NULL) fr_module_release(m);
 }

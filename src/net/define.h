@@ -1,4 +1,4 @@
-/* define.h - what the layers' calls (define_layers.c) see of a definition. */
+/* define.h - the part of a definition that the layer calls (define_layers.c) use. */
 #ifndef FRI_NET_DEFINE_H
 #define FRI_NET_DEFINE_H
 

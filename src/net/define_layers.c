@@ -1,10 +1,10 @@
-/* define_layers.c - a call per kind of layer (net.h): makes the module for its input and adds it. */
+/* define_layers.c - one call per kind of layer (net.h): creates the module for its input and adds the layer. */
 #include "net/define.h"
 #include "net/layers.h"
 
 #include "base/status.h"
 
-/* Adds *m, which the caller made with the status s, as a layer of one input and result. */
+/* Adds *m, created by the caller with status s, as a layer of one input and one result. */
 static fr_value one(fr_net *n, const char *name, fr_status s, fr_module **m, fr_value x) {
     fr_value y = {-1};
     fr_net_try(n, s);
@@ -12,12 +12,12 @@ static fr_value one(fr_net *n, const char *name, fr_status s, fr_module **m, fr_
     return y;
 }
 
-/* A failed definition makes no modules, so that it draws no random numbers. */
+/* A failed definition creates no modules, so that no random numbers are drawn. */
 static bool ready(const fr_net *n) {
     return fr_net_status(n) == FR_OK;
 }
 
-/* The channels or features of x. */
+/* Channels or features of x. */
 static int64_t width(const fr_net *n, fr_value x) {
     return fr_net_dim(n, x, -1);
 }

@@ -1,10 +1,10 @@
-/* folded.c - the layer FoldedConv2d of a network that only infers: convolution, sum and rectifier in one call. */
+/* folded.c - layer FoldedConv2d of inference networks: convolution, sum and relu in one call. */
 #include "net/module.h"
 #include "ops/conv2d.h"
 
 #include "base/status.h"
 
-/* The shape run of a definition: weights that are elsewhere have twins on meta. */
+/* Shape run of a definition: replaces weights on other devices by meta copies. */
 static fr_status run_on_meta(const fri_constant_conv2d *k, fr_tensor **in, int n_in, fr_tensor **out) {
     fri_constant_conv2d twin = {.opts = k->opts, .relu = k->relu};
     fr_status s = fri_tensor_new(&k->w->shape, FR_F32, FR_META, FR_MEM_TEMPORARY, &twin.w);

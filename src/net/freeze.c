@@ -1,4 +1,4 @@
-/* freeze.c - what does not train: parameters without a gradient, batch norms on their running values. */
+/* freeze.c - freezes parameters: no gradients, and batch norms use their running values. */
 #include "net/list.h"
 
 #include "base/text.h"
@@ -9,9 +9,9 @@
 
 enum { PATH_BYTES = 512, NEAR = 3 };
 
-/* ---- one parameter, one tree ------------------------------------------------------------------------------- */
+/* ---- one parameter, one tree --------------------------------------------------------------------------------- */
 
-/* A backward pass that is still to come would give a frozen leaf a gradient. */
+/* Refuses while a graph leads to the leaf: a later backward would give a frozen leaf a gradient. */
 static fr_status check_tensor(const fr_tensor *t, const char *name) {
     const fri_leaf *l = fri_leaf_of(t);
     if (l == NULL || l->references <= 1) return FR_OK;
@@ -22,7 +22,7 @@ static fr_status check_tensor(const fr_tensor *t, const char *name) {
 
 static void freeze_tensor(fr_tensor *t, bool on) {
     if (on && fr_tensor_get_grad(t) != NULL) (void)fr_tensor_set_grad(t, NULL);
-    (void)fr_tensor_set_requires_grad(t, !on); /* its record was made with the parameter */
+    (void)fr_tensor_set_requires_grad(t, !on); /* cannot fail: the leaf exists since the parameter was created */
 }
 
 static fr_status check_below(const fr_module *m) {
@@ -64,7 +64,7 @@ static void consider(nearest *c, const char *path) {
     c->distance[at] = d;
 }
 
-/* The path and all above it. */
+/* Considers the path and all its prefixes. */
 static fr_status consider_paths(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     char part[PATH_BYTES];
     (void)t;
@@ -93,7 +93,7 @@ static fr_status unknown(fr_module *m, const char *prefix) {
 
 /* ---- public ------------------------------------------------------------------------------------------------ */
 
-/* The parameter at the path, or NULL. */
+/* Parameter at the path, or NULL. */
 static fr_tensor *parameter_at(fr_module *m, char *path) {
     char *dot = strrchr(path, '.');
     const char *name = dot != NULL ? dot + 1 : path;

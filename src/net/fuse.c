@@ -1,18 +1,18 @@
-/* fuse.c - the table of layers that one call can do.
+/* fuse.c - the table of fused calls.
  *
- * A row's layers stand one behind the other in the list, and each inner result has one reader, the next layer; a tap is
- * a reader. The call records the nodes of the separate layers and gives their bits; whether it may leave results out
- * (the in-place switch, CHECK_NAN, anomaly detection) it decides itself, see fri_norm_act. All layers of a row have the
- * same permission to run in place. */
+ * The layers of a row must follow each other in the list, each inner result must have one reader, the next layer (a
+ * tap counts as a reader), and all layers must have the same in-place permission. A fused call records the nodes of
+ * the separate layers and produces equal bits. Whether inner results may be left out (in-place switch, CHECK_NAN,
+ * anomaly detection) is decided by fri_norm_act. */
 #include "net/list.h"
 
 enum { MOST_FUSED = 3 };
 
-/* Values that each fused call does not store, and the way in which backward makes them again:
- *   norm relu6        the norm's result; rebuilt from x and the statistics
- *   norm hardswish    the same; backward makes it again in registers
- *   norm silu         the same
- *   norm [add] relu   the norm's result and the sum; rebuilt from x and the statistics, and from the addend */
+/* Fused calls, and how backward gets the inner results that a call does not store:
+ *   norm relu6          norm: rebuilt from x and the statistics
+ *   norm hardswish      norm: recomputed in registers
+ *   norm silu           norm: recomputed in registers
+ *   norm [add] relu     norm and sum: rebuilt from x, the statistics and the addend */
 static const struct {
     int layers;
     fri_layer_kind kind[MOST_FUSED];
@@ -25,7 +25,7 @@ static const struct {
     {2, {FRI_LAYER_NORM, FRI_LAYER_SILU}},
 };
 
-/* Is layer i + 1 the only reader of layer i's result? */
+/* True if layer i + 1 is the only reader of layer i's result. */
 static bool feeds_next(const fri_list *l, int i) {
     const fri_net_layer *a = &l->layer[i];
     const fri_net_value *y = &l->value[a->out[0]];

@@ -1,4 +1,4 @@
-/* init.c - torch.nn.init, on the thread's generator. */
+/* init.c - torch.nn.init with the thread's random generator. */
 #include "net/module.h"
 
 #include <math.h>

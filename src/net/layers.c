@@ -1,20 +1,20 @@
-/* layers.c - the layers that hold parameters: convolutions, linear, embedding, the norms and layer scale. */
+/* layers.c - layers with parameters: convolutions, linear, embedding, norms and layer scale. */
 #include "net/layers.h"
 #include "net/module.h"
 #include "ops/conv2d.h"
 
 #include <math.h>
 
-/* torch's default for Conv2d and Linear: kaiming uniform with a = sqrt(5) is U(-1/sqrt(fan_in), 1/sqrt(fan_in)), and
- * the same bound for the bias. */
+/* Default of torch's Conv2d and Linear: kaiming uniform with a = sqrt(5) is U(-1/sqrt(fan_in), 1/sqrt(fan_in)); the
+ * bias has the same bound. */
 static fr_status default_init(fr_tensor *weight, fr_tensor *bias, int64_t fan_in) {
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
     fr_status s = fr_init_uniform(weight, -bound, bound);
     return s < 0 || bias == NULL ? s : fr_init_uniform(bias, -bound, bound);
 }
 
-/* "weight" of this shape and, unless `bias` is 0, "bias" of so many, as torch's Conv2d and Linear begin: all dimensions
- * of the weight but the first are its fan-in. */
+/* Adds "weight" of this shape and, unless `bias` is 0, "bias" of length `bias`. fan_in: product of all dimensions of
+ * the weight but the first. */
 static fr_status add_weights(fr_module *m, int rank, const int64_t *shape, int64_t bias, fr_device device) {
     FRI_OWNED(fr_tensor_release) fr_tensor *b = NULL, *w = NULL;
     FRI_TRY(fri_parameter_new(rank, shape, FR_F32, device, &w));
@@ -76,7 +76,7 @@ fr_status fri_nn_conv_transpose2d(int64_t in, int64_t out, int64_t kernel, const
     FRI_TRY(check_conv("ConvTranspose2d", in, out, kernel, groups));
     FRI_TRY(fr_module_create(&conv_transpose2d_class, sizeof *o, &c));
     *(fr_conv_transpose2d_opts *)c->state = *o;
-    /* PyTorch takes the second dimension of [in, out / groups, R, S] for the fan-in here, too. */
+    /* PyTorch also uses the second dimension of [in, out / groups, R, S] for the fan-in */
     FRI_TRY(add_weights(c, 4, (int64_t[]){in, kernel, kernel, out / groups}, bias ? out : 0, device));
     fr_module_release(m);
     FRI_MOVE(m, c);
@@ -170,7 +170,7 @@ static const fr_module_class inplace_abn_class = {.name = "InPlaceABN",
                                                   .traits = NORM_TRAITS,
                                                   .fri_call = &inplace_abn_fused};
 
-/* Creates the parts of both norms, in PyTorch's order. */
+/* Creates the tensors of a batch norm in PyTorch's order. */
 static fr_status norm_create(const fr_module_class *class_, int64_t channels, fr_norm_state state, fr_device device,
                              fr_module **m) {
     static const struct {

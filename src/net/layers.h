@@ -1,7 +1,7 @@
-/* layers.h - the layers of networks, each a row of a table: the word of its op, the parameters of its fr_net call
- * (net.h) after the input, and the arguments that it hands on. A row makes the fr_net call (define_layers.c) and the
- * prototype of the constructor, which makes a module with torch's names, defaults and initialization (layers.c,
- * stateless.c). Constructors replace *m; FR_EINVAL names the class and the option. */
+/* layers.h - the table of layers. A row holds the op's name, the parameters of the layer's fr_net call (net.h) after
+ * the input, and the arguments passed on. It generates the fr_net call (define_layers.c) and the prototype of a
+ * constructor, which creates a module with torch's names, defaults and initialization (layers.c, stateless.c).
+ * Constructors replace *m; FR_EINVAL names class and option. */
 #ifndef FRI_NET_LAYERS_H
 #define FRI_NET_LAYERS_H
 
@@ -31,7 +31,7 @@
     X(channel_shuffle, FRI_PARAMETERS(int64_t groups), groups)                             \
     X(narrow, FRI_PARAMETERS(int64_t start, int64_t length), start, length)
 
-/* Layers with parameters on a device, which take the channels of their input first. */
+/* Layers with parameters on a device. The first argument is the number of input channels. */
 #define FRI_CHANNEL_LAYERS(X)                                                                                         \
     X(linear, FRI_PARAMETERS(int64_t out, bool bias), out, bias)                                                      \
     X(conv_transpose2d, FRI_PARAMETERS(int64_t out, int64_t kernel, const fr_conv_transpose2d_opts *opts, bool bias), \

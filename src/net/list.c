@@ -1,4 +1,4 @@
-/* list.c - see list.h: what a network keeps, and finding, replacing and tapping its layers. */
+/* list.c - storage of a network (list.h); finds, replaces and taps layers. */
 #include "net/list.h"
 
 #include "base/status.h"
@@ -116,7 +116,7 @@ fr_status fri_list_result(fri_list *l, int value) {
     return FR_OK;
 }
 
-/* ---- places in the tree ---------------------------------------------------------------------------------- */
+/* ---- positions in the tree ----------------------------------------------------------------------------------- */
 
 static int child_of(const fr_module *m, const char *name, size_t length) {
     for (int i = 0; i < m->n_children; i++)
@@ -232,7 +232,7 @@ fr_module *fr_module_find(fr_module *m, const char *path) {
     return m != NULL && path != NULL ? fri_module_at(m, path, NULL, NULL) : NULL;
 }
 
-/* Every list at or below m that runs the old module runs the new one. */
+/* Replaces module `old` by `new` in every list at or below m. */
 static void exchange_layer(fr_module *m, const fr_module *old, fr_module *new) {
     fri_list *l = fri_is_net(m) ? m->state : NULL;
     for (int i = 0; l != NULL && i < l->layers; i++)

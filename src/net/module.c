@@ -1,4 +1,4 @@
-/* module.c - the tree: ownership, names, visiting, running. */
+/* module.c - the module tree: ownership, names, visiting, running. */
 #include "net/module.h"
 
 #include "base/status.h"
@@ -77,7 +77,7 @@ static fr_status no_memory(const fr_module *m) {
     return fr_fail(FR_ENOMEM, "module %s: out of host memory", m->class_->name);
 }
 
-/* Is `part` the module m or below it? */
+/* True if `part` is m or below m. */
 static bool is_inside(const fr_module *m, const fr_module *part) {
     if (m == part) return true;
     for (int i = 0; i < m->n_children; i++)
@@ -106,7 +106,7 @@ fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child)
     return FR_OK;
 }
 
-/* s: that of the caller's checks. */
+/* Adds a tensor. s: status of the caller's checks. */
 static fr_status add_tensor(fr_status s, fr_module *m, const char *name, fr_tensor **t, bool is_parameter) {
     char *copy = s == FR_OK ? strdup(name) : NULL;
     if (s == FR_OK && copy == NULL) s = no_memory(m);
@@ -155,7 +155,7 @@ fr_tensor *fr_module_tensor(fr_module *m, const char *name) {
 
 /* ---- running ----------------------------------------------------------------------------------------------- */
 
-/* Does the sentence begin with this path, or one below it, already? */
+/* True if the sentence already begins with this path or a longer one. */
 static bool names_path(const char *sentence, const char *path) {
     size_t n = strlen(path);
     return strncmp(sentence, path, n) == 0 && (sentence[n] == '.' || strncmp(sentence + n, " (", 2) == 0);
@@ -173,7 +173,7 @@ static void switch_inplace(bool on) {
     fr_switches_set(s);
 }
 
-/* The scope of one run of a module. */
+/* Scope of one run of a module. */
 typedef struct running {
     const char *was, *here;
     bool inplace;
@@ -187,7 +187,7 @@ static running run_begin(const fr_module *m, const char *name) {
     return r;
 }
 
-/* The innermost module that fails names the path: a leaf, or a composite whose own op failed. */
+/* The innermost module that fails puts its path into the error: a leaf, or a composite whose own op failed. */
 static fr_status run_end(const fr_module *m, const running *r, fr_status s, const fr_tensor *x) {
     if (m->inplace_set) switch_inplace(r->inplace);
     if (s < 0 && s != FRI_STOP && r->here[0] != '\0' && !names_path(fr_last_error(), r->here))
@@ -276,7 +276,7 @@ void fr_module_train(fr_module *m, bool on) {
 
 void fr_module_evaluation_begin(fr_module *m) {
     if (m == NULL) return;
-    if (m->evaluations++ == 0) m->trained = m->training; /* a module may stand at several places of the tree */
+    if (m->evaluations++ == 0) m->trained = m->training; /* a module may occur at several positions of the tree */
     m->training = false;
     for (int i = 0; i < m->n_children; i++) fr_module_evaluation_begin(m->children[i]);
 }
@@ -302,7 +302,7 @@ bool fr_module_training(const fr_module *m) {
 
 enum { MODULE_PATH_BYTES = 512 };
 
-/* True of a module that fri_module_add_own added. */
+/* True for modules added by fri_module_add_own. */
 static bool is_own(const fr_module *m) {
     return m->n_tensors > 0 && m->tensors[0].name[0] == '\0';
 }
@@ -313,7 +313,7 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
         snprintf(path + at, MODULE_PATH_BYTES - at, "%s%s", at > 0 && name[0] != '\0' ? "." : "", name);
         FRI_TRY(fn(ctx, path, m->tensors[i].tensor, m->tensors[i].is_parameter));
     }
-    for (int i = 0; i < 2 * m->n_children; i++) { /* first what is a parameter of m itself in PyTorch */
+    for (int i = 0; i < 2 * m->n_children; i++) { /* parameters that belong to m itself in PyTorch come first */
         const int k = i % m->n_children;
         if (is_own(m->children[k]) != (i < m->n_children)) continue;
         int n = snprintf(path + at, MODULE_PATH_BYTES - at, "%s%s", at ? "." : "", m->names[k]);
@@ -355,7 +355,7 @@ void fr_module_zero_grad(fr_module *m) {
     (void)fr_module_each_tensor(m, drop_gradient, NULL);
 }
 
-/* The tensor of that path, if `from` has one. */
+/* Search for the tensor with a path. */
 typedef struct wanted {
     const char *path;
     fr_tensor *tensor;
@@ -370,7 +370,7 @@ static fr_status match(void *ctx, const char *path, fr_tensor *t, bool is_parame
 
 typedef struct copying {
     fr_module *from;
-    bool write; /* false: only looks whether it can be done */
+    bool write; /* false: only checks */
 } copying;
 
 static fr_status copy_one(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {

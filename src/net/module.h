@@ -19,10 +19,10 @@ struct fr_module {
     const fr_module_class *class_;
     void *state;
     bool training;
-    bool frozen;     /* by fr_module_freeze: a batch norm uses its running values */
-    int evaluations; /* begun and not ended; `trained` is what training was before the first of them */
+    bool frozen;     /* set by fr_module_freeze: a batch norm uses its running values */
+    int evaluations; /* nested evaluations; `trained` saves `training` from before the first */
     bool trained;
-    bool inplace_set, inplace; /* set: the second holds while it runs, not the thread's switch */
+    bool inplace_set, inplace; /* if inplace_set, `inplace` overrides the thread's switch while the module runs */
     fr_module **children;
     char **names;
     int n_children;
@@ -30,7 +30,7 @@ struct fr_module {
     int n_tensors;
 };
 
-/* Does a batch norm use the statistics of its batch? */
+/* True if a batch norm uses the statistics of its batch. */
 static inline bool fri_norm_trains(const fr_module *m) {
     return m->training && !m->frozen;
 }
@@ -38,12 +38,12 @@ static inline bool fri_norm_trains(const fr_module *m) {
 /* f32 tensor of category parameter. */
 fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out);
 
-/* A parameter that has the path of the module itself; it is the only tensor there. Takes *t also on failure. */
+/* Adds a parameter with the path of the module itself, the module's only tensor. Takes *t also on failure. */
 fr_status fri_module_add_own(fr_module *m, fr_tensor **t);
 
 /* Additional work of a layer in a fused call. */
 typedef struct fri_layer_args {
-    const fri_norm_tail *tail; /* of a batch norm */
+    const fri_norm_tail *tail; /* for a batch norm */
 } fri_layer_args;
 
 /* Kinds of layers in the table of fused calls. */
@@ -53,37 +53,37 @@ typedef enum fri_layer_kind {
     FRI_LAYER_NORM,
     FRI_LAYER_INPLACE_NORM,
     FRI_LAYER_ADD,
-    FRI_LAYER_RELU, /* from here on: as in fri_activation */
+    FRI_LAYER_RELU, /* in the order of fri_activation from here on */
     FRI_LAYER_RELU6,
     FRI_LAYER_HARDSWISH,
     FRI_LAYER_SILU
 } fri_layer_kind;
 typedef struct fri_layer_call {
     fri_layer_kind kind;
-    fr_status (*run)(fr_module *m, const fri_layer_args *args, fr_tensor **x); /* NULL: takes no arguments */
+    fr_status (*run)(fr_module *m, const fri_layer_args *args, fr_tensor **x); /* NULL: no arguments */
 } fri_layer_call;
 
-/* Layers of several inputs (stateless.c). */
+/* Layers with several inputs (stateless.c). */
 extern const fr_module_class fri_add_class, fri_sub_class, fri_mul_class, fri_div_class, fri_concat_class;
 extern const fr_module_class fri_upsample_to_class; /* state: fr_upsample_mode */
 
-/* Runs m on *x with "name" (NULL: nothing) appended to the module path; errors get the path in front, the checkpoint's
- * stop does not. */
+/* Runs m on *x with "name" (NULL: nothing) appended to the module path. Errors get the path as prefix; FRI_STOP
+ * passes unchanged. */
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);
-/* Runs a layer with arguments, which may be NULL; only classes with a fri_call use the arguments. */
+/* Runs a layer with arguments (may be NULL). Classes without a fri_call ignore the arguments. */
 fr_status fri_layer_run(fr_module *m, const char *name, const fri_layer_args *args, fr_tensor **x);
-/* Runs a layer on any number of slots: see `run` of fr_module_class. */
+/* Runs a layer on any number of slots, like `run` of fr_module_class. */
 fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_in, fr_tensor **out, int n_out);
 
-/* Sets the watch that fr_checkpoint_plan tells of each unit on this thread: before the unit (done false) and after it
- * (done true), with the values that are alive before layer `at` (list.h); p is NULL after a failure. Also in
- * recomputations. Returns the one before, to be put back; fn NULL: nobody. */
+/* Sets the thread's unit watch and returns the previous one. fr_checkpoint_plan calls the watch before (done false)
+ * and after (done true) each unit, with the values alive before layer `at` (list.h); p is NULL after a failure.
+ * Recomputations call the watch too. fn NULL: no watch. */
 fri_unit_watch fri_unit_watch_set(fri_unit_watch w);
 
-/* Sets the watch that is told when a module's forward ends on this thread: the module's path, and x, its result; not
- * after a failure. Recomputations too. Returns the one before, to be put back; fn NULL: nobody. */
+/* Sets the thread's module watch and returns the previous one. The watch is called when a module's forward ends
+ * without error, with the module's path and result x. Recomputations call the watch too. fn NULL: no watch. */
 fri_module_watch fri_module_watch_set(fri_module_watch w);
-/* Tells that one: the layer m of this name was part of a call that ran several. */
+/* Calls the module watch for a layer that ran as part of a fused call. */
 void fri_module_ran(fr_module *m, const char *name, const fr_tensor *x);
 
 #endif

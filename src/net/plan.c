@@ -1,9 +1,8 @@
-/* plan.c - running a chain of units by a plan: nested recomputation, and switches per unit.
+/* plan.c - runs a chain of units by a plan: nested recomputation, and switches per unit.
  *
- * A range becomes a checkpoint whose function runs its units and, inside, the ranges nested in it. In the first
- * forward the inner checkpoints run plainly; in the recomputation they become segments of the shadow graph, which is
- * the recursion of the optimal schedules for chains (Beaumont et al., "Optimal checkpointing for heterogeneous
- * chains"). */
+ * A range becomes a checkpoint whose function runs the units and nested ranges inside. In the first forward the inner
+ * checkpoints run plainly; in the recomputation they become segments of the shadow graph. That is the recursion of
+ * optimal schedules for chains (Beaumont et al., "Optimal checkpointing for heterogeneous chains"). */
 #include "net/list.h"
 
 #include "base/status.h"
@@ -17,23 +16,23 @@ fri_unit_watch fri_unit_watch_set(fri_unit_watch w) {
     return was;
 }
 
-/* A plan over its list, owned by the graph as long as a checkpoint may run again. */
+/* A plan over its list, owned by the graph as long as a checkpoint may be recomputed. */
 typedef struct schedule {
     int references;
-    fr_module *whole; /* retained: keeps the layers alive */
+    fr_module *whole; /* retained, to keep the layers alive */
     fri_one_layer one;
     const fri_list *list;
-    int *first; /* [units + 1], layers */
+    int *first; /* [units + 1], first layer of each unit */
     fr_unit_option *option;
     fr_unit_range *range;
     int units, ranges;
 } schedule;
 
-/* Layers of one checkpoint, and the values that it reads and makes. */
+/* Layers of one checkpoint, and the values read and made by these layers. */
 typedef struct piece {
     schedule *schedule;
     int range, n_in, n_out;
-    int *in, *out; /* one block */
+    int *in, *out; /* one allocation */
 } piece;
 
 static void schedule_release(schedule **p) {
@@ -64,7 +63,7 @@ static fr_switches switches_for(fr_unit_option o, fr_switches s) {
     return s;
 }
 
-/* References to what layers first .. end - 1 read, or NULL without host memory. */
+/* Retains the values read by layers first .. end - 1. NULL: no host memory. */
 static fr_tensor **hold_inputs(const fri_net_pass *p, int first, int end, int *n) {
     int *id = malloc(((size_t)p->list->values + 1) * sizeof *id);
     fr_tensor **held = malloc(((size_t)p->list->values + 1) * sizeof *held);
@@ -79,20 +78,20 @@ static fr_tensor **hold_inputs(const fri_net_pass *p, int first, int end, int *n
     return failed ? NULL : held;
 }
 
-/* Does a call that several layers share begin before the border at layer `at` and end behind it? */
+/* True if a fused call spans the border before layer `at`. */
 static bool is_fused(const fri_list *l, int first, int at) {
     for (int i = at - 1; i >= first && i > at - 3; i--)
         if (fri_fuse(l, i, l->layers).layers > at - i) return true;
     return false;
 }
 
-/* Whole tensors or codes: a norm's input is kept as it is by both. */
+/* Units that keep whole tensors or codes; both leave a norm's input unchanged. */
 static bool keeps(fr_unit_option o) {
     return o == FR_UNIT_KEEP || o == FR_UNIT_ENCODE;
 }
 
-/* The unit behind those that run in one go with unit i: where one call can do the layers on both sides of a border, and
- * the units save alike. Not while somebody watches single units. */
+/* End of the units that run together with unit i: units are joined if a fused call spans their border and both save
+ * in the same way. A unit watch prevents joining. */
 static int joined(const schedule *c, int i, int end, int r) {
     int next = i + 1;
     for (; fri_here.units.fn == NULL && next < end; next++) {
@@ -104,7 +103,7 @@ static int joined(const schedule *c, int i, int end, int r) {
     return next;
 }
 
-/* Units i .. next - 1, under the switches of the last. */
+/* Runs units i .. next - 1 under the switches of the last. */
 static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p) {
     fr_switches was = fr_switches_get();
     const int first = c->first[i], end = c->first[next];
@@ -115,7 +114,8 @@ static fr_status run_units_at_once(schedule *c, int i, int next, fri_net_pass *p
     fr_switches_set(switches_for(c->option[next - 1], was));
     if (fri_here.units.fn != NULL) fri_here.units.fn(fri_here.units.ctx, i, false, p, first);
     fr_status s = fri_net_pass_run(p, first, end);
-    if (inside) { /* what becomes of them is decided where their last handles die: here, without rebuild */
+    if (inside) { /* releases the last handles without rebuild, because the switches at that point decide how values
+                     are saved */
         fr_switches_set(switches_for(FR_UNIT_ENCODE, was));
         for (int k = 0; k < n_held; k++) fr_tensor_release(&held[k]);
         free(held);
@@ -153,7 +153,7 @@ static fr_status run_range(schedule *c, int range, fri_net_pass *p) {
     fr_status s = piece_make(c, range, &run);
     if (s < 0) return s;
     const int n_in = run->n_in, n_out = run->n_out;
-    int *const id = malloc(((size_t)n_in + (size_t)n_out) * sizeof *id); /* the piece may be gone afterwards */
+    int *const id = malloc(((size_t)n_in + (size_t)n_out) * sizeof *id); /* the piece may be released */
     slot = calloc((size_t)n_in + (size_t)n_out, sizeof *slot);
     if (slot == NULL || id == NULL) {
         piece_free(run);
@@ -175,10 +175,10 @@ done:
     return s;
 }
 
-/* Units first .. end - 1; ranges from number r on may lie among them. */
+/* Runs units first .. end - 1. Ranges from number r on may lie inside. */
 static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass *p) {
     for (int i = first; i < end;) {
-        while (r < c->ranges && c->range[r].first < i) r++; /* inside the range that just ran */
+        while (r < c->ranges && c->range[r].first < i) r++; /* skips ranges inside the range that has just run */
         if (r < c->ranges && c->range[r].first == i && c->range[r].end <= end) {
             FRI_TRY(run_range(c, r, p));
             i = c->range[r].end;
@@ -207,8 +207,7 @@ done:
     return s;
 }
 
-/* Units 0 .. *units - 1, where the network's frozen prefix runs in parts: up to a border that no range lies across; or
- * where the network begins behind them. */
+/* Runs the frozen prefix in parts, up to a border that no range crosses. *units: number of units that were run. */
 static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
     fr_status s = FR_OK;
     int borders = 0, end = 0;

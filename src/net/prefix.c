@@ -1,14 +1,14 @@
-/* prefix.c - the layers in front of the first one that trains, in parts of the batch (fr_module_prefix_parts).
+/* prefix.c - runs the frozen layers before the first trained one in parts of the batch (fr_module_prefix_parts).
  *
- * They make no graph and treat each image by itself, so that running them on a few images after the other gives the
- * bits of the whole batch; alive are the activations of a part and what is handed on of all. */
+ * Frozen layers build no graph and treat images independently, so parts give the bits of the whole batch. Only the
+ * activations of one part are alive, plus the results of all parts. */
 #include "net/list.h"
 
 #include "base/status.h"
 
 #include <stdlib.h>
 
-/* Does the layer, as it is now, treat each image by itself, without a graph? */
+/* True if the layer currently treats images independently and builds no graph. */
 static bool runs_in_parts(const fri_list *l, int layer, bool grad) {
     const fr_module *m = l->layer[layer].module;
     const fri_layer_kind kind = fri_layer_kind_of(l, layer);
@@ -38,7 +38,7 @@ fr_status fr_module_prefix_parts(fr_module *m, int64_t images) {
     return FR_OK;
 }
 
-/* The value of a part becomes rows first .. of the whole one, which the first part makes. */
+/* Copies the value of a part into rows first .. of *whole, which the first part allocates. */
 static fr_status put_rows(fr_tensor *part, int64_t first, int64_t n, fr_tensor **whole) {
     FRI_OWNED(fr_tensor_release) fr_tensor *rows = NULL;
     if (*whole == NULL) {
@@ -50,7 +50,7 @@ static fr_status put_rows(fr_tensor *part, int64_t first, int64_t n, fr_tensor *
     return fr_tensor_copy(rows, part);
 }
 
-/* Layers 0 .. end - 1 on images first .. first + n - 1 of all. */
+/* Runs layers 0 .. end - 1 on images first .. first + n - 1. */
 static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
     const fri_list *l = p->list;
     const int64_t all = p->value[0]->shape.dim[0];
@@ -69,7 +69,7 @@ static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
     return FR_OK;
 }
 
-/* Layers 0 .. end - 1 on parts of so many images, or on all at once. */
+/* Runs layers 0 .. end - 1 in parts of `images` images. */
 static fr_status run_parts(fri_net_pass *p, int end, int64_t images) {
     const int64_t all = p->value[0]->shape.dim[0];
     fr_status s = FR_OK;

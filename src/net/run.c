@@ -1,7 +1,7 @@
-/* run.c - running layers of a list.
+/* run.c - runs layers of a list.
  *
- * The last layer that reads a value receives its only handle, in a slot, so in-place and settling are those of code
- * written by hand. Of several last reads in one call the layer may overwrite the first. */
+ * The last layer that reads a value receives the only handle in a slot, so in-place and settling work as in
+ * hand-written code. If a call reads a value several times, the first slot may be overwritten. */
 #include "net/list.h"
 
 #include "base/status.h"
@@ -33,7 +33,7 @@ size_t fri_net_pass_handed(const fri_net_pass *p, int at) {
     return bytes;
 }
 
-/* The reference for input k of layer i. */
+/* Handle for an input of layer i. */
 static fr_tensor *take(const fri_net_pass *p, int i, int value, bool again) {
     fr_tensor *t = p->value[value];
     if (again || p->list->value[value].last_reader > i) return fr_tensor_retain(t);
@@ -41,7 +41,7 @@ static fr_tensor *take(const fri_net_pass *p, int i, int value, bool again) {
     return t;
 }
 
-/* Layers with several inputs or results, and others that do nothing fused. */
+/* Runs layers with several inputs or results, and all others without fused calls. */
 static fr_status run_many(fri_net_pass *p, int i) {
     const fri_net_layer *a = &p->list->layer[i];
     fr_tensor *few_in[FEW], *few_out[FEW], **in = few_in, **out = few_out;
@@ -53,7 +53,7 @@ static fr_status run_many(fri_net_pass *p, int i) {
         goto done;
     }
     for (int k = 0; k < a->n_in; k++) {
-        bool again = false; /* among the inputs behind it */
+        bool again = false; /* true if a later input is equal */
         for (int j = k + 1; j < a->n_in; j++) again = again || a->in[j] == a->in[k];
         in[k] = take(p, i, a->in[k], again);
     }

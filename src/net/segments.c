@@ -1,12 +1,12 @@
-/* segments.c - where to cut a chain of units: N parts, sqrt(n) parts, each unit, or recursive halves.
+/* segments.c - cuts a chain of units: N parts, sqrt(n) parts, each unit, or recursive halves.
  *
- * Everything here is about numbers of units and their weights, so a plan is the same on every device. The last part is
- * never a range: its saved tensors are needed at once, recomputing them would save nothing.
+ * Cuts depend on unit counts and weights only, so a plan is equal on every device. The last part is never a range:
+ * its saved tensors are needed at once, and recomputing would save nothing.
  *
- * Halves ("log"): the first half of a range is recomputed as one, the second half is cut again at the same level. So
- * one level holds the inputs of the parts n/2, n/4, ... 1 to its right, and those are gone by the time the first half
- * is taken apart: never more than log2(n) + 1 inputs, and a unit runs again at most log2(n) times, log2(n) / 2 on
- * average (Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4.3). */
+ * Halves ("log"): the first half of a range becomes a checkpoint, the second half is cut again at the same level. A
+ * level holds the inputs of parts of n/2, n/4, ... 1 units to the right, all of which are released before the first
+ * half is recomputed. At most log2(n) + 1 inputs are alive, and a unit runs again at most log2(n) times, log2(n) / 2
+ * on average (Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4.3). */
 #include "net/list.h"
 
 #include "base/status.h"
@@ -19,8 +19,7 @@ static size_t weight_of(const size_t *weight, int unit) {
     return weight != NULL ? weight[unit] : 1;
 }
 
-/* How many parts are needed if none may weigh more than `most`, which the heaviest unit does not. Fills first[] if it
- * is not NULL; then no part is left without a unit as long as `parts` are asked for. */
+/* Number of parts if none may weigh more than `most` (at least the heaviest unit). Fills first[] unless NULL. */
 static int cut(int units, const size_t *weight, size_t most, int parts, int *first) {
     int n = 0;
     for (int i = 0; i < units;) {
@@ -28,14 +27,14 @@ static int cut(int units, const size_t *weight, size_t most, int parts, int *fir
         if (first != NULL) first[n] = i;
         n++;
         for (; i < units && sum + weight_of(weight, i) <= most; i++) {
-            if (first != NULL && first[n - 1] < i && units - i <= parts - n) break; /* one unit for each later part */
+            if (first != NULL && first[n - 1] < i && units - i <= parts - n) break; /* a unit for each later part */
             sum += weight_of(weight, i);
         }
     }
     return n;
 }
 
-/* `parts` parts, the heaviest as light as can be. */
+/* Cuts into `parts` parts with the smallest possible maximum weight. */
 static void balance(int units, const size_t *weight, int parts, int *first) {
     size_t least = 0, most = 0;
     for (int i = 0; i < units; i++) {
@@ -53,7 +52,7 @@ static void balance(int units, const size_t *weight, int parts, int *first) {
     cut(units, weight, least, parts, first);
 }
 
-/* Units first .. end - 1 in halves of equal weight; the left one becomes a range. */
+/* Cuts units first .. end - 1 into halves of equal weight; the left half becomes a range. */
 static int halve(int first, int end, const size_t *weight, fr_unit_range *range) {
     int n = 0;
     while (end - first > 1) {
@@ -132,7 +131,7 @@ static void weigh(void *ctx, int unit, bool done, const fri_net_pass *p, int at)
     if (!done)
         w->before = now;
     else
-        w->weight[unit] = now > w->before ? now - w->before : 0; /* a unit in place may free more than it saves */
+        w->weight[unit] = now > w->before ? now - w->before : 0; /* an in-place unit may free more than it saves */
 }
 
 fr_status fr_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight) {

@@ -1,11 +1,11 @@
-/* stateless.c - layers without parameters: each is a call to its op. */
+/* stateless.c - layers without parameters: each calls its op. */
 #include "net/layers.h"
 #include "net/module.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Makes the module and copies its options. */
+/* Creates the module and copies its options. */
 static fr_status make(const fr_module_class *class_, const void *state, size_t bytes, fr_module **m) {
     fr_module *c = NULL;
     FRI_TRY(fr_module_create(class_, bytes, &c));
@@ -16,13 +16,13 @@ static fr_status make(const fr_module_class *class_, const void *state, size_t b
 }
 
 enum {
-    RANDOM = FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT, /* what it draws depends on the batch */
+    RANDOM = FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT, /* random numbers depend on the batch */
     ACTIVATION = RANDOM | FR_LAYER_PER_IMAGE
 };
 
 /* ---- activations ------------------------------------------------------------------------------------------- */
 
-/* A layer whose op takes nothing but x. */
+/* Layer whose op takes only x. */
 #define PLAIN_LAYER(word, class_name, what, ...)                            \
     static fr_status word##_forward(fr_module *m, fr_tensor **x) {          \
         (void)m;                                                            \
@@ -35,7 +35,7 @@ enum {
     fr_status fri_nn_##word(fr_module **m) {                                \
         return make(&word##_class, NULL, 0, m);                             \
     }
-/* One that the layer before may compute in its own pass. */
+/* Layer that a fused call of the previous layer may compute. */
 #define TAIL_LAYER(word, KIND, class_name)                               \
     static const fri_layer_call word##_fused = {FRI_LAYER_##KIND, NULL}; \
     PLAIN_LAYER(word, class_name, ACTIVATION, .fri_call = &word##_fused)
@@ -268,9 +268,9 @@ fr_status fri_nn_identity(fr_module **m) {
     return make(&identity_class, NULL, 0, m);
 }
 
-/* ---- layers of several inputs ------------------------------------------------------------------------------ */
+/* ---- layers with several inputs ------------------------------------------------------------------------------ */
 
-/* A sum or product is made in in[0], which it may write over if that is its only handle. */
+/* Returns the result of a sum or product, computed in in[0], whose storage may be reused. */
 static fr_status in_first(fr_status s, fr_tensor **in, fr_tensor **out) {
     if (s < 0) return s;
     FRI_MOVE(&out[0], in[0]);
