@@ -18,8 +18,8 @@
 typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
-    fri_activation act; /* the one behind it has left its gradient to this op: absorb_mask, fri_norm_bends */
-    /* Results of a backward that the pass over dy has begun (begin); else NULL. */
+    fri_activation act; /* activation whose backward this node performs too (absorb_mask, fri_norm_bends) */
+    /* Results of a backward that the pass over dy has started (begin); else NULL. */
     fr_tensor *dgamma, *dbeta, *half;
 } params;
 
@@ -44,7 +44,7 @@ static void params_free(void *of) {
     forget_begun(of);
 }
 
-/* The gradients of gamma and beta that are wanted, for a node's backward on dy. */
+/* Allocates the requested gradients of gamma and beta for a node's backward on dy. */
 static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor **dgamma, fr_tensor **dbeta) {
     const params *p = fr_node_params(node);
     const fr_dtype real = fri_real_of(dy);
@@ -57,8 +57,8 @@ static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor
     return FR_OK;
 }
 
-/* The sums that backward needs are made by the pass that makes dy, which reads x once where backward reads x and dy.
- * What backward will find is left to it: x must be there already. */
+/* Computes sum(dy) and sum(dy * xhat) in the pass that writes dy, which saves a pass over x and dy. x must be in
+ * memory. */
 static fr_status begin(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b, fr_tensor *dy,
                        bool *done) {
     params *p = node->params;
@@ -73,7 +73,7 @@ static fr_status begin(fr_node *node, const uint8_t *bits, const fr_tensor *a, c
         slot->version != slot->storage->version)
         return FR_OK;
     const char *data = slot->storage->block->data, *x = data != NULL ? data + slot->offset : NULL;
-    forget_begun(p); /* of a backward that failed */
+    forget_begun(p); /* left by a failed backward */
     FR_TRY(s, fr_node_saved(node, SAVED_MEAN, &mean));
     FR_TRY(s, fr_node_saved(node, SAVED_INVSTD, &invstd));
     FR_TRY(s, new_vectors(node, dy, &p->dgamma, &p->dbeta));
@@ -106,7 +106,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (p->half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
-    if (fr_node_wants(node, 0)) /* of an act that bends dx first holds what it makes of dy, and x is read again */
+    if (fr_node_wants(node, 0)) /* for a smooth act, dx first holds an intermediate, and x is read again */
         FRI_TRY(fri_gradient_over(node, SAVED_X, fri_bends(p->act) ? NULL : x, *dy, &dx));
     if (p->half != NULL) {
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
@@ -155,8 +155,8 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     return rebuild_as(node, NULL, FRI_ACTIVATION_NONE, y);
 }
 
-/* Most batch norms feed an activation, or a residual sum and relu, and rebuilding is bound by memory traffic. Of a sum
- * in a half type that pass would hand on what is not rounded yet. */
+/* Recomputes norm, residual sum and activation in one pass, because rebuilding is bound by memory traffic. Not for a
+ * smooth activation of a sum in half precision, which would see the unrounded sum. */
 static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *next, fr_tensor **y) {
     const fri_activation act = next != NULL ? fri_activation_of(next) : FRI_ACTIVATION_NONE;
     if ((next != NULL && act == FRI_ACTIVATION_NONE) || (addend != NULL && fri_bends(act))) return FR_EUNSUPPORTED;
@@ -166,7 +166,8 @@ static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *ne
     return s;
 }
 
-/* y is made again in registers, by the forward's arithmetic, and its sign examined as it would be after rounding. */
+/* Applies a relu's mask in backward: y is recomputed in registers with the forward's arithmetic, and its sign is
+ * taken as after rounding. */
 static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     const fri_slot *beta = &node->slots[SAVED_BETA];
     if (y != NULL) return FR_EUNSUPPORTED;
@@ -189,7 +190,7 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d",
                                   .rebuild_next = rebuild_next,
                                   .absorb_mask = absorb_mask,
                                   .params_free = params_free};
-/* Eval mode: dx is a multiple of dy, and only gamma's gradient reads x. */
+/* Eval mode: dx is a multiple of dy, and only gamma's gradient needs x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
 void fri_norm_read_end(fri_norm_read *r) {
@@ -314,7 +315,7 @@ static fr_status statistics(const params *p, const fr_tensor *x, const fri_norm 
                     : fri_running_statistics(&p->desc, x, norm, mean, invstd);
 }
 
-/* Does backward read x? In a recomputation: did the first forward's node save it? */
+/* True if backward reads x. A recomputation asks what the node of the forward saved. */
 static bool keeps(const params *p, fr_tensor *const *in, fri_activation act) {
     const fr_node *twin = fri_recompute_twin();
     const bool gamma = in[1] != NULL && in[1]->requires_grad, beta = in[2] != NULL && in[2]->requires_grad;
@@ -322,8 +323,7 @@ static bool keeps(const params *p, fr_tensor *const *in, fri_activation act) {
     return p->train || gamma || (fri_bends(act) && (in[0]->requires_grad || beta));
 }
 
-/* batch_norm(x), with the tail's sum and activation where `addend` and `act` say so. The sum goes to `over` where that
- * is not NULL: then *y has a shape and no bytes. */
+/* batch_norm(x) with a tail's sum and activation. `over` (may be NULL) receives the sum; *y then has no storage. */
 static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
                            fri_activation act, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
@@ -355,20 +355,20 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
     return FR_OK;
 }
 
-/* Can the pass that normalizes write the sum? */
+/* True if the normalizing pass can add the addend. */
 static bool can_add(const fri_norm_tail *tail, const fr_tensor *x) {
     fr_tensor *a = tail->addend != NULL ? *tail->addend : NULL;
     return a != NULL && a->dtype == x->dtype && fri_device_of(a) == fri_device_of(x) &&
            fri_shape_equal(&a->shape, &x->shape);
 }
 
-/* Can it write it over the addend? */
+/* True if the sum may overwrite the addend. */
 static bool can_overwrite(const fr_tensor *addend) {
     const bool leaf = addend->requires_grad && fri_node_of(addend) == NULL;
     return !leaf && fr_tensor_reusable(addend);
 }
 
-/* *y += the addend, either over the other. The other's handle goes at once. */
+/* *y += the addend, in the storage of either; releases the other handle. */
 static fr_status add_tail(const fri_norm_tail *tail, bool over, bool there, bool relu, fr_tensor **y) {
     fr_tensor **sum = over ? tail->addend : y, **other = over ? y : tail->addend;
     FRI_TRY(fri_add_tail(*sum, *other, there, relu, sum));
@@ -377,7 +377,8 @@ static fr_status add_tail(const fri_norm_tail *tail, bool over, bool there, bool
     return FR_OK;
 }
 
-/* Is the activation's gradient left to the norm that made y? relu's is decided later: see Note [The mask of a relu]. */
+/* Says who computes the activation's gradient; LEFT: the norm that made y. relu decides later (Note [The mask of a
+ * relu]). */
 static fri_there there_of(fri_activation act, bool acts, const fr_tensor *y) {
     const fr_node *node = fr_grad_enabled() && y->requires_grad ? fri_node_of(y) : NULL;
     if (!acts) return FRI_NOT_THERE;
@@ -394,7 +395,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     const bool fuse = tail != &none && fri_fusion_permitted() && !without_x;
     const bool reaches = fuse && can_add(tail, x), over = reaches && can_overwrite(*tail->addend);
     const bool adds = reaches && (over || !tail->over), acts = fuse && tail->act;
-    const bool activated = acts && (adds || tail->addend == NULL); /* by the norm's own pass */
+    const bool activated = acts && (adds || tail->addend == NULL); /* in the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
     FR_TRY(s, normalize(x, norm, addend, over ? addend : NULL, activated ? tail->act : FRI_ACTIVATION_NONE, y));
     fr_node *norm_node = adds && fr_grad_enabled() ? fri_node_of(*y) : NULL;

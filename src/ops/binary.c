@@ -13,11 +13,12 @@
 
 typedef struct params {
     fri_binary_desc d;
-    bool same;  /* one value of b for each of a */
-    fr_shape b; /* of b */
+    bool same;  /* a and b have equal shapes */
+    fr_shape b; /* shape of b */
 } params;
 
-/* b's shape, with 1s put before it, is a's or has 1 for one run of dimensions: then a is [n, hw, c], b [n, 1, c]. */
+/* Tests broadcasting: b's shape equals a's but for a run of 1s and leading 1s. a is then [n, hw, c] and b [n, 1,
+ * c]. */
 static bool fits(const fr_shape *a, const fr_shape *b, params *p) {
     enum { BEFORE, WITHIN, BEHIND } place = BEFORE;
     const int lead = a->rank - b->rank;
@@ -85,8 +86,8 @@ fr_status fri_fill_bias(const fr_tensor *b, fr_tensor *y) {
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
-/* *db = the sum of t, or of a * t, over the run. Of one row of channels, or of one value, by the kernels that sum a
- * bias's gradient and everything. */
+/* *db = the sum of t, or of a * t, over the run. A row of channels uses the bias kernel, a single value the full
+ * sum. */
 static fr_status run_sum(const params *p, const fr_tensor *a, const fr_tensor *t, fr_tensor **db) {
     const fri_backend *be = fri_backend_of(t);
     const fri_linear_desc rows = {.dtype = t->dtype, .bias_dtype = t->dtype, .n = p->d.hw, .out = p->d.c};
@@ -116,7 +117,7 @@ fr_status fri_vector_sum(const fr_tensor *t, fr_tensor **db) {
 
 enum { SAVED_A, SAVED_B };
 
-/* Terms of db, before the sum: dy, dy * a, or dy * (a / b / b); dy itself takes no bytes of its own. */
+/* Terms of db before the sum: dy, dy * a, or dy * (a / b / b). dy itself is not copied. */
 static fr_status b_terms(fr_node *node, const params *p, fr_tensor *dy, fr_tensor **a, fr_tensor **t) {
     FRI_OWNED(fr_tensor_release) fr_tensor *b = NULL;
     const fri_binary op = p->d.op;
@@ -134,7 +135,7 @@ static fr_status b_terms(fr_node *node, const params *p, fr_tensor *dy, fr_tenso
         FRI_TRY(values(p, FRI_BINARY_DIV, *t, b, *t));
         FRI_TRY(same_shapes(FRI_BINARY_MUL, *t, dy, *t));
     }
-    fr_tensor_release(a); /* in t */
+    fr_tensor_release(a); /* now part of t */
     return FR_OK;
 }
 
@@ -156,7 +157,7 @@ static fr_status b_gradient(fr_node *node, const params *p, fr_tensor *dy) {
         FRI_MOVE(&t, db);
     }
     fr_tensor_release(&a);
-    if (t->shape.rank != p->b.rank) { /* b has a's elements and fewer dimensions */
+    if (t->shape.rank != p->b.rank) { /* b has as many elements as a but fewer dimensions */
         FRI_TRY(fri_tensor_on_storage(t->storage, t->offset, &p->b, t->dtype, &db));
         fr_tensor_release(&t);
         FRI_MOVE(&t, db);
@@ -216,7 +217,7 @@ static fr_status record(const params *p, fr_tensor *const *in, fr_tensor *out) {
     return fr_op_record(&ops[p->d.op], p, sizeof *p, in, 2, none ? NULL : saves, none ? 0 : 2, out);
 }
 
-/* `there`: a holds the result already; relu: of add alone, the sum is wanted rectified. */
+/* there: a already holds the result. relu (add only): the result is rectified. */
 static fr_status call(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
@@ -247,7 +248,7 @@ static fr_status inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
     FRI_TRY(fri_check_inplace(&ops[op], a));
     FRI_TRY(describe(op, a, b, &p));
     FRI_TRY(values(&p, op, a, b, a));
-    /* Recorded before the version moves: where a is saved, backward finds that it was overwritten. */
+    /* Recorded before the version changes: if a is saved, backward detects the overwriting. */
     FRI_TRY(record(&p, (fr_tensor *[]){a, b}, a));
     fri_bump_version(a);
     if (fri_node_of(a) != NULL) fri_node_of(a)->output_version = a->storage->version;

@@ -36,7 +36,7 @@ fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
     if (x->requires_grad && !fr_dtype_is_float(dtype) && fr_grad_enabled())
         return fr_fail(FR_EDTYPE, "cast: x requires grad and %s has no gradient; detach it first",
                        fr_dtype_name(dtype));
-    if (x->dtype == dtype) { /* the same tensor, as in PyTorch */
+    if (x->dtype == dtype) { /* no copy, as in PyTorch */
         out = fr_tensor_retain(x);
     } else {
         FRI_TRY(fri_tensor_clone_as(x, dtype, FR_MEM_TEMPORARY, &out));

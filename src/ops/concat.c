@@ -23,7 +23,7 @@ static void params_free(void *p) {
     free(((params *)p)->width);
 }
 
-/* Copies the part of one input between its own rows and its columns of the whole. */
+/* Copies one input to or from its columns of the whole tensor. */
 static fr_status copy_part(const params *p, int i, size_t element, int64_t offset, const fr_tensor *whole,
                            const fr_tensor *part, bool into_whole) {
     size_t part_pitch = (size_t)p->width[i] * element, whole_pitch = (size_t)p->total * element;
@@ -35,7 +35,7 @@ static fr_status copy_part(const params *p, int i, size_t element, int64_t offse
                       (FRI_EXEC, p->rows, part_pitch, w, whole_pitch, fri_data(part), part_pitch));
 }
 
-/* Copies the inputs that are there. */
+/* Copies all inputs that are not NULL. */
 static fr_status join(const params *p, fr_tensor *const *x, fr_tensor *y) {
     int64_t offset = 0;
     for (int i = 0; i < p->n; i++) {
@@ -118,7 +118,7 @@ fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y) {
     fr_shape shape;
     fri_call c;
     fr_status s = FR_OK;
-    /* The frame holds FRI_OP_INPUTS at most. */
+    /* fri_call holds at most FRI_OP_INPUTS inputs. */
     FR_TRY(s, fri_call_begin(&c, &concat, 0, NULL, 0));
     FR_TRY(s, expect_inputs(x, n));
     in = calloc((size_t)n, sizeof *in);
@@ -128,7 +128,7 @@ fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y) {
     FR_TRY(s, fri_tensor_new(&shape, in[0]->dtype, fri_device_of(in[0]), FR_MEM_TEMPORARY, &out));
     FR_TRY(s, join(&p, in, out));
     params given = p;
-    p.width = NULL; /* the graph owns it now, also on failure */
+    p.width = NULL; /* fr_op_record takes ownership, also on failure */
     FR_TRY(s, fr_op_record(&concat, &given, sizeof given, in, n, NULL, 0, out));
     fri_tensor_put(&out, y);
 done:

@@ -25,7 +25,7 @@ static uint8_t unaligned(const fr_tensor *x, const fr_tensor *w, const fr_tensor
     return bits;
 }
 
-/* d as this pass runs it. */
+/* Descriptor of one pass, with the pass's scratch limit. */
 static fri_conv2d_desc limited(const fri_conv2d_desc *d, fri_scratch_pass pass, const fr_tensor *like) {
     fri_conv2d_desc of_pass = *d;
     of_pass.workspace_limit = fri_scratch_limit(d, pass, fri_device_of(like));
@@ -36,9 +36,9 @@ static fri_conv2d_desc desc_of(const fr_node *node) {
     return *(const fri_conv2d_desc *)fr_node_params(node);
 }
 
-/* ---- kernels in their scratch ---------------------------------------------------------------------------------- */
+/* ---- kernels with their scratch ------------------------------------------------------------------------------ */
 
-/* Kernels get images and filters that have elements: a convolution with a size of 0 is 0. */
+/* True if a size is 0: the result is then 0, and kernels accept nonempty operands only. */
 static bool empty(const fri_conv2d_desc *d) {
     return d->n == 0 || d->c == 0 || d->k == 0;
 }
@@ -87,7 +87,7 @@ fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w,
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
-/* The norm's x, where a norm and an activation would make this op's x again and the kernel can do so while it reads. */
+/* Finds the norm and activation that would recompute x, if the kernel can apply both while reading the norm's x. */
 static fr_status read_normalized(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy, fri_norm_read *r) {
     fri_conv2d_reads_norm_fn *reads = fri_kernels_for(fri_backend_of(dy), d->dtype)->conv2d_reads_norm;
     fri_slot *slot = &node->slots[0];
@@ -232,7 +232,7 @@ fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_op
     FRI_TRY(fri_result_new(&c, &shape, plain.dtype, &wanted, &out));
     d = limited(&plain, FRI_SCRATCH_FORWARD, out);
     if (wanted) FRI_TRY(run_forward(&d, c.in[0], c.in[1], c.in[2], out));
-    /* Each factor is needed only for the other one's gradient. */
+    /* Each factor is needed only for the gradient of the other factor. */
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
     FRI_TRY(fr_op_record(&conv2d, &plain, sizeof plain, c.in, b != NULL ? 3 : 2, saves, 2, out));

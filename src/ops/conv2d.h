@@ -1,4 +1,4 @@
-/* conv2d.h - convolutions beside the public one. */
+/* conv2d.h - internal convolution calls. */
 #ifndef FRI_OPS_CONV2D_H
 #define FRI_OPS_CONV2D_H
 
@@ -8,26 +8,26 @@
 fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
                               fri_conv2d_desc *d);
 
-/* Three kernels of a convolution, each with its own scratch, on tensors of d's shapes and types: y = conv(x, w), dw and
- * dx. d is as described: each pass takes the scratch that it may. */
+/* The three kernels of a convolution, each with its own scratch, on tensors of d's shapes and types: y = conv(x, w),
+ * dw and dx. d comes from fri_conv2d_describe. */
 fr_status fri_conv2d_forward(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, fr_tensor *y);
 fr_status fri_conv2d_weight(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw);
 fr_status fri_conv2d_input(const fri_conv2d_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx);
 
-/* A convolution of a network that only infers. Its weights are laid out for the kernel at the first call, and again
- * where another shape of x asks for it; they have w's shape all the time. */
+/* Convolution of an inference network. The first call converts the weights to the kernel's layout; a new shape of x
+ * may convert them again. w keeps its shape. */
 typedef struct fri_constant_conv2d {
     fr_tensor *w, *b;
     fr_conv2d_opts opts;
     fri_activation relu;
-    const void *layout; /* of w: the kernel's; NULL: KRSC */
+    const void *layout; /* layout of w in the kernel's terms; NULL: KRSC */
 } fri_constant_conv2d;
 void fri_constant_conv2d_release(fri_constant_conv2d *k);
-/* Lays the weights out as KRSC again. */
+/* Converts the weights back to KRSC. */
 fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k);
 
-/* *y = relu(conv2d(x, w, b) + addend), of f32 tensors, NaN may become 0. addend: its reference is taken; NULL: none.
- * FR_EUSAGE: a gradient is wanted. Calls on one k wait for nobody: one thread at a time. */
+/* *y = relu(conv2d(x, w, b) + addend) for f32 tensors; NaN may become 0. addend: its reference is taken; NULL: none.
+ * FR_EUSAGE: a gradient is requested. Not thread-safe: one call per k at a time. */
 fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y);
 
 #endif

@@ -1,18 +1,18 @@
-/* conv2d_constant.c - a convolution of a network that only infers: see conv2d.h.
+/* conv2d_constant.c - convolution of an inference network (conv2d.h).
  *
- * Where the backend has no kernel for it, the convolution, the sum and the rectifier run one after the other. */
+ * Backends without a fused kernel run convolution, sum and relu one after the other. */
 #include "ops/conv2d.h"
 
 #include "base/status.h"
 
-static const fr_op conv2d = {.name = "conv2d"}; /* f32 under autocast, too */
+static const fr_op conv2d = {.name = "conv2d"}; /* f32 even under autocast */
 
 void fri_constant_conv2d_release(fri_constant_conv2d *k) {
     fr_tensor_release(&k->w);
     fr_tensor_release(&k->b);
 }
 
-/* The weights in this layout, in `bytes`; 0: as KRSC. */
+/* Converts the weights to this layout of size `bytes`; 0: KRSC. */
 static fr_status lay_out(fri_constant_conv2d *k, const void *layout, size_t bytes) {
     const fri_backend *be = fri_backend_of(k->w);
     fr_tensor *block = NULL, *w = NULL;
@@ -35,7 +35,7 @@ fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k) {
     return lay_out(k, NULL, 0);
 }
 
-/* Place of y: over the addend if no other handle holds it. */
+/* Storage of y: the addend's if no other handle exists. */
 static fr_status result(const fri_call *c, const fri_conv2d_desc *d, fr_tensor **addend, fr_tensor **out) {
     const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
     bool wanted = true;

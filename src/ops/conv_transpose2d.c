@@ -53,7 +53,7 @@ static int64_t other(int64_t w, int64_t h) {
     return w < 0 ? h : w;
 }
 
-/* Everything is below 2^31, so sizes cannot overflow. */
+/* Bounds all sizes by 2^31, so products cannot overflow. */
 static fr_status expect_options(const fr_conv_transpose2d_opts *o, const int64_t *x, const int64_t *w) {
     const fr_op *op = &conv_transpose2d;
     FRI_TRY(fri_expect_bounded(op, "x's height and width", x[1], x[2]));
@@ -81,7 +81,7 @@ static fr_status expect_bias(const fr_tensor *x, const fr_tensor *b, int64_t c) 
                    fr_dtype_name(x->dtype));
 }
 
-/* The convolution whose output has x's shape: its input has y's. */
+/* Descriptor of the convolution from y's shape to x's shape. */
 static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv_transpose2d_opts *o,
                           fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];

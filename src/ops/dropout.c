@@ -59,7 +59,7 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, double p, fri_dro
         d->c = dim[3];
         d->per_channel = true;
     }
-    if (op == &stochastic_depth) { /* an image is a channel of its own */
+    if (op == &stochastic_depth) { /* an image counts as one channel */
         if (x->shape.rank == 0)
             return fr_fail(FR_ESHAPE, "%s: x is a scalar; its first dimension counts images", op->name);
         d->n = x->shape.dim[0];
@@ -81,7 +81,7 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
     fri_dropout_desc d;
     FRI_TRY(fri_call_begin(&c, op, 1, &x, 1));
     FRI_TRY(describe(op, x, p, &d));
-    if (!train || p == 0) { /* the same tensor, as in PyTorch's eval mode */
+    if (!train || p == 0) { /* no copy, as in PyTorch's eval mode */
         out = fr_tensor_retain(x);
         fri_tensor_put(&out, y);
         return FR_OK;

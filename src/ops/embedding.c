@@ -39,7 +39,7 @@ static fr_status describe(const fr_tensor *index, const fr_tensor *w, fri_embedd
     return FR_OK;
 }
 
-/* Checks the indices on a device that holds data: one out of range is reported, at once or by a readback. */
+/* Reports an index out of range, at once or on an asynchronous device by a readback. */
 static fr_status check_range(const fri_embedding_desc *d, const fr_tensor *bad) {
     double at = -1;
     if (fri_device_of(bad) == FR_META) return FR_OK;

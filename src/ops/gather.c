@@ -15,7 +15,7 @@ typedef struct params {
     fr_shape x;
 } params;
 
-/* ---- what gather and scatter share -------------------------------------------------------------------------- */
+/* ---- shared by gather and scatter ---------------------------------------------------------------------------- */
 
 static int64_t stride_of(const fr_shape *s, int dim) {
     int64_t stride = 1;

@@ -25,7 +25,7 @@ static fr_status run_backward(const fri_group_norm_desc *d, fr_tensor *const t[S
                        dbeta != NULL ? fri_data(dbeta) : NULL));
 }
 
-/* One kernel makes both vectors; which of them is wanted is looked at behind it. */
+/* The kernel computes dgamma and dbeta together; an unwanted gradient is dropped afterwards. */
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_group_norm_desc *d = fr_node_params(node);
     const fr_shape vector = FRI_SHAPE(d->c);
@@ -63,7 +63,7 @@ static fr_status expect_real(const fr_op *op, const fr_tensor *x, const fr_tenso
                    fr_dtype_name(fri_real_of(x)), fr_dtype_name(x->dtype));
 }
 
-/* x by d, its groups are there to be normalized. */
+/* Normalizes x by the groups of d. */
 static fr_status run(const fr_op *op, const fri_call *c, const fri_group_norm_desc *d, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL;
     fr_tensor *const *in = c->in;

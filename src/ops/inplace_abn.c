@@ -16,15 +16,15 @@
 
 typedef struct params {
     fri_batchnorm2d_desc desc;
-    bool train, inverts; /* inverts: backward reads x */
+    bool train, inverts; /* inverts: backward needs x */
     double slope;
 } params;
 
 enum { SAVED_Y, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_WEIGHT, SAVED_COUNT };
 
-/* ---- small vectors, from the kernels there are ------------------------------------------------------------- */
+/* ---- small vectors, from existing kernels -------------------------------------------------------------------- */
 
-/* out = 1 / v for positive v: what the inverse standard deviation of variance v * v is. */
+/* out = 1 / v for positive v, computed as the inverse standard deviation of variance v * v. */
 static fr_status reciprocal(const fri_batchnorm2d_desc *d, const fr_tensor *v, fr_tensor **out) {
     FRI_OWNED(fr_tensor_release) fr_tensor *r = NULL, *square = NULL;
     fri_batchnorm2d_desc exact = *d;
@@ -88,7 +88,7 @@ static fr_status activation_backward(const params *p, const fr_tensor *y, const 
                       (FRI_EXEC, t, fri_numel(dy), p->slope, fri_data(y), fri_data(dy), fri_data(dz)));
 }
 
-/* x from y: the activation is inverted by the reciprocal slope, the affine map by itself with the roles exchanged. */
+/* Recomputes x from y: the reciprocal slope inverts the activation, exchanged roles invert the affine map. */
 static fr_status invert(const params *p, fr_tensor *const *saved, fr_tensor **x) {
     FRI_OWNED(fr_tensor_release) fr_tensor *std = NULL, *inverse_weight = NULL, *z = NULL;
     FRI_TRY(reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));

@@ -13,7 +13,7 @@
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-/* Kernels multiply matrices that have elements: a product with a size of 0 is 0. */
+/* True if a size is 0: the result is 0, and kernels only accept nonempty matrices. */
 static bool empty(const fri_linear_desc *d) {
     return d->n == 0 || d->in == 0 || d->out == 0;
 }
@@ -54,7 +54,7 @@ fr_status fri_linear_weight(const fri_linear_desc *d, const fr_tensor *x, const 
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
-/* dw, and db with it: a product that reads dy can sum its rows on the way. */
+/* Computes dw and, because the product reads dy anyway, db. */
 static fr_status weight_gradient(fr_node *node, const fri_linear_desc *forward, const fr_tensor *dy, bool bias) {
     FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *db = NULL, *x = NULL;
     fri_linear_desc d = *forward;

@@ -1,4 +1,4 @@
-/* loss.c - see loss.h. Saved for backward: x, target and weights (references), a value per row, a few factors. */
+/* loss.c - see loss.h. Saved for backward: x, target and weights (references), one value per row, a few factors. */
 #include "ops/loss.h"
 
 #include "base/status.h"

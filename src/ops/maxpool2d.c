@@ -62,7 +62,7 @@ static const fr_op maxpool2d = {.name = "maxpool2d",
 static fr_dtype index_type(const fri_pool2d_desc *d) {
     const fr_switches *switches = fri_switches();
     fr_dtype wanted = switches->encode ? FR_U8 : switches->pool_index;
-    /* Code 255 means "none", so a byte addresses 255 positions. */
+    /* Code 255 means "none", so a byte can address 255 positions. */
     return wanted == FR_U8 && d->kernel_h * d->kernel_w > 255 ? FR_I32 : wanted;
 }
 

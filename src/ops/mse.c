@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-/* Params: beta; below 0: mse. */
+/* Params: beta; negative: mse. */
 static fr_status gradient(fr_node *node, int i, const fr_tensor *x, const fr_tensor *t, const fr_tensor *dy) {
     FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
     if (!fr_node_wants(node, i)) return FR_OK;

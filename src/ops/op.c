@@ -6,7 +6,7 @@
 
 /* ---- autocast ---------------------------------------------------------------------------------------------- */
 
-/* Width order for promotion: f64 > f32 > the halves; f16 with bf16 gives f32, as in PyTorch. */
+/* Type order for promotion: f64 > f32 > half types; f16 with bf16 gives f32, as in PyTorch. */
 static fr_dtype wider(fr_dtype a, fr_dtype b) {
     if (a == b) return a;
     if (a == FR_F64 || b == FR_F64) return FR_F64;
@@ -31,7 +31,7 @@ fr_status fri_promote(int n, fr_tensor *const *x, fr_tensor **out) {
     return FR_OK;
 }
 
-/* f64 and integers are never touched. */
+/* f64 and integers are never cast. */
 static bool castable(const fr_tensor *t) {
     return t != NULL && (t->dtype == FR_F32 || t->dtype == FR_F16 || t->dtype == FR_BF16);
 }
@@ -40,7 +40,7 @@ static fr_status apply_autocast(fri_call *c) {
     fr_autocast_state cast = fr_autocast_get();
     fr_autocast_class class = c->op->autocast;
     fr_dtype to = FR_F32;
-    if (class == FR_AUTOCAST_PROMOTE) { /* ordinary type promotion: with or without autocast */
+    if (class == FR_AUTOCAST_PROMOTE) { /* type promotion, with or without autocast */
         to = widest(c->in, c->n_in);
     } else if (!cast.enabled || class == FR_AUTOCAST_NONE) {
         return FR_OK;

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 
-/* PyTorch's rule: with ceil_mode a last window that would start in the right padding is dropped. */
+/* PyTorch's rule: with ceil_mode, a last window that starts in the right padding is dropped. */
 static int64_t output_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, bool ceil_mode) {
     const int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);
     if (room < 0) return 0;

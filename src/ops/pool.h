@@ -1,10 +1,10 @@
-/* pool.h - what the three pooling ops share: options and window arithmetic. */
+/* pool.h - shared by the three pooling ops: options and window arithmetic. */
 #ifndef FRI_OPS_POOL_H
 #define FRI_OPS_POOL_H
 
 #include "ops/op.h"
 
-/* Fills the descriptor from x, the kernel size and PyTorch's options; y's size by the floor or ceiling rule. */
+/* Fills the descriptor from x, kernel size and PyTorch's options; the size of y follows the floor or ceiling rule. */
 fr_status fri_pool2d_describe(const fr_op *op, const fr_tensor *x, int64_t kernel, const fr_pool2d_opts *o,
                               fri_pool2d_desc *d);
 

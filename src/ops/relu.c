@@ -14,9 +14,9 @@ static fr_status values(const void *unused, const fr_tensor *x, fr_tensor *y) {
                       (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(y)));
 }
 
-/* A pass over the gradient less where the node before takes the mask over: see Note [The mask of a relu]. Asked only
- * where the mask is at hand and the gradient would have been written over, so that what is saved, when it is given up
- * and what is allocated stay the same. */
+/* Saves a pass over the gradient if the previous node takes over the mask (Note [The mask of a relu]). Only if the
+ * mask is available and the gradient would be overwritten, so that saved tensors, releases and allocations stay
+ * unchanged. */
 static fr_status left_to_producer(fr_node *node, const fr_tensor *dy, bool *left) {
     bool ready = false;
     fr_status s = fri_node_mask_ready(node, 0, dy, &ready);

@@ -23,7 +23,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
 
 static const fr_op reshape = {.name = "reshape", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
-/* Replaces the one -1 by what is left over. */
+/* Replaces a -1 in the shape by the remaining size. */
 static fr_status infer(const fr_tensor *x, fr_shape *shape) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     int64_t known = 1, n = fri_numel(x);

@@ -12,7 +12,7 @@
 typedef struct params {
     fri_strided_desc d;
     fr_shape x, y;
-    int64_t x_at, y_at; /* the first element on either side */
+    int64_t x_at, y_at; /* first element on either side */
     double fill;
 } params;
 
@@ -21,7 +21,7 @@ static char *place(const fr_tensor *t, int64_t at) {
     return p == NULL ? NULL : p + (size_t)at * fr_dtype_size(t->dtype);
 }
 
-/* Copies between `from` and `to`; elements that get no value become 0 or the fill. */
+/* Copies between `from` and `to`. Elements without a value become 0 or the fill value. */
 static fr_status copy(const params *p, bool back, const fr_tensor *from, fr_tensor *to) {
     fri_strided_desc d = p->d;
     int64_t copied = 1;
@@ -64,9 +64,9 @@ static const fr_op slice = {.name = "slice", STRIDED};
 static const fr_op pixel_shuffle = {.name = "pixel_shuffle", STRIDED};
 static const fr_op pixel_unshuffle = {.name = "pixel_unshuffle", STRIDED};
 
-/* ---- places ---------------------------------------------------------------------------------------------------- */
+/* ---- positions ----------------------------------------------------------------------------------------------- */
 
-/* One more dimension, inside of those before. Steps of one run through both sides are one dimension. */
+/* Adds an inner dimension. Dimensions that are contiguous on both sides are merged. */
 static void add_dim(fri_strided_desc *d, int64_t extent, int64_t x_stride, int64_t y_stride) {
     const int last = d->rank - 1;
     if (extent == 1) return;
@@ -89,7 +89,7 @@ static void strides_of(const fr_shape *s, int64_t stride[FR_MAX_RANK]) {
     }
 }
 
-/* The call of all of them: p has x, y and what goes where. */
+/* Common call of all ops in this file: p has x, y and the copy. */
 static fr_status call(const fr_op *op, const params *p, fr_tensor *x, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
@@ -127,7 +127,7 @@ fr_status fr_pad(fr_tensor *x, const int64_t *before, const int64_t *after, doub
     return call(&pad, &p, x, y);
 }
 
-/* Elements start, start + step, ... of dimension `dim`, `count` of them; all in range. */
+/* Takes `count` elements start, start + step, ... of dimension `dim`; all are in range. */
 static fr_status take(fr_tensor *x, int dim, int64_t start, int64_t count, int64_t step, fr_tensor **y) {
     int64_t xs[FR_MAX_RANK] = {0}, ys[FR_MAX_RANK] = {0};
     params p = {.x = x->shape, .y = x->shape};
@@ -189,12 +189,12 @@ fr_status fr_permute(fr_tensor *x, const int *dims, fr_tensor **y) {
     return call(&permute, &p, x, y);
 }
 
-/* small [n, h, w, c * r * r] and large [n, h * r, w * r, c]: y is one of them, x the other. */
+/* small [n, h, w, c * r * r] and large [n, h * r, w * r, c]: y is either, x the other. */
 static fr_status shuffle(const fr_op *op, fr_tensor *x, const fr_shape *small, int64_t r, bool enlarge, fr_tensor **y) {
     const int64_t *d = small->dim, c = d[3] / (r * r);
     const fr_shape large = FRI_SHAPE(d[0], d[1] * r, d[2] * r, c), split = FRI_SHAPE(d[0], d[1], d[2], c, r, r);
     const fr_shape apart = FRI_SHAPE(d[0], d[1], r, d[2], r, c);
-    static const int of_small[6] = {0, 1, 4, 2, 5, 3}; /* its dimension that is large's i-th */
+    static const int of_small[6] = {0, 1, 4, 2, 5, 3}; /* dimension of small that becomes large's i-th */
     int64_t in_small[FR_MAX_RANK] = {0}, in_large[FR_MAX_RANK] = {0};
     params p = {.x = enlarge ? *small : large, .y = enlarge ? large : *small};
     strides_of(&split, in_small);
