@@ -1,4 +1,4 @@
-/* activation.c - smooth activations, their hard forms, and clamp: y from x, dx from what is saved. */
+/* activation.c - smooth activations, their hard forms, and clamp: y from x, dx from the saved value. */
 #include "cpu/cpu.h"
 
 #define ACTIVATION(name, saves)                                                                                  \

@@ -22,8 +22,8 @@ static bool cpu_available(const char **reason) {
     return true;
 }
 
-/* Segments of a huge page and more come from mmap: they start on a huge page, and go back to the system when freed,
- * which malloc does not promise. Smaller ones, and all under the sanitizers, come from malloc. */
+/* True for segments of a huge page or more, which come from mmap: they start on a huge page and return to the system
+ * when freed, which malloc does not promise. Smaller segments, and all under sanitizers, come from malloc. */
 static bool is_mapped(size_t bytes) {
 #ifdef FRI_SANITIZED
     return false;
@@ -49,7 +49,7 @@ static fr_status cpu_segment_alloc(size_t bytes, void **out) {
     size_t length = (bytes + page - 1) / page * page, tail = span - head - length;
     if (head > 0) munmap(base, head);
     if (tail > 0) munmap(base + head + length, tail);
-    madvise(base + head, length, MADV_HUGEPAGE); /* a refusal costs speed only */
+    madvise(base + head, length, MADV_HUGEPAGE); /* a refusal only costs speed */
     *out = base + head;
     return FR_OK;
 }
@@ -89,7 +89,7 @@ static fr_status cpu_copy(const fri_exec *e, fri_copy_kind kind, const void *src
 }
 
 static fr_status cpu_synchronize(const fri_exec *e) {
-    return FR_OK; /* kernels return when they are done */
+    return FR_OK; /* kernels are synchronous */
 }
 
 static void cpu_describe(char *buf, size_t bytes) {
@@ -101,7 +101,7 @@ static void cpu_describe(char *buf, size_t bytes) {
              fr_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 
-extern const fri_backend fri_backend_cpu; /* read by the registry alone, so no header declares it */
+extern const fri_backend fri_backend_cpu; /* only the registry reads the table, so no header declares it */
 
 #define SLOT(name_, type, need)     FRI_IF_##need(.name_ = fri_cpu_##name_, )
 #define SLOT_F64(name_, type, need) FRI_IF_##need(.name_ = fri_cpu_f64_##name_, )

@@ -35,7 +35,7 @@ FRI_CLONES static void combine(int64_t n, int64_t c, int64_t width, int64_t ld, 
 
 /* ---- forward --------------------------------------------------------------------------------------------- */
 
-/* Each activation has loops of its own, which vectorize: functions inlined with constants. A row has at most C_BLOCK
+/* Each activation has its own loops, inlined with constants so that they vectorize. A row has at most C_BLOCK
  * channels. */
 #define ROWS static inline __attribute__((always_inline)) void
 
@@ -56,7 +56,7 @@ ROWS apply(int64_t rows, int64_t width, int64_t ld, const real *x, const real *m
     }
 }
 
-/* y = act(apply(x) + addend), addend or NULL, for data that is read and written in place. */
+/* y = act(apply(x) + addend), addend or NULL, on f32 or f64 data. */
 FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
                                   const real *scale, const real *beta, const real *addend, fri_activation act,
                                   real *y) {
@@ -90,7 +90,7 @@ FRI_CLONES static void finish_values(int64_t n, const real *addend, fri_activati
     }
 }
 
-/* n values as if they had been stored, at most TILE of half data. */
+/* Rounds n values as storing would; at most TILE values of half data. */
 static void round_values(const fri_batchnorm2d_desc *d, int64_t n, real *values) {
     uint16_t stored[TILE];
     if (d->dtype == FRI_REAL_DTYPE) return;
@@ -103,7 +103,7 @@ static void scale_of(const tile *t, const real *invstd, const real *gamma, real 
     for (int64_t j = 0; j < t->width; j++) scale[j] = fri_norm_scale(invstd, gamma, t->c + j);
 }
 
-/* Is y written past the caches? In place it is there already. */
+/* True if y is written past the caches. In-place results are in the cache already. */
 static bool streams(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const void *addend, const void *y) {
     return d->dtype == FRI_REAL_DTYPE && t->width == d->c && y != x && y != addend &&
            fri_may_stream(y, (size_t)d->c * sizeof(real), d->rows * d->c * (int64_t)sizeof(real));
@@ -115,8 +115,7 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
     _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
     const bool stream = streams(d, t, x, addend, y);
     int64_t step = stream ? TILE / t->width : step_rows(d, t), ld = pitch(d, t);
-    const bool once =
-        d->dtype == FRI_REAL_DTYPE || (addend == NULL && !fri_bends(act)); /* nothing is rounded between */
+    const bool once = d->dtype == FRI_REAL_DTYPE || (addend == NULL && !fri_bends(act)); /* no rounding in between */
     scale_of(t, invstd, gamma, scale);
     for (int64_t j = 0; j < t->width; j++) shift[j] = beta != NULL ? beta[t->c + j] : 0;
     for (int64_t i = 0; i < t->rows; i += step) {
@@ -170,7 +169,7 @@ FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, cons
         }
 }
 
-/* Activation after the norm: the gradient in front of the activation is computed from x and a tile's dy. */
+/* Gradient of an activation after the norm, computed from x and a tile's dy. */
 typedef struct gate {
     _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK];
     fri_activation act;
@@ -222,7 +221,7 @@ FRI_CLONES static void bend_values(int64_t n, const real *z, const real *dy, fri
     }
 }
 
-/* Computes the gradient for any data type; z and dz have the bits of stored values. */
+/* Computes the gradient for any data type; z and dz are rounded as stored values are. */
 static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
                  const real *mean, const gate *p, int64_t ld_out, real *out) {
     _Alignas(FRI_LINE) real z[TILE];
@@ -236,12 +235,12 @@ static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int
     round_values(d, rows * width, out);
 }
 
-/* Rows of a step that fit the buffer: an even number, so that reduce_rows adds the same pairs as with step_rows. */
+/* Rows per step that fit the buffer: an even number, so that reduce_rows adds the pairs of step_rows. */
 static int64_t pass_step(const fri_batchnorm2d_desc *d, const tile *t) {
     return d->dtype == FRI_REAL_DTYPE ? TILE / t->width / 2 * 2 : step_rows(d, t);
 }
 
-/* p or NULL: no activation follows. dz or NULL: what it makes of dy is written there; it may be dy. */
+/* p NULL: no activation follows. dz (may be NULL or dy): receives the gradient before the activation. */
 static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean, const gate *p,
                         const void *dy, const scratch *w, void *dz) {
     _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
@@ -260,7 +259,7 @@ static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void
     }
 }
 
-/* Writes to w->a and w->b what the gradient of x subtracts. */
+/* Writes the terms subtracted in dx to w->a and w->b. */
 static void set_means(const real *invstd, int64_t k, double dy, double dyx, double rows, const scratch *w) {
     const double is = (double)invstd[k];
     w->a[k] = (real)(dy / rows);
@@ -293,7 +292,7 @@ static fr_status sync_means(const fri_batchnorm2d_desc *d, const real *invstd, c
     return s;
 }
 
-/* dgamma and dbeta, and what the gradient of x needs. */
+/* Computes dgamma and dbeta, and the terms of dx. */
 static void reduce_channels(const fri_batchnorm2d_desc *d, const real *invstd, const scratch *w, real *dgamma,
                             real *dbeta) {
     double dy[COMBINE], dyx[COMBINE];
@@ -382,7 +381,7 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
                                        fri_activation act, const void *dy, void *dx, void *dgamma, void *dbeta) {
     scratch w = {0};
-    void *dz = fri_bends(act) ? dx : NULL; /* made once, for both passes */
+    void *dz = fri_bends(act) ? dx : NULL; /* computed once for both passes */
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     if (train || dgamma != NULL || dbeta != NULL) {
         FRI_TRY(scratch_of(e, d, &w));

@@ -11,12 +11,12 @@
 #include "cpu/cpu.h"
 
 enum {
-    C_BLOCK = 512, /* channels of a tile: their accumulators stay in L1 */
+    C_BLOCK = 512, /* channels per tile, so that accumulators stay in L1 */
     TILE = 2048,   /* elements of half data converted at a time */
     COMBINE = 64,  /* channels whose partial sums one task adds up */
 };
 
-/* ---- tiles ----------------------------------------------------------------------------------------------- */
+/* ---- tiles --------------------------------------------------------------------------------------------------- */
 
 static inline int64_t chunk_rows(const fri_batchnorm2d_desc *d) {
     return fri_min_i64(1024, fri_max_i64(32, fri_ceil_div(d->rows, 64)));
@@ -45,12 +45,12 @@ static inline tile tile_at(const fri_batchnorm2d_desc *d, int64_t i) {
     return t;
 }
 
-/* Rows of a tile that are worked on at a time: all, or what fits the conversion buffer. */
+/* Rows of a tile per step: all, or as many as fit the conversion buffer. */
 static inline int64_t step_rows(const fri_batchnorm2d_desc *d, const tile *t) {
     return d->dtype == FRI_REAL_DTYPE ? t->rows : fri_max_i64(1, TILE / t->width);
 }
 
-/* Distance between rows of what load_rows answers. */
+/* Distance between rows of load_rows' result. */
 static inline int64_t pitch(const fri_batchnorm2d_desc *d, const tile *t) {
     return d->dtype == FRI_REAL_DTYPE ? d->c : t->width;
 }

@@ -1,8 +1,8 @@
 /* batchnorm2d_statistics.c - mean and variance of batch norm's channels.
  *
- * A tile's mean and squared distances are merged from those of its blocks of rows, which stay in the cache between the
- * mean and the distances from it: x is read once (Chan, Golub, LeVeque 1979). E[x*x] - E[x]^2 would cancel where
- * |mean| >> std. Blocks depend on the shape only. */
+ * Statistics of a tile are merged from blocks of rows. A block stays in the cache between computing its mean and its
+ * squared distances, so x is read once (Chan, Golub, LeVeque 1979). E[x*x] - E[x]^2 would cancel if |mean| >> std.
+ * Blocks depend on the shape only. */
 #include "cpu/batchnorm2d.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ FRI_CLONES static void square_rows(int64_t rows, int64_t width, int64_t ld, cons
         }
 }
 
-/* sum becomes the mean less shift; center is the mean. */
+/* Turns sum into the mean minus shift; center is the mean. */
 FRI_CLONES static void mean_of(int64_t width, real rows, const real *shift, real *restrict sum, real *restrict center) {
     for (int64_t j = 0; j < width; j++) {
         sum[j] /= rows;
@@ -49,13 +49,13 @@ FRI_CLONES static void mean_of(int64_t width, real rows, const real *shift, real
     }
 }
 
-/* A mean moves by the share of its distance from another one. Infinite means are added: inf - inf is NaN. */
+/* Merges two means: mean + delta * share. Infinite means are added, because inf - inf is NaN. */
 static inline __attribute__((always_inline)) real moved(real mean, real other, real delta, real share) {
     return delta - delta == 0 ? mean + delta * share : mean + other;
 }
 
-/* Takes a block of `rows` rows into the statistics of the rows before it. The first block has no distance from them: a
- * square that overflows would make it inf * 0. */
+/* Merges a block of `rows` rows into the statistics of the rows before. The first block has no distance: a square
+ * that overflows would give inf * 0. */
 FRI_CLONES static void merge_block(int64_t width, real before, real rows, const real *block_mean,
                                    const real *block_squares, real *restrict mean, real *restrict squares) {
     const real share = rows / (before + rows), weight = before * share;
@@ -66,8 +66,8 @@ FRI_CLONES static void merge_block(int64_t width, real before, real rows, const 
     }
 }
 
-/* The first row, or 0 where it is infinite, lies some deviations from the mean: means of the rows less it lose little
- * to rounding where |mean| >> std. */
+/* Takes the first row (0 where infinite) as shift. The shift is within some deviations of the mean, so that sums of
+ * rows minus shift lose little precision if |mean| >> std. */
 static void set_shift(const fri_batchnorm2d_desc *d, const void *x, real *shift) {
     if (d->rows == 0) return;
     for (int64_t c = 0; c < d->c; c += TILE) {
@@ -78,12 +78,12 @@ static void set_shift(const fri_batchnorm2d_desc *d, const void *x, real *shift)
     }
 }
 
-/* Rows of a tile that are in the cache together. */
+/* Rows of a tile that fit the cache together. */
 static int64_t block_rows(const fri_batchnorm2d_desc *d, const tile *t) {
     return d->dtype == FRI_REAL_DTYPE ? BATCH_BLOCK / t->width : step_rows(d, t);
 }
 
-/* One tile's mean, less the shift (w->a), and squared distances from it. */
+/* Mean minus shift (w->a) and squared distances of one tile. */
 static void stats_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const scratch *w) {
     real buf[TILE], block_mean[C_BLOCK], center[C_BLOCK], block_squares[C_BLOCK];
     real *mean = w->partial_a + t->chunk * d->c + t->c, *squares = w->partial_b + t->chunk * d->c + t->c;
@@ -103,7 +103,7 @@ static void stats_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
     }
 }
 
-/* Takes `rows` values into the mean and squared distances of those before them. */
+/* Merges mean and squared distances of `rows` rows into those of the rows before. */
 static inline __attribute__((always_inline)) void merge_one(double before, double rows, double mean, double squares,
                                                             double *all_mean, double *all_squares) {
     if (rows <= 0) return;
@@ -130,7 +130,7 @@ typedef struct statistics {
     real *mean, *invstd, *running_mean, *running_var;
 } statistics;
 
-/* The statistics of no rows are 0, and the running values stay. */
+/* Statistics of 0 rows are 0 and leave running values unchanged. */
 static void set_statistics(const fri_batchnorm2d_desc *d, const statistics *to, int64_t k, double rows, double mean,
                            double squares) {
     to->mean[k] = to->invstd[k] = 0;

@@ -1,5 +1,5 @@
-/* bce.c - binary cross-entropy of a sigmoid per class, and the focal loss. Rows fall into a fixed number of groups,
- * whose sums in f64 are added in order: the loss is bit-equal on any number of threads. */
+/* bce.c - binary cross-entropy of a sigmoid per class, and focal loss. Rows are divided into a fixed number of
+ * groups, whose f64 sums are added in order, so the loss has equal bits for any number of threads. */
 #include "cpu/cpu.h"
 
 #include <string.h>

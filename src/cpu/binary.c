@@ -1,7 +1,7 @@
-/* binary.c - y = a + b, a - b, a * b, a / b: element by element, and with one value of b for a run of a's. */
+/* binary.c - y = a + b, a - b, a * b, a / b: elementwise, and with b broadcast over a run of a's dimensions. */
 #include "cpu/cpu.h"
 
-/* Rows of c elements of a, all with the same c values of b. */
+/* Rows of c elements of a, combined with the c values of b. */
 typedef void image_rows_fn(int64_t rows, int64_t c, const real *a, const real *b, real *y);
 
 #define BINARY(name, kind, sign)                                                                                    \
@@ -29,11 +29,9 @@ fr_status fri_cpu_add_relu(const fri_exec *e, fr_dtype dtype, int64_t n, const v
     return fri_cpu_map("add_relu", dtype, n, add_relu_row, NULL, a, b, y);
 }
 
-/* ---- one value for a run: a pixel is the c values of a that stand before one of b's -------------------------- */
+/* ---- broadcast: a pixel is the c values of a that meet a value of b each ------------------------------------- */
 
-enum {
-    NARROW = 16
-}; /* channels below which b's values are written out for a block of pixels, so that loops are long */
+enum { NARROW = 16 }; /* with fewer channels, b is repeated for a block of pixels to get long loops */
 
 static const real *repeated(const real *b, int64_t c, int64_t pixels, real *buf) {
     for (int64_t i = b == buf ? 1 : 0; i < pixels; i++)
@@ -41,7 +39,7 @@ static const real *repeated(const real *b, int64_t c, int64_t pixels, real *buf)
     return buf;
 }
 
-/* Pixels first .. last of one image; a block holds whole pixels, or a part of the channels of one. */
+/* Pixels first .. last of one image. A block holds whole pixels or a part of a pixel's channels. */
 static void image_range(const fri_binary_desc *d, int64_t first, int64_t last, const void *a, const void *b, void *y) {
     real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
     const int64_t width = fri_min_i64(d->c, FRI_BLOCK), step = fri_min_i64(FRI_BLOCK / width, last - first);

@@ -1,9 +1,9 @@
-/* cast.c - every element type to every other.
+/* cast.c - conversions between all element types.
  *
- * Float to float rounds once, to nearest even, also from f64 to a half type. Float to integer truncates as C does and,
- * where C leaves the result open, saturates (NaN gives 0), as CUDA does. Integer to half passes through f32, as
- * PyTorch. The pairs a training step uses (f32 and the half types, bytes to f32) have rows of their own; all others go
- * through a block of f64 or i64. */
+ * Float to float rounds once, to nearest even, also from f64 to half types. Float to integer truncates as in C; where
+ * C leaves the result undefined, it saturates (NaN gives 0) as CUDA does. Integer to half goes through f32 as in
+ * PyTorch. Pairs used in training (f32 and half types, bytes to f32) have loops of their own; all others go through a
+ * block of f64 or i64. */
 #include "cpu/cpu.h"
 
 #include "base/half.h"
@@ -12,7 +12,7 @@
 
 enum { CAST_BLOCK = 512 };
 
-/* f64 to f32 rounded to odd: a later rounding to 11 bits or fewer is then right, as if it had seen all the bits. */
+/* Rounds f64 to f32 "to odd". A later rounding to 11 bits or fewer is then correct, as if made from the f64 value. */
 static float f32_round_to_odd(double v) {
     float f = (float)v;
     if ((double)f == v || v != v || f - f != 0) return f; /* exact, NaN, or infinite */

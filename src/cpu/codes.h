@@ -1,8 +1,8 @@
-/* codes.h - what 8-bit optimizers share: values that are a map's at the code, times the scale of a block of
- * FRI_SCALE_BLOCK elements.
+/* codes.h - shared by 8-bit optimizers: codes are indices into a map of values, scaled per block of FRI_SCALE_BLOCK
+ * elements.
  *
- * A block is one task's unit whatever the number of threads, so the bits do not depend on it. Everything between the
- * two codes of an element stays on the stack. */
+ * A block is processed by a single task for any number of threads, so bits do not depend on threads. Between reading
+ * and writing codes all values stay on the stack. */
 #ifndef FRI_CPU_CODES_H
 #define FRI_CPU_CODES_H
 
@@ -18,12 +18,12 @@ static inline void fri_code_map_read(const float *from, fri_code_map *to) {
     for (int i = 0; i < 255; i++) to->midpoint[i] = (to->value[i] + to->value[i + 1]) * (real)0.5;
 }
 
-/* The n <= FRI_SCALE_BLOCK values of a block, whose codes and scale these are. */
+/* Decodes the n <= FRI_SCALE_BLOCK values of a block. */
 FRI_CLONES static void fri_codes_widen(const fri_code_map *map, int64_t n, const uint8_t *code, real absmax, real *x) {
     for (int64_t i = 0; i < n; i++) x[i] = map->value[code[i]] * absmax;
 }
 
-/* The largest magnitude. A NaN is passed over, as by fmax: the parameter shows it. */
+/* Largest magnitude. NaN is ignored as by fmax, because the parameter becomes NaN anyway. */
 FRI_CLONES static real fri_codes_largest(int64_t n, const real *x) {
     real most = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -1,16 +1,16 @@
-/* conv2d.c - the convolution kernels of f32, f16 and bf16 data.
+/* conv2d.c - convolution kernels for f32, f16 and bf16 data.
  *
- * f32, and bf16 where the library has code for it, go to the engine as they are. Else half data is widened: pieces of
- * whole images, or of output rows of one large image, are converted to f32 in the workspace and computed there. A piece
- * of rows carries its padding as zero rows, so that all pieces have one shape; what a piece of dx owes to the next one
- * is carried over in f32. dw is summed over pieces in order, in f32. Pieces follow the shape only. */
+ * f32 data, and bf16 if the library supports it, are passed to the engine unchanged. Other half data is converted to
+ * f32 in pieces: whole images, or output rows of one large image, are converted into the workspace and computed
+ * there. A piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx shared by
+ * two pieces are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape only. */
 #include "cpu/conv2d_engine.h"
 
 #include <string.h>
 
 #include "cpu/half_rows.h"
 
-/* Target for the f32 copies of x and y, and what lies beside them. */
+/* Target size of the f32 copies of x and y and their buffers. */
 enum { PIECE_BYTES = 32 << 20 };
 
 static const char *const pass_name[] = {
@@ -23,7 +23,7 @@ typedef struct plan {
     bool widened;
     fri_conv2d_engine engine, tail; /* tail: the last, smaller piece; widened only */
     int64_t images, rows;           /* of a piece; rows < P only if images == 1 */
-    int64_t reach, overlap;         /* input rows under one output row; those shared with the next piece */
+    int64_t reach, overlap;         /* input rows under one output row; rows shared with the next piece */
     size_t x_at, y_at, w_at, bias_at, carry_at, sum_at, engine_at, bytes;
 } plan;
 
@@ -31,7 +31,7 @@ static int64_t input_rows(const fri_conv2d_desc *d, const plan *p, int64_t rows)
     return (rows - 1) * d->stride_h + p->reach;
 }
 
-/* The f32 convolution over one piece. */
+/* f32 convolution of one piece. */
 static fri_conv2d_desc piece_desc(const fri_conv2d_desc *d, const plan *p, int64_t images, int64_t rows) {
     fri_conv2d_desc piece = *d;
     piece.dtype = piece.bias_dtype = FR_F32;
@@ -49,14 +49,14 @@ static fr_status unsupported(const fri_conv2d_desc *d, fri_pass pass) {
                    fr_dtype_name(d->dtype));
 }
 
-/* Does f32 data go Winograd's way, and so f32 copies of half data? */
+/* True if Winograd is faster for f32 data, and so for f32 copies of half data. */
 static bool winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     fri_conv2d_desc wide = *d;
     wide.dtype = wide.bias_dtype = FR_F32;
     return !fr_exact_convolutions_get() && fri_conv2d_winograd_pays(&wide, pass);
 }
 
-/* The engine of a piece: Winograd's way, or where that cannot be done any other. */
+/* Plans the engine of a piece: Winograd, or another method if Winograd is not possible. */
 static fr_status plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool winograd, fri_conv2d_engine *e) {
     if (winograd) FRI_TRY(fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_WINOGRAD, e));
     if (winograd && e->method != FRI_CONV2D_NONE) return FR_OK;
@@ -65,7 +65,7 @@ static fr_status plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool wi
 }
 
 static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
-    enum { TILE = 4 }; /* rows of Winograd's: pieces of whole tiles make the same y under any limit */
+    enum { TILE = 4 }; /* tile height of Winograd: pieces of whole tiles give equal y under any limit */
     fr_status s = FR_OK;
     const bool winograd = winograd_pays(d, pass);
     size_t target = winograd ? PIECE_BYTES - FRI_WINOGRAD_BYTES : PIECE_BYTES;
@@ -131,7 +131,7 @@ static const char *half_at(const fri_conv2d_desc *d, const void *base, int64_t e
     return (const char *)base + (size_t)elements * fr_dtype_size(d->dtype);
 }
 
-/* Input rows first .. first + rows of image n, or `images` whole images; rows outside the image are zero. */
+/* Converts input rows first .. first + rows of image n, or `images` whole images. Rows outside the image are zero. */
 static void widen_x(const fri_conv2d_desc *d, const plan *p, int64_t n, int64_t images, int64_t first, int64_t rows,
                     const void *x, float *wide) {
     int64_t line = d->w * d->c, image = d->h * line;
@@ -145,7 +145,7 @@ static void widen_x(const fri_conv2d_desc *d, const plan *p, int64_t n, int64_t 
                        wide + (from - first) * line);
 }
 
-/* The part of dx that is complete after a piece; the rest is carried to the next piece of the same image. */
+/* Writes the part of dx that is complete after a piece; the rest is carried to the next piece of the image. */
 static void narrow_dx(const fri_conv2d_desc *d, const plan *p, int64_t n, int64_t images, int64_t row, int64_t rows,
                       float *wide, float *carry, void *dx) {
     int64_t line = d->w * d->c, image = d->h * line;
@@ -156,7 +156,7 @@ static void narrow_dx(const fri_conv2d_desc *d, const plan *p, int64_t n, int64_
     }
     bool last = row + rows == d->p;
     int64_t height = input_rows(d, p, rows), step = rows * d->stride_h, first = row * d->stride_h - d->pad_h;
-    if (row == 0) /* rows that no window touches, and gaps between windows */
+    if (row == 0) /* rows not touched by a window, and gaps between windows */
         memset(out, 0, (size_t)image * fr_dtype_size(d->dtype));
     else
         fri_cpu_add_rows(p->overlap * line, carry, wide);

@@ -1,18 +1,18 @@
-/* conv2d_constant.c - convolutions of a network that only infers: weights are laid out once, and the pass that writes
- * y adds and rectifies.
+/* conv2d_constant.c - convolutions of inference networks: weights are converted once, and the pass that writes y adds
+ * and activates.
  *
- * The library's convolution with packed weights is the fastest way there is here for a single image, except on large
- * maps of 3 x 3 layers, where Winograd's transforms of the filters cost little beside the products they save. */
+ * The library's convolution with packed weights is the fastest method here for single images, except for large maps
+ * of 3 x 3 layers, where transforming the filters for Winograd costs little compared with the products saved. */
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
 
 #include "base/status.h"
 
-/* Tiles of an image from which Winograd beats the library with packed weights at one image; 2 threads, AMD Zen 5,
- * oneDNN 2.6.3: the filters' transforms cost what some ten tiles cost, and here nothing else has to be packed. */
+/* Tiles per image from which Winograd beats the library with packed weights for one image (2 threads, AMD Zen 5,
+ * oneDNN 2.6.3). Transforming the filters costs as much as about ten tiles, and nothing else needs packing. */
 enum { TILES = 49 };
 
-/* One of the two is NULL in a plan that was made; both where there is none. */
+/* A plan has at most one member set; both NULL: no plan. */
 typedef struct plan {
     const fri_dnnl_op *direct;
     fri_conv2d_engine winograd;

@@ -12,20 +12,19 @@
 #include "cpu/lanes.h"
 
 enum {
-    TOGETHER = 4,     /* elements of a row whose sums are in registers: pairs of them for stride 2's gradient */
-    LEAST_WIDTH = 14, /* of the result: below, most elements touch an edge */
+    TOGETHER = 4,     /* elements of a row with sums in registers (pairs of elements in stride 2's gradient) */
+    LEAST_WIDTH = 14, /* minimum width of the result; in narrower ones most elements touch an edge */
 };
 
-/* One direction as the loops see it: of `in` [n, h, w, c] and weights [vectors, R S, lanes] is made
- * `out` [n, p, q, c]. */
+/* One pass of the loops: computes `out` [n, p, q, c] from `in` [n, h, w, c] and weights [vectors, R S, lanes]. */
 typedef struct loops {
     int64_t n, h, w, p, q, c, r, s, pad_h, pad_w;
     int stride;
-    bool spread; /* out is the larger map: the gradient where stride is 2 */
+    bool spread; /* out is the larger map: the gradient for stride 2 */
     bool stream;
     const float *in, *weight, *bias;
     float *out;
-    int64_t left, right; /* columns of out (pairs where spread) all of whose taps are in `in` */
+    int64_t left, right; /* columns of out (pairs if spread) whose taps are all in `in` */
 } loops;
 
 static bool turned(const fri_conv2d_engine *e) {
@@ -52,7 +51,7 @@ static void plan(fri_conv2d_engine *e) {
     e->bias_at = fri_part(&e->bytes, (size_t)d->c * sizeof(float));
 }
 
-/* w [C, R, S] to [vectors, R S, lanes], and zeros where there is no bias. */
+/* Converts w [C, R, S] to [vectors, R S, lanes]; a missing bias becomes zeros. */
 static void prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t taps = d->r * d->s;
@@ -67,7 +66,7 @@ static void prepare(const fri_conv2d_engine *e, const float *w, char *workspace)
 
 /* ---- a row of the result ----------------------------------------------------------------------------------- */
 
-/* Rows from + first .. from + end of `in` are under a row of out whose window begins at `from`. */
+/* Window of an output row: rows from + first .. from + end of `in`, beginning at `from`. */
 typedef struct window {
     int64_t from, first, end;
 } window;
@@ -77,7 +76,7 @@ static window window_of(const loops *l, int64_t row) {
     return (window){from, fri_max_i64(0, -from), fri_min_i64(l->r, l->h - from)};
 }
 
-/* One element near an edge: the taps that are in x. */
+/* Computes one element near an edge from the taps inside x. */
 FRI_INLINE void edge(const loops *l, const window *t, const float *x, int64_t first, const float *w, fri_lanes *sum) {
     for (int64_t r = t->first; r < t->end; r++)
         for (int64_t s = fri_max_i64(0, -first); s < fri_min_i64(l->s, l->w - first); s++)
@@ -108,7 +107,7 @@ FRI_INLINE void inner(const int taps, const int stride, const loops *l, const wi
     for (int k = 0; k < TOGETHER; k++) fri_lanes_put(y + k * c, &sum[k], l->stream);
 }
 
-/* The rows that the next row's window adds, at the columns that are read now. */
+/* Prefetches the rows that the next row's window adds, at the current columns. */
 FRI_INLINE void ask_ahead(const int taps, const int stride, const loops *l, const window *t, const float *x,
                           int64_t first) {
     for (int i = 0; i < stride; i++) {
@@ -145,9 +144,9 @@ FRI_INLINE void row_of(const int taps, const int stride, const loops *l, int64_t
     }
 }
 
-/* ---- a row of the gradient of x where stride is 2 ------------------------------------------------------------ */
+/* ---- a row of the gradient of x for stride 2 ----------------------------------------------------------------- */
 
-/* A pair j are the columns 2j - pad and 2j + 1 - pad of dx. One column f (0, 1) of a pair near an edge: */
+/* Pair j consists of columns 2j - pad and 2j + 1 - pad of dx. Computes column f (0 or 1) of a pair near an edge. */
 FRI_INLINE void put_edge(const loops *l, int64_t place, const float *dy, int64_t j, int64_t f, const float *w,
                          float *dx) {
     fri_lanes sum = {0};
@@ -227,7 +226,7 @@ static void any_row(const loops *l, int64_t n, int64_t row) {
     }
 }
 
-/* Finds the columns, and the pairs of columns, without an edge of the map. */
+/* Finds the columns and pairs of columns that touch no edge of the map. */
 static void set_inside(loops *l) {
     const int64_t room = l->w + l->pad_w - l->s;
     l->left = fri_ceil_div(l->pad_w, l->stride);

@@ -16,20 +16,20 @@
 
 enum {
     LANES = FRI_VECTOR,
-    TOGETHER = 4, /* gradients that share the columns of x in registers */
+    TOGETHER = 4, /* gradients that share columns of x in registers */
     MOST_SIZE = FRI_DEPTHWISE_TAPS,
-    GROUP = 64 / LANES,         /* vectors of channels that a part reads side by side: 256 bytes of a pixel in f32 */
-    SQUARE_GROUP = 256 / LANES, /* the same, of filters that are summed whole */
-    PARTS = 16,                 /* at least, where there are so many rows: work for as many threads */
+    GROUP = 64 / LANES,         /* vectors of channels that a part reads together: 256 bytes of a pixel in f32 */
+    SQUARE_GROUP = 256 / LANES, /* as GROUP, for filters summed whole */
+    PARTS = 16,                 /* minimum, if there are enough rows: work for as many threads */
     MADE_BYTES = 1 << 18,       /* of normalized rows of x */
-    STRIP_BYTES = 1 << 14, /* of a vector's channels in x and dy; a part reads them once for each row of the filter */
+    STRIP_BYTES = 1 << 14,      /* bytes of a vector's channels in x and dy, which are read once per filter row */
 };
 
 typedef fri_lanes lanes;
 typedef uint32_t words __attribute__((vector_size(LANES * 4)));
 typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 
-/* Summed whole? Rows of x follow each other then. */
+/* True for filters summed whole, for which the rows of x must be adjacent. */
 static bool is_square(const fri_conv2d_desc *d) {
     return d->r == 3 && d->s == 3 && d->dilation_h == 1;
 }
@@ -45,10 +45,10 @@ typedef struct strip {
     const fri_conv2d_desc *d;
     const char *x, *dy;
     int64_t from, to;
-    int64_t next;        /* rows from here to those that are read next */
-    int64_t left, right; /* the columns of dy all of whose taps are in x */
+    int64_t next;        /* distance to the rows that are read next */
+    int64_t left, right; /* columns of dy whose taps are all in x */
     fri_conv2d_reader reader;
-    float *made; /* normalized rows of x, where the reader makes them */
+    float *made; /* normalized rows of x, if the reader normalizes */
 } strip;
 
 FRI_INLINE void load(bool half, const char *p, lanes *v) {
@@ -58,8 +58,8 @@ FRI_INLINE void load(bool half, const char *p, lanes *v) {
         *v = *(const lanes *)p;
 }
 
-/* sum[s] += dy x for channels from c on. Gradients inside are taken TOGETHER, and every second one is added elsewhere,
- * so that additions wait less for each other. */
+/* sum[s] += dy x for channels from c on. Inner gradients are processed TOGETHER, alternating between two sums so that
+ * additions wait less for each other. */
 FRI_INLINE void filter_row(bool half, const int taps, const int stride, const strip *t, int64_t r, int64_t c,
                            float *sum) {
     const fri_conv2d_desc *d = t->d;
@@ -179,7 +179,7 @@ static void filter_square_bf16(const strip *t, int64_t c, float *sum) {
 
 /* ---- all of them ----------------------------------------------------------------------------------------- */
 
-/* Rows of dy of one image whose rows of x are normalized together: these stay in the second cache. */
+/* Rows of dy of one image whose rows of x are normalized together and stay in the L2 cache. */
 static int64_t made_rows(const fri_conv2d_desc *d) {
     return fri_max_i64(0, (MADE_BYTES / (d->w * d->c * (int64_t)sizeof(float)) - 3) / d->stride_h) + 1;
 }
@@ -188,7 +188,7 @@ static size_t made_bytes(const fri_conv2d_desc *d) {
     return (size_t)(((made_rows(d) - 1) * d->stride_h + 3) * d->w * d->c) * sizeof(float);
 }
 
-/* A filter of 3 x 3 for rows from .. to, whose rows of x are as they are or have been made. */
+/* Sums a 3 x 3 filter over rows from .. to; the rows of x are plain or already normalized. */
 static void filter_squares(strip t, int64_t first, int64_t end, float *sum) {
     const fri_conv2d_desc *d = t.d;
     const int64_t taps = d->r * d->s * LANES;
@@ -197,7 +197,7 @@ static void filter_squares(strip t, int64_t first, int64_t end, float *sum) {
             (d->dtype == FR_F32 ? filter_square_f32 : filter_square_bf16)(&t, fri_vector_at(d->c, v), sum + v * taps);
 }
 
-/* Filters of 3 x 3 over rows of x that are normalized some rows of one image at a time. */
+/* Sums 3 x 3 filters over rows of x that are normalized some rows at a time. */
 static void make_squares(strip t, int64_t first, int64_t end, float *sum) {
     const fri_conv2d_desc *d = t.d;
     const int64_t to = t.to, c = fri_vector_at(d->c, first), width = fri_vector_at(d->c, end - 1) + LANES - c;
@@ -209,7 +209,8 @@ static void make_squares(strip t, int64_t first, int64_t end, float *sum) {
         const int64_t bottom = fri_min_i64(d->h, (p + t.to - t.from - 1) * d->stride_h - d->pad_h + 3);
         const int64_t at = (image * d->h + top) * d->w * d->c;
         fri_conv2d_read(&t.reader, c, (bottom - top) * d->w, width, d->c, x + at + c, t.made + c);
-        t.x = (const char *)((uintptr_t)t.made - (uintptr_t)at * sizeof(float)); /* where row `top` of x would be */
+        t.x = (const char *)((uintptr_t)t.made - (uintptr_t)at * sizeof(float)); /* virtual address of row `top` of
+                                                                                    x */
         filter_squares(t, first, end, sum);
     }
 }
@@ -271,7 +272,7 @@ void FRI_FOR(fri_conv2d_depthwise_weight_run)(const fri_conv2d_engine *e, const 
     const fri_conv2d_desc *d = &e->d;
     const int64_t rows = d->n * d->p, vectors = fri_vectors(d->c), group = group_of(d);
     const int64_t groups = fri_ceil_div(vectors, group);
-    const int64_t room = d->w + d->pad_w - d->s; /* where the last column begins whose taps are inside */
+    const int64_t room = d->w + d->pad_w - d->s; /* first column of the last window inside */
     const int64_t right = room < 0 ? 0 : fri_min_i64(d->q, room / d->stride_w + 1);
     float *part = (float *)(void *)(workspace + e->sum_at);
     const fri_conv2d_reader reader = fri_conv2d_reader_of(e, workspace);

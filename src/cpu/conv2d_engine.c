@@ -1,31 +1,31 @@
-/* conv2d_engine.c - the choice between the ways, and the library's convolution. */
+/* conv2d_engine.c - chooses the method of a convolution, and calls the library's convolution. */
 #include "cpu/conv2d_engine.h"
 
 #include <string.h>
 
 #include "base/status.h"
 
-/* Output pixels per image up to which a matrix product beats the convolution primitive, by pass. Measured on one
- * thread, 3x3 and 1x1 layers of VGG-16 and ResNet-50, oneDNN 2.6.3 with avx512_core_bf16 (AMD Zen 5): primitives pack
- * weights for every call and fill their tiles badly where there are few pixels. */
+/* Output pixels per image up to which a matrix product is faster than the convolution primitive, per pass. Measured
+ * on one thread with 3x3 and 1x1 layers of VGG-16 and ResNet-50, oneDNN 2.6.3 with avx512_core_bf16 (AMD Zen 5):
+ * primitives pack weights in every call and use tiles badly for few pixels. */
 typedef struct area_limits {
     int64_t limit[3]; /* by fri_pass */
 } area_limits;
 
 static const area_limits spatial_f32 = {{16, 4, 9}}, spatial_bf16 = {{25, 9, 49}};
 static const area_limits spatial_1x1 = {{49, 49, INT64_MAX}};
-/* Maps from NARROW_AREA pixels on make the product slower again for the weight gradient of a 1x1 layer with at most
- * NARROW_CHANNELS channels on one side: the sum runs over all pixels, and the result is a few rows. For bf16, and
- * for f32 where conv2d_pointwise.c does not take the layer. Measured on 1 and 2 threads, MobileNetV2's layers (AMD
- * Zen 4): 0.4 to 0.85 of the product's time. */
+/* The product loses again for the weight gradient of 1x1 layers with at most NARROW_CHANNELS channels on one side and
+ * maps of NARROW_AREA pixels or more: the sum runs over all pixels, and the result has few rows. Applies to bf16, and
+ * to f32 layers that conv2d_pointwise.c does not take. Measured on 1 and 2 threads with MobileNetV2's layers (AMD Zen
+ * 4): 0.4 to 0.85 of the product's time. */
 enum { NARROW_CHANNELS = 32, NARROW_AREA = 56 * 56 };
 
-/* Only properties of the layer may be asked here, never d->n: see conv2d_engine.h. */
+/* Decides by properties of the layer only, never by d->n (conv2d_engine.h). */
 static bool prefers_im2col(const fri_conv2d_desc *d, fri_pass pass) {
     if (d->groups != 1) return false;
     int64_t area = d->p * d->q;
     if (d->r != 1 || d->s != 1) return area <= (d->dtype == FR_F32 ? &spatial_f32 : &spatial_bf16)->limit[pass];
-    /* Strided dx in bf16 would pass through f32 columns. */
+    /* Strided dx in bf16 would need f32 columns. */
     bool strided = d->stride_h > 1 || d->stride_w > 1;
     if (strided && pass == FRI_PASS_BACKWARD_INPUT && d->dtype != FR_F32) return false;
     if (area >= NARROW_AREA && (d->c <= NARROW_CHANNELS || d->k <= NARROW_CHANNELS)) return false;
@@ -49,7 +49,7 @@ static fr_status plan_im2col(fri_conv2d_engine *e) {
     return fri_conv2d_im2col_plan(e);
 }
 
-/* Loops of our own, as wide as this processor's vectors. */
+/* Own loops for the width of this processor's vectors. */
 static const fri_conv2d_own *own_of(fri_conv2d_method method) {
     static const struct {
         const fri_conv2d_own *depthwise, *pointwise;
@@ -90,14 +90,14 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
         if (e->method != FRI_CONV2D_NONE) return FR_OK;
     }
     FRI_TRY(prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e));
-    /* A batch cut in two gives the same y and dx. */
+    /* A batch cut in two must give equal y and dx. */
     if (e->method == FRI_CONV2D_IM2COL && pass != FRI_PASS_BACKWARD_WEIGHT && e->op[0] != NULL &&
         fri_dnnl_rows_depend(e->op[0], 0)) {
         fri_conv2d_engine direct = {.d = *d, .pass = pass};
         FRI_TRY(plan_direct(&direct));
         if (direct.method != FRI_CONV2D_NONE) *e = direct;
     }
-    /* The other way where this one does not exist, or where only the other one keeps the caller's limit. */
+    /* Tries the other method if this one does not exist or exceeds the caller's limit. */
     bool over = d->workspace_limit > 0 && e->bytes > d->workspace_limit;
     if (e->method != FRI_CONV2D_NONE && !over) return FR_OK;
     fri_conv2d_engine other = {.d = *d, .pass = pass};

@@ -1,10 +1,10 @@
-/* conv2d_engine.h - one convolution pass on f32 or bf16 data: the way it is made, in how much scratch, and making it.
+/* conv2d_engine.h - one convolution pass on f32 or bf16 data: choice of method, workspace, execution.
  *
- * Six ways: the library's convolution; its matrix product on columns in a bounded buffer, on pairs of pixels of the
- * smallest maps, or, for f32 unless exact convolutions are asked for, between Winograd's transforms; and loops of our
- * own for depthwise convolutions and for 1 x 1 ones of few channels. The choice depends on the layer's shape, the
- * element type and the pass, never on the batch size: a batch cut in two computes the same bits.
- * src/cpu/conv2d.c cuts what the engine cannot compute as stored (f16) into pieces that it can. */
+ * Methods: the library's convolution; the library's matrix product on columns in a bounded buffer, on pairs of pixels
+ * of the smallest maps, or (f32, unless exact convolutions are required) between Winograd transforms; own loops for
+ * depthwise convolutions and for narrow 1 x 1 convolutions. The choice depends on layer shape, element type and pass,
+ * never on the batch size, so a batch cut in two gives equal bits. conv2d.c converts data that the engine cannot
+ * process (f16) in pieces. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
 
@@ -13,8 +13,8 @@
 #include "cpu/product.h"
 
 typedef enum fri_conv2d_method {
-    FRI_CONV2D_NONE, /* nothing but reference code computes this type here */
-    FRI_CONV2D_AUTO, /* any of the others but Winograd's */
+    FRI_CONV2D_NONE, /* this type has only reference code here */
+    FRI_CONV2D_AUTO, /* any method but Winograd */
     FRI_CONV2D_DIRECT,
     FRI_CONV2D_IM2COL,
     FRI_CONV2D_WINOGRAD,
@@ -23,11 +23,11 @@ typedef enum fri_conv2d_method {
     FRI_CONV2D_POINTWISE,
 } fri_conv2d_method;
 
-/* Division of a Winograd convolution's work among threads. */
+/* How the work of a Winograd convolution is divided among threads. */
 typedef enum fri_conv2d_split {
-    FRI_SPLIT_NONE, /* nothing: they share each chunk of tiles */
+    FRI_SPLIT_NONE, /* not divided: threads share each chunk of tiles */
     FRI_SPLIT_TILES,
-    FRI_SPLIT_OUT, /* channels that are made; dw: output channels */
+    FRI_SPLIT_OUT, /* output channels */
     FRI_SPLIT_IN,  /* dw: input channels */
 } fri_conv2d_split;
 
@@ -35,39 +35,41 @@ typedef struct fri_conv2d_engine {
     fri_conv2d_desc d;
     fri_pass pass;
     fri_conv2d_method method;
-    size_t bytes; /* of workspace */
+    size_t bytes; /* size of the workspace */
 
-    size_t bias_at, weight_at, scratch_at; /* parts of it: a zero bias, packed weights, the library's scratchpad */
+    size_t bias_at, weight_at, scratch_at; /* offsets in the workspace: a zero bias, packed weights, the library's
+                                              scratchpad */
     const fri_dnnl_op *direct;
 
-    /* im2col: rows (n, p) of the output are taken `rows` at a time; op[0] writes, op[1] adds, op[2] is for the last,
-     * shorter piece. */
+    /* im2col: `rows` output rows (n, p) at a time; op[0] writes, op[1] adds, op[2] computes the last, shorter
+     * piece. */
     const fri_dnnl_op *op[3];
-    bool pointwise; /* the rows of x are the matrix: no col */
+    bool pointwise; /* the rows of x are the matrix; no columns */
     int64_t rows, images;
     size_t col_at, sum_at; /* columns; f32 sums (bf16 dx of `images` images, or dw) */
 
-    /* Winograd: op[0 .. 2] as above, over chunks of tiles and blocks of the channels that are read and made. */
+    /* Winograd: op[0 .. 2] as above, over chunks of tiles and blocks of input and output channels. */
     int64_t tiles, chunk, in, in_block, out, out_block;
     fri_conv2d_split split;
     int64_t workers;
-    size_t worker_bytes; /* of each of them; pixels too */
-    bool shared;         /* with FRI_SPLIT_OUT: all tiles are a chunk, whose V is made by all threads, once */
-    bool apart;          /* each of the 36 products is a call on one thread */
+    size_t worker_bytes; /* bytes per worker; also for pixels */
+    bool shared;         /* FRI_SPLIT_OUT only: a single chunk, whose V is computed once by all threads */
+    bool apart;          /* the 36 products are separate calls on one thread each */
     size_t v_at, u_at, m_at;
 
-    fri_product product[2][2]; /* pixels: [is of the last, narrower block][adds] */
+    fri_product product[2][2]; /* pixels: [last, narrower block][adds] */
 
-    const struct fri_conv2d_own *own; /* loops of our own, or NULL */
-    int64_t parts;                    /* of them, for weights: sums of rows, at sum_at, which are then added */
-    size_t norm_at, strip_at; /* where d.norm is set: its scale and shift; rows of x that each worker has made */
+    const struct fri_conv2d_own *own; /* own loops, or NULL */
+    int64_t parts;                    /* partial sums of own loops for weights, at sum_at */
+    size_t norm_at, strip_at;         /* if d.norm is set: scale and shift; normalized rows of x per worker */
 } fri_conv2d_engine;
 
-/* How an instance is planned. method: what was asked for, mostly FRI_CONV2D_AUTO; e->method says what was taken. */
+/* Plans a pass. method: requested method, usually FRI_CONV2D_AUTO; e->method: chosen method. */
 fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
                                  fri_conv2d_engine *e);
 
-/* Lays out what depends on the weights only; needed once before any number of runs. w: forward and backward input. */
+/* Prepares all that depends on the weights only; call once before any number of runs. For forward and backward
+ * input. */
 fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace);
 
 /* forward: a = x, b = w; backward input: a = dy, b = w; backward weight: a = x, b = dy. bias or NULL. */
@@ -79,8 +81,8 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace);
 
-/* conv2d_winograd.c: where it pays; and its plan, whose method is FRI_CONV2D_NONE where it cannot be done. */
-enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* of workspace, at most */
+/* conv2d_winograd.c: tells whether Winograd is faster, and plans it; e->method is FRI_CONV2D_NONE if not possible. */
+enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* maximum size of workspace */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
@@ -92,20 +94,20 @@ fr_status fri_conv2d_pixels_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_pixels_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias,
                                 float *out, char *workspace);
 
-/* Loops of our own, f32, depthwise weights' gradients in bf16 too: where they pay, what they need, and how they run.
- * in: x or dy; prepared weights are in the workspace. */
+/* Own loops for f32 (depthwise weight gradients also bf16): whether they are faster, workspace, execution. in: x or
+ * dy; prepared weights are in the workspace. */
 typedef struct fri_conv2d_own {
     bool (*pays)(const fri_conv2d_desc *d, fri_pass pass);
-    bool (*reads_norm)(const fri_conv2d_desc *d); /* weights' gradients */
+    bool (*reads_norm)(const fri_conv2d_desc *d); /* for weight gradients */
     void (*plan)(fri_conv2d_engine *e);
     void (*prepare)(const fri_conv2d_engine *e, const float *w, char *workspace);
     void (*run)(const fri_conv2d_engine *e, const float *in, const float *bias, float *out, const char *workspace);
     void (*run_weight)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace);
 } fri_conv2d_own;
 
-/* Vectors with which x is normalized, f32: scale = invstd * gamma and shift = beta lie in the workspace. */
+/* Vectors that normalize x in f32: scale = invstd * gamma and shift = beta, stored in the workspace. */
 typedef struct fri_conv2d_reader {
-    const float *mean, *scale, *shift; /* mean NULL: x is read as it is */
+    const float *mean, *scale, *shift; /* mean NULL: x is not normalized */
     fri_activation act;
 } fri_conv2d_reader;
 fri_conv2d_reader fri_conv2d_reader_of(const fri_conv2d_engine *e, char *workspace);
@@ -115,8 +117,8 @@ static inline void fri_conv2d_read(const fri_conv2d_reader *r, int64_t c, int64_
     fri_cpu_norm_rows(rows, width, ld, x, r->mean + c, r->scale + c, r->shift + c, r->act, y);
 }
 
-/* conv2d_depthwise.c, conv2d_depthwise_weight.c, conv2d_pointwise.c, each for every width of a vector (lanes.h). */
-enum { FRI_DEPTHWISE_TAPS = 7 }; /* of a filter, in each direction, at most */
+/* conv2d_depthwise.c, conv2d_depthwise_weight.c, conv2d_pointwise.c, compiled for every vector width (lanes.h). */
+enum { FRI_DEPTHWISE_TAPS = 7 }; /* maximum filter size in each direction */
 #define FRI_CONV2D_OWN(suffix)                                                                                        \
     extern const fri_conv2d_own fri_conv2d_depthwise##suffix, fri_conv2d_pointwise##suffix;                           \
     void fri_conv2d_depthwise_weight_plan##suffix(fri_conv2d_engine *e);                                              \
@@ -129,7 +131,7 @@ FRI_CONV2D_OWN(_v3)
 FRI_CONV2D_OWN(_v4)
 #endif
 
-/* Parts of a workspace: each starts on a cache line. */
+/* Allocates a part of a workspace, aligned to a cache line. */
 static inline size_t fri_part(size_t *total, size_t bytes) {
     size_t at = *total;
     *total += (bytes + 63) / 64 * 64;

@@ -14,14 +14,14 @@
 
 #include "cpu/half_rows.h"
 
-enum { COLUMN_BYTES = 8 << 20 }; /* target: a piece is made and consumed while it is in the last-level cache */
+enum { COLUMN_BYTES = 8 << 20 }; /* target: a piece stays in the last-level cache until it is used */
 
 static int64_t row_elements(const fri_conv2d_desc *d) {
     return d->r * d->s * (d->c / d->groups);
 }
 
 static fr_dtype column_dtype(const fri_conv2d_engine *e) {
-    return e->pass == FRI_PASS_BACKWARD_INPUT ? FR_F32 : e->d.dtype; /* sums of columns are made in f32 */
+    return e->pass == FRI_PASS_BACKWARD_INPUT ? FR_F32 : e->d.dtype; /* sums of columns are in f32 */
 }
 
 /* The product over `rows` output rows. */
@@ -66,16 +66,16 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
     size_t scratch = 0, column = fr_dtype_size(column_dtype(e));
     e->method = FRI_CONV2D_IM2COL;
     bool vector = d->k == d->groups && d->groups > 1;
-    if (vector && d->dtype != FR_F32) { /* is widened instead */
+    if (vector && d->dtype != FR_F32) { /* handled by widening */
         e->method = FRI_CONV2D_NONE;
         return FR_OK;
     }
     e->pointwise = d->r == 1 && d->s == 1 && d->stride_h == 1 && d->stride_w == 1 && d->pad_h == 0 && d->pad_w == 0;
-    if (d->c == d->groups && d->groups > 1) e->pointwise = false; /* a column of x is not dense */
+    if (d->c == d->groups && d->groups > 1) e->pointwise = false; /* columns of x are not dense */
 
     size_t row_bytes = (size_t)(d->q * row_elements(d)) * column;
     int64_t fit = fri_max_i64(1, (int64_t)(COLUMN_BYTES / row_bytes)), all = d->n * d->p;
-    if (dx && !e->pointwise) { /* whole images, so that their sums are complete; a large image in pieces */
+    if (dx && !e->pointwise) { /* whole images, so that sums are complete; large images in pieces */
         e->images = fri_min_i64(d->n, fri_max_i64(1, fit / d->p));
         all = e->images * d->p;
     }
@@ -87,7 +87,7 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
     if (dw && e->rows < all && e->method != FRI_CONV2D_NONE) FRI_TRY(plan_product(e, 1, e->rows, FRI_ADD, &scratch));
     if (tail > 0 && e->method != FRI_CONV2D_NONE) FRI_TRY(plan_product(e, 2, tail, dw ? FRI_ADD : FRI_SET, &scratch));
     if (e->images > 0 && d->n % e->images > 0 && e->method != FRI_CONV2D_NONE) {
-        int64_t last = d->n % e->images * d->p; /* then e->images > 1, so rows == all: no other tail */
+        int64_t last = d->n % e->images * d->p; /* e->images > 1 implies rows == all, so there is no other tail */
         FRI_TRY(plan_product(e, 2, last, FRI_SET, &scratch));
     }
 
@@ -146,7 +146,7 @@ FRI_CLONES static void add_row(int64_t n, const float *x, float *y) {
     for (int64_t i = 0; i < n; i++) y[i] += x[i];
 }
 
-/* Adds to line (n, h) of dx what output rows from .. from + rows took from it, in order of (r, q, s). */
+/* Adds the contributions of output rows from .. from + rows to line (n, h) of dx, in order of (r, q, s). */
 static void scatter_line(const fri_conv2d_desc *d, int64_t from, int64_t rows, int64_t n, int64_t h, const float *col,
                          float *line) {
     int64_t cg = d->c / d->groups, rsc = row_elements(d);
@@ -199,7 +199,7 @@ static float dot_row(int64_t n, const float *x, const float *y, float sum) {
     return sum;
 }
 
-/* The product of a group with one output channel, f32. y, dy: one channel of K; add: dw is added to. */
+/* Product of a group with one output channel in f32. y, dy: one channel of K; add: adds to dw. */
 static void run_vector(const fri_conv2d_engine *e, int64_t pixels, float *col, const float *y_in, const float *w,
                        const float *bias, float *y_out, float *dw, bool add) {
     int64_t k = e->d.k, rsc = row_elements(&e->d), col_row = e->pointwise ? e->d.c : rsc;
@@ -251,7 +251,7 @@ static fr_status run_piece(const fri_conv2d_engine *e, const fri_dnnl_op *op, in
     }
 }
 
-/* A block of images: their columns are added up into f32 sums, in dx itself where that is f32. */
+/* Adds the columns of a block of images into f32 sums, directly in dx if dx is f32. */
 static fr_status run_images(const fri_conv2d_engine *e, int64_t image, int64_t images, const void *dy, const void *w,
                             char *dx, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
@@ -287,7 +287,7 @@ fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const
         const fri_dnnl_op *op = e->op[rows < e->rows ? 2 : dw && from > 0 ? 1 : 0];
         for (int64_t g = 0; g < d->groups; g++) {
             char *to = target;
-            if (e->pass == FRI_PASS_BACKWARD_INPUT) /* pointwise: the columns are dx itself */
+            if (e->pass == FRI_PASS_BACKWARD_INPUT) /* pointwise: columns are dx */
                 to += (size_t)(from * d->q * d->c + g * (d->c / d->groups)) * fr_dtype_size(d->dtype);
             FRI_TRY(run_piece(e, op, g, from, rows, a, b, bias, to, workspace));
         }

@@ -16,7 +16,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { BLOCK = 64, MOST = 64 }; /* channels of a block; results (pixels, in dw taps) that `seen` can hold */
+enum { BLOCK = 64, MOST = 64 }; /* channels per block; maximum number of results (pixels, or taps for dw) in `seen` */
 
 /* Time over that of columns and of the library's convolution, forward, dx, dw; 2 threads, AMD Zen 4, oneDNN 2.6.3,
  * pad 1.
@@ -69,13 +69,13 @@ static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t block, bool a
     return p;
 }
 
-/* The method is FRI_CONV2D_NONE where the library has no such product. */
+/* The method is FRI_CONV2D_NONE if the library has no such product. */
 fr_status fri_conv2d_pixels_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t channels = channels_of(e), tail = channels % BLOCK;
     size_t scratch = 0;
     e->method = FRI_CONV2D_NONE;
-    if (tail == 1) return FR_OK; /* a column whose elements are apart */
+    if (tail == 1) return FR_OK; /* a column with non-adjacent elements */
     for (int i = 0; i < 4; i++) {
         const int64_t block = i / 2 ? tail : BLOCK;
         if (block == 0 || block > channels) continue;
@@ -96,7 +96,7 @@ fr_status fri_conv2d_pixels_plan(fri_conv2d_engine *e) {
     return FR_OK;
 }
 
-/* Result i of a block that no tap reached. */
+/* Fills result i of a block, which no tap reached. */
 static void fill(const fri_conv2d_engine *e, int64_t i, int64_t first, int64_t block, const float *bias, float *out) {
     const fri_conv2d_desc *d = &e->d;
     const size_t width = (size_t)block * sizeof(float);
@@ -114,7 +114,7 @@ static void fill(const fri_conv2d_engine *e, int64_t i, int64_t first, int64_t b
     }
 }
 
-/* A pair's factors and result; which of the results that is. */
+/* Factors and result of a pair; index of the result. */
 typedef struct pair {
     const float *left, *right;
     float *result;
@@ -132,15 +132,15 @@ static pair pair_of(const fri_conv2d_engine *e, int64_t first, int64_t tap, int6
     }
 }
 
-/* The input pixel that a tap meets at an output pixel, -1 outside of the map. */
+/* Input pixel under a tap at an output pixel, or -1 outside of the map. */
 static int64_t input_of(const fri_conv2d_desc *d, int64_t tap, int64_t y) {
     const int64_t h = y / d->q * d->stride_h - d->pad_h + tap / d->s * d->dilation_h;
     const int64_t w = y % d->q * d->stride_w - d->pad_w + tap % d->s * d->dilation_w;
     return h < 0 || h >= d->h || w < 0 || w >= d->w ? -1 : h * d->w + w;
 }
 
-/* A tap's filters, the channels that are summed in rows, a block of the others dense: in products with other strides a
- * row's bits depend on the number of rows up to 3 (2.6.3, AVX-512). */
+/* Copies the filters of a tap densely: summed channels in rows, a block of the others. With other strides, a row's
+ * bits depend on the number of rows up to 3 (oneDNN 2.6.3, AVX-512). */
 static void take_filters(const fri_conv2d_engine *e, int64_t first, int64_t block, int64_t tap, const float *w,
                          float *to) {
     const fri_conv2d_desc *d = &e->d;
@@ -152,7 +152,7 @@ static void take_filters(const fri_conv2d_engine *e, int64_t first, int64_t bloc
             memcpy(to + k * block, w + k * row + tap * d->c + first, (size_t)block * sizeof *to);
 }
 
-/* Channels first .. first + BLOCK of the result, or fewer at its end. */
+/* Computes channels first .. first + BLOCK of the result. */
 static fr_status run_block(const fri_conv2d_engine *e, int64_t first, const float *a, const float *b, const float *bias,
                            float *out, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
@@ -185,7 +185,7 @@ fr_status fri_conv2d_pixels_run(const fri_conv2d_engine *e, const float *a, cons
     fri_team_failure f = {FR_OK, ""};
 #pragma omp parallel num_threads((int)e->workers)
     {
-        omp_set_num_threads(1); /* the library would cut the product of a team of one for more */
+        omp_set_num_threads(1); /* otherwise the library would divide products for more threads */
 #pragma omp for schedule(static)
         for (int64_t first = 0; first < channels_of(e); first += BLOCK)
             fri_team_note(&f, run_block(e, first, a, b, bias, out,

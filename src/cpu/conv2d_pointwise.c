@@ -14,15 +14,15 @@
 #include "cpu/lanes.h"
 
 enum {
-    NARROW = 32, /* channels on one side at most, and on the other: */
+    NARROW = 32, /* maximum channels of the narrow side, and of the wide side: */
     WIDE = 256,
     LEAST_AREA = 28 * 28, /* pixels of a map */
     TASK_ROWS = 240,      /* a multiple of each tile's rows */
-    AHEAD_ROWS = 32,      /* rows that are asked for in advance, for the second cache */
-    MOST_VECTORS = 3,     /* of a tile; few rows, so that they and the weights stay in the first cache */
+    AHEAD_ROWS = 32,      /* rows prefetched into the L2 cache */
+    MOST_VECTORS = 3,     /* per tile; rows are few, so that rows and weights stay in L1 */
     MOST_ROWS = 6,
     PARTS = 16,                              /* of the rows, for dw */
-    BLOCK_ROWS = 32,                         /* of x and dy that stay in the caches while dw's tiles go over them */
+    BLOCK_ROWS = 32,                         /* rows of x and dy that stay in the caches while dw's tiles use them */
     TILE_CHANNELS = FRI_LANES_REGISTERS / 4, /* of the narrow side, in a tile of dw */
 };
 
@@ -55,7 +55,7 @@ static void plan(fri_conv2d_engine *e) {
     e->bias_at = fri_part(&e->bytes, (size_t)width * sizeof(float));
 }
 
-/* w [K, C] to [depth, vectors, lanes], and zeros where there is no bias. */
+/* Converts w [K, C] to [depth, vectors, lanes]; a missing bias becomes zeros. */
 static void prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
     const int64_t depth = depth_of(e), width = width_of(e), vectors = fri_vectors(width);
     float *weight = (float *)(void *)(workspace + e->weight_at), *bias = (float *)(void *)(workspace + e->bias_at);
@@ -139,7 +139,7 @@ static void run(const fri_conv2d_engine *e, const float *x, const float *bias, f
 
 /* ---- backward weight --------------------------------------------------------------------------------------- */
 
-/* sum [narrow, wide] = a^T b, a [M, narrow] and b [M, wide]: x and dy, or dy and x. */
+/* sum [narrow, wide] = a^T b with a [M, narrow] and b [M, wide]: x and dy, or dy and x. */
 typedef struct gradient {
     int64_t narrow, wide, vectors;
     const float *a, *b;
@@ -147,8 +147,8 @@ typedef struct gradient {
     fri_conv2d_reader reader; /* of x */
 } gradient;
 
-/* sum += a^T b over `rows` rows, for channels i .. i + channels of a and vectors v, v + 1, ... of `taken` of b. first:
- * the next block's vectors are asked for, a few at a time, so that they come while these are multiplied. */
+/* sum += a^T b over `rows` rows, for channels i .. i + channels of a and `taken` vectors v, v + 1, ... of b. first:
+ * prefetches the next block's vectors a few at a time, during the multiplications. */
 FRI_INLINE void tile_of_sum(const int channels, const int taken, const bool first, const gradient *g, int64_t rows,
                             const float *a, const float *b, int64_t v, float *sum) {
     fri_lanes total[TILE_CHANNELS][MOST_VECTORS] = {0}, value[MOST_VECTORS];
@@ -185,7 +185,7 @@ FRI_INLINE void sum_block(const int taken, const gradient *g, int64_t rows, cons
     }
 }
 
-/* A function of its own: under the address sanitizer, gcc 12 misplaces vectors in a frame with large arrays (gcc's bug
+/* Separate function: under the address sanitizer, gcc 12 misplaces vectors in frames with large arrays (gcc bug
  * 110027). */
 static __attribute__((noinline)) void sum_rows(const gradient *g, int64_t rows, const float *a, const float *b,
                                                float *sum) {
@@ -214,7 +214,7 @@ static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
     }
 }
 
-/* The parts in order, to dw [K, C]. */
+/* Adds the parts in order into dw [K, C]. */
 static void add_parts(const fri_conv2d_engine *e, const gradient *g, const float *part, float *dw) {
     const int64_t size = g->narrow * g->vectors * FRI_VECTOR;
     for (int64_t i = 0; i < g->narrow; i++)

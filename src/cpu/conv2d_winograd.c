@@ -22,8 +22,8 @@
 
 enum {
     PLACES = 36,
-    LANES = 64,                                    /* channels that a transform takes at a time */
-    ROOM = FRI_WINOGRAD_BYTES / 4 / PLACES - 2048, /* floats of U, V, M per place; the rest is for the scratchpad */
+    LANES = 64,                                    /* channels per transform */
+    ROOM = FRI_WINOGRAD_BYTES / 4 / PLACES - 2048, /* floats of U, V, M per product; the rest is for the scratchpad */
 };
 
 static const float zeros[LANES];
@@ -105,7 +105,7 @@ ALWAYS_INLINE void weight_line(int64_t n, sources x, targets y) {
     }
 }
 
-/* ---- two-dimensional ones: columns into a buffer, then rows ------------------------------------------------ */
+/* ---- two-dimensional transforms: columns into a buffer, then rows -------------------------------------------- */
 
 /* L x L^T for x [from, from] to y [to, to], each element a row of n channels. */
 #define TRANSFORM_2D(name, line, from, to)                                \
@@ -125,7 +125,7 @@ ALWAYS_INLINE void weight_line(int64_t n, sources x, targets y) {
         }                                                                 \
     }                                                                     \
     FRI_CLONES static void name##_tile(int64_t n, sources x, targets y) { \
-        if (n == LANES) /* loops whose length is known */                 \
+        if (n == LANES) /* loops of known length */                       \
             name##_2d(LANES, x, y);                                       \
         else if (n == LANES / 2)                                          \
             name##_2d(LANES / 2, x, y);                                   \
@@ -140,28 +140,29 @@ TRANSFORM_2D(weight, weight_line, 6, 3)
 
 /* ---- tiles of a map ---------------------------------------------------------------------------------------- */
 
-/* Tile i has its window's first element at row and column (4 * its place in the grid - pad). */
+/* Tiles of a map. The window of tile i begins at row and column (4 * position in the grid - pad). */
 typedef struct map {
     int64_t h, w, c, pad_h, pad_w; /* elements [n, h, w, c] */
     int64_t grid_h, grid_w;        /* tiles of an image */
 } map;
 
-/* The offset of element (i, j) of a tile's window, -1 outside of the map. */
+/* Offset of element (i, j) of a tile's window, -1 outside of the map. */
 static int64_t element(const map *m, int64_t tile, int64_t i, int64_t j) {
     int64_t image = tile / (m->grid_h * m->grid_w), place = tile % (m->grid_h * m->grid_w);
     int64_t h = place / m->grid_w * 4 - m->pad_h + i, w = place % m->grid_w * 4 - m->pad_w + j;
     return h < 0 || h >= m->h || w < 0 || w >= m->w ? -1 : ((image * m->h + h) * m->w + w) * m->c;
 }
 
-/* Operands of a step: a chunk of tiles, blocks of input and output channels (forward's words in every pass: dx reads
- * output channels' gradients and makes input channels', so there `in` counts K and `out` counts C). */
+/* Operands of a step: a chunk of tiles, and blocks of input and output channels in the sense of forward. dx reads
+ * gradients of output channels and computes input channels, so for dx `in` counts K and `out` counts C. */
 typedef struct step {
     int64_t tile, tiles, in, out;
 } step;
 
 typedef void transform(int64_t n, sources x, targets y);
 
-/* to [36, rows, channels] from windows of size x size, zeros behind the last tile; for all threads of a team. */
+/* Transforms windows of size x size to [36, rows, channels], with zeros after the last tile. Called by all threads of
+ * a team. */
 static void take_tiles(const map *m, int64_t size, transform *f, const float *x, int64_t tile, int64_t tiles,
                        int64_t rows, int64_t first, int64_t channels, float *to) {
     int64_t blocks = fri_ceil_div(channels, LANES);
@@ -193,7 +194,7 @@ FRI_CLONES static void finish(int64_t n, const float *v, const float *b, bool ac
     }
 }
 
-/* The outputs of tiles from [36, rows, channels], those inside of the map. b or NULL. */
+/* Writes the outputs of tiles inside the map from [36, rows, channels]. b may be NULL. */
 static void put_tiles(const fri_conv2d_desc *d, const map *m, const float *from, int64_t tile, int64_t tiles,
                       int64_t rows, int64_t first, int64_t channels, const float *b, float *y) {
     const bool tail = d->accumulate || d->relu != FRI_ACTIVATION_NONE;
@@ -222,8 +223,8 @@ static void put_tiles(const fri_conv2d_desc *d, const map *m, const float *from,
 
 /* ---- filters ----------------------------------------------------------------------------------------------- */
 
-/* U [36, C, count] of output channels first .. first + count. A task transposes a cache line of input channels of up
- * to LANES filters. */
+/* Computes U [36, C, count] of output channels first .. first + count. A task transposes a cache line of input
+ * channels for up to LANES filters. */
 static void take_filters(const fri_conv2d_desc *d, const float *w, int64_t first, int64_t count, float *u) {
     enum { LINE = 16 };
     int64_t blocks = fri_ceil_div(count, LANES);
@@ -242,7 +243,7 @@ static void take_filters(const fri_conv2d_desc *d, const float *w, int64_t first
     }
 }
 
-/* U [36, K, count] of input channels first .. first + count, filters turned by 180 degrees. */
+/* Computes U [36, K, count] of input channels first .. first + count, with filters rotated by 180 degrees. */
 static void take_turned_filters(const fri_conv2d_desc *d, const float *w, int64_t first, int64_t count, float *u) {
     int64_t blocks = fri_ceil_div(count, LANES);
 #pragma omp for schedule(static) nowait
@@ -256,7 +257,7 @@ static void take_turned_filters(const fri_conv2d_desc *d, const float *w, int64_
     }
 }
 
-/* dw of output channels k .. k + rows and input channels first .. first + count from S [36, rows, count]. */
+/* Writes dw of output channels k .. k + rows and input channels first .. first + count from S [36, rows, count]. */
 static void put_weights(const fri_conv2d_desc *d, const float *sums, int64_t first_k, int64_t rows, int64_t first,
                         int64_t count, float *dw) {
     int64_t blocks = fri_ceil_div(count, LANES);
@@ -335,16 +336,16 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     return fits(d) && h * w >= filled * tiles && d->c * d->k >= least * (d->c + d->k);
 }
 
-/* Rows of V and M of a chunk. An odd number of them: an even one would put many of the 36 places in the same sets of
- * the caches. More than one, whose bits may differ (fri_dnnl_rows_depend). */
+/* Rows of V and M per chunk. The number is odd, because an even number would map many of the 36 products to the same
+ * cache sets, and above 1, because single rows may have other bits (fri_dnnl_rows_depend). */
 static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) return tiles;
     return e->apart ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : fri_max_i64(3, tiles | 1);
 }
 
-/* Blocks of channels whose products outweigh the transforms that they repeat, and as many tiles as the room of each
- * worker leaves, at most `most`: 0 where no such block is worth it. dw's chunks are of one size, since their order is
- * that of its sums, and small for brg, which transposes D in scratch of each thread. */
+/* Chooses blocks of channels whose products outweigh the repeated transforms, and as many tiles as fit each worker's
+ * memory, at most `most`; 0 if no such block is worth the transforms. Chunks of dw have one size, because they
+ * determine the order of its sums, and are small for brg, which transposes D in scratch of each thread. */
 static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t widest_in, int64_t widest_out) {
     enum { LEAST = 16, WEIGHT_CHUNK = 64 };
     int64_t in = e->in, out = e->out, least = 1, most = 256, room = ROOM / workers;
@@ -365,13 +366,13 @@ static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t wide
     return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : (tiles - 1) | 1;
 }
 
-/* Threads that share a chunk wait for each other twice a chunk, and read what the other ones have just written: up to
- * twice the time where they lie under different caches, or where other programs take one of them away for a while. So
- * each works alone where the room is enough: on tiles, with all filters, or on channels, with all inputs, which in
- * layers of 512 channels takes a tenth more than sharing at its best. Bits are the same; in gemm:jit only where the
- * blocks are: `block` channels. */
+/* Divides the work among threads that do not wait for each other. Threads that share a chunk wait twice per chunk and
+ * read what other threads have just written: up to twice the time if they do not share a cache or are preempted. If
+ * memory suffices, each thread works alone: on tiles with all filters, or on channels with all inputs, which in
+ * layers of 512 channels costs a tenth more than ideal sharing. Bits are equal; for gemm:jit only with equal blocks
+ * of `block` channels. */
 static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t worth, int64_t block) {
-    enum { NARROWEST = 32, ENOUGH = 72 }; /* channels; tiles of a chunk: from 48 to 256 of them take the same time */
+    enum { NARROWEST = 32, ENOUGH = 72 }; /* channels; tiles per chunk: 48 to 256 take equal time */
     const bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
     const int64_t workers = fr_threads_get();
     const int64_t out = split == FRI_SPLIT_OUT ? e->out / workers : e->out;
@@ -391,8 +392,8 @@ static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t wort
     return true;
 }
 
-/* Threads on channels of their own, each of which would make V of several chunks again for each of many blocks: they
- * make V of all tiles together, once, where the room leaves blocks that are wide enough. */
+/* Threads on separate channels would compute V of several chunks again for each of many blocks. If memory leaves wide
+ * blocks, all threads instead compute V of all tiles once. */
 static void try_shared(fri_conv2d_engine *e) {
     enum { MANY = 4, NARROWEST = 16 };
     const int64_t workers = fr_threads_get(), rows = rows_of(e, e->tiles), room = (ROOM - rows * e->in) / workers;
@@ -404,7 +405,7 @@ static void try_shared(fri_conv2d_engine *e) {
 }
 
 static bool choose_split(fri_conv2d_engine *e) {
-    enum { WORTH = 32, WORTH_OUT = 16 }; /* tiles of a chunk */
+    enum { WORTH = 32, WORTH_OUT = 16 }; /* tiles per chunk */
     const int64_t threads = fr_threads_get(), block = e->out_block;
     if (threads == 1) return false;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
@@ -429,7 +430,7 @@ static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_ac
     return p;
 }
 
-/* *op stays NULL where the library has no product that suits. */
+/* *op stays NULL if the library has no suitable product. */
 static fr_status plan_product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum, size_t *scratch,
                               const fri_dnnl_op **op) {
     fri_matmul_desc p = product(e, tiles, accum);
@@ -460,7 +461,7 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     return e->bytes;
 }
 
-/* Whether there is a plan is decided by the full chunk, whatever the number of tiles: batches decide nothing. */
+/* The full chunk decides whether a plan exists, whatever the number of tiles, so batches do not matter. */
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
@@ -516,8 +517,8 @@ static fr_status multiply(const run *r, const fri_dnnl_op *op, const step *now, 
     return fri_team_told(&f);
 }
 
-/* Runs all threads' work between two products: writes the results of the finished step (done, or NULL) and makes the
- * operands of the next step (or NULL), except those still there from the step before. */
+/* Work of all threads between two products: writes the results of the finished step (done, or NULL) and computes the
+ * operands of the next step (or NULL), except operands left from the previous step. */
 static void between(const run *r, const step *done, const step *next) {
     const fri_conv2d_engine *e = r->e;
     const fri_conv2d_desc *d = &e->d;
@@ -573,7 +574,7 @@ done:
     return s;
 }
 
-/* Worker i's part. Of tiles whole chunks, so that only the last one has a shorter one. */
+/* Runs worker i's part. Tiles are divided in whole chunks, so that only the last worker has a shorter chunk. */
 static fr_status run_worker(const run *r, int64_t i, char *workspace) {
     const fri_conv2d_engine *e = r->e;
     const int64_t out = e->out / e->workers, in = e->in / e->workers;

@@ -1,21 +1,21 @@
-/* cpu.h - what the CPU kernels share: declarations, element access, how loops are cut.
+/* cpu.h - shared by the CPU kernels: declarations, element access, division of loops.
  *
- * The own-loop sources are compiled twice: `real` is float for f32, f16 and bf16 data, and double for f64 data
- * (FRI_REAL_F64). The second build's functions have an f64 in their symbols only (FRI_CPU_SYMBOL), so that both builds
- * link into one library and `grep fri_cpu_relu_forward` still finds the one definition. Data of the storage type `real`
- * is read and written in place; half data passes through blocks on the stack: fri_cpu_load, a row function on real,
+ * Sources with own loops are compiled twice: `real` is float for f32, f16 and bf16 data, and double for f64 data
+ * (FRI_REAL_F64). Functions of the second build have an f64 in their symbols (FRI_CPU_SYMBOL), so that both builds
+ * link into one library and `grep fri_cpu_relu_forward` finds a single definition. Data of storage type `real` is
+ * processed in place; half data passes through blocks on the stack: fri_cpu_load, a row function on real,
  * fri_cpu_store.
  *
- * Threads: an OpenMP loop over tasks calls row functions. Tasks are cut by shape only, never by the number of threads,
- * and partial sums are combined in task order, so results are bit-equal on any number of threads. The row functions
- * carry FRI_CLONES themselves, because a parallel region is outlined into a function that is not cloned. */
+ * Threads: an OpenMP loop over tasks calls row functions. Tasks depend on the shape only, never on the number of
+ * threads, and partial sums are combined in task order, so results have equal bits for any number of threads. Row
+ * functions carry FRI_CLONES themselves, because a parallel region is outlined into a function without clones. */
 #ifndef FRI_CPU_CPU_H
 #define FRI_CPU_CPU_H
 
 #include "backend/arith.h"
 #include "backend/backend.h"
 
-/* Kernels of one type share a signature; on the CPU most need neither stream nor workspace. */
+/* All kernels of a type share a signature; most CPU kernels need neither stream nor workspace. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 typedef fri_real real;
@@ -28,12 +28,12 @@ typedef fri_real real;
 #define FRI_CPU_SYMBOL(name)
 #endif
 
-/* AVX2 and AVX-512 versions beside the baseline, chosen when the library is loaded. Not under the sanitizers, whose
- * runtime is not up yet when the choice is made. */
+/* Adds AVX2 and AVX-512 versions to the baseline; the loader chooses. Not under sanitizers, whose runtime starts
+ * after the choice. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FRI_SANITIZED 1
 #endif
-#if defined(FRI_CLONES) /* a test has chosen */
+#if defined(FRI_CLONES) /* set by a test */
 #elif defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(FRI_SANITIZED)
 #define FRI_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
@@ -60,14 +60,14 @@ static inline int64_t fri_max_i64(int64_t a, int64_t b) {
 
 /* ---- element access -------------------------------------------------------------------------------------- */
 
-/* FR_OK, or FR_EUNSUPPORTED with the op and the type, for a storage type that this build's kernels do not read. */
+/* FR_OK, or FR_EUNSUPPORTED with op and type if this build's kernels do not read the storage type. */
 fr_status fri_cpu_accepts(const char *op, fr_dtype t) FRI_CPU_SYMBOL(accepts);
 
-/* y = act(norm(x)) of rows of `width` channels that lie ld apart: batchnorm2d_apply's bits. */
+/* y = act(norm(x)) for rows of `width` channels, ld apart, with the bits of batchnorm2d_apply. */
 void fri_cpu_norm_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean, const real *scale,
                        const real *shift, fri_activation act, real *y) FRI_CPU_SYMBOL(norm_rows);
 
-/* n elements of another storage type than real, to and from real (rounded to nearest even). */
+/* Convert n elements of another storage type to and from real (rounding to nearest even). */
 void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y) FRI_CPU_SYMBOL(widen);
 void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y) FRI_CPU_SYMBOL(narrow);
 
@@ -75,8 +75,8 @@ static inline const void *fri_cpu_at(fr_dtype t, const void *base, int64_t first
     return (const char *)base + (size_t)first * fr_dtype_size(t);
 }
 
-/* Asks for what lies FRI_AHEAD bytes behind what is read now, for the second cache. Where a kernel reads several rows
- * of short pixels in turn, the processor does not see the streams by itself. Addresses behind the end do no harm. */
+/* Prefetches data FRI_AHEAD bytes after the current position into the L2 cache. If a kernel reads several rows of
+ * short pixels in turn, the processor does not detect the streams. Addresses after the end are harmless. */
 enum { FRI_AHEAD = 8192, FRI_LINE = 64 };
 static inline void fri_cpu_prefetch_bytes(const void *from, size_t bytes) {
     uintptr_t p = (uintptr_t)from + FRI_AHEAD, end = p + bytes;
@@ -88,7 +88,7 @@ static inline void fri_cpu_prefetch(fr_dtype t, const void *base, int64_t first,
     fri_cpu_prefetch_bytes(fri_cpu_at(t, base, first), (size_t)n * fr_dtype_size(t));
 }
 
-/* Elements first .. first+n of base as real: in place where that is the storage type, else converted into buf. */
+/* Elements first .. first+n of base as real: base itself if it has the storage type, else converted into buf. */
 static inline const real *fri_cpu_load(fr_dtype t, const void *base, int64_t first, int64_t n, real *buf) {
     if (t == FRI_REAL_DTYPE) return (const real *)base + first;
     fri_cpu_widen(t, n, fri_cpu_at(t, base, first), buf);
@@ -112,8 +112,8 @@ typedef void fri_cpu_map_row(const void *args, int64_t n, const real *a, const r
 /* sum of f(a[i], b[i]) over n elements. */
 typedef double fri_cpu_reduce_row(const void *args, int64_t n, const real *a, const real *b);
 
-/* The rows of a sum add into this many f64 lanes, element i into lane i % FRI_LANES, so that the order of additions is
- * the same under every instruction set; fri_cpu_lane_total adds the lanes up as a tree. */
+/* A sum's rows add into this many f64 lanes, element i into lane i % FRI_LANES, so the order of additions is equal
+ * for all instruction sets; fri_cpu_lane_total adds the lanes as a tree. */
 enum { FRI_LANES = 16 };
 
 static inline double fri_cpu_lane_total(double lane[FRI_LANES]) {
@@ -130,7 +130,7 @@ fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *ro
 fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
                          const void *args, const void *a, const void *b, double *total) FRI_CPU_SYMBOL(reduce);
 
-/* e->workspace, or FR_EINTERNAL when it is smaller than the op said it needs. */
+/* Returns e->workspace, or FR_EINTERNAL if the workspace is smaller than `need`. */
 fr_status fri_cpu_workspace(const fri_exec *e, const char *op, size_t need, void **out);
 
 /* Philox numbers for counters first .. first+count: out[4 * i + lane]. */
@@ -142,7 +142,7 @@ fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, 
 fr_status fri_cpu_window_mean_backward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *dy,
                                        void *dx) FRI_CPU_SYMBOL(window_mean_backward);
 
-/* log(sum(exp(x))) of a row of d->classes; NaN anywhere in it makes it NaN. */
+/* log(sum(exp(x))) of a row of d->classes; NaN if any element is NaN. */
 double fri_cpu_log_sum_exp(const fri_loss_desc *d, int64_t row, const void *x) FRI_CPU_SYMBOL(log_sum_exp);
 
 /* ---- the kernels ----------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
-/* cross_entropy.c - softmax and negative log-likelihood, fused: one pass over the logits each way.
+/* cross_entropy.c - softmax and negative log-likelihood, fused: one pass over the logits in each direction.
  *
- * A row's maximum is subtracted before exp; sums over a row and over rows are in f64. Rows fall into a fixed number of
- * groups, whose sums are added in order: the loss is bit-equal on any number of threads. */
+ * A row's maximum is subtracted before exp; sums are in f64. Rows are divided into a fixed number of groups, whose
+ * sums are added in order, so the loss has equal bits for any number of threads. */
 
 #include "cpu/cpu.h"
 #include <string.h>
@@ -91,7 +91,7 @@ static real share(const fri_loss_desc *d, const targets *t, int64_t row, int64_t
     return fri_class_share(of, t->weight != NULL ? t->weight[j] : 1, t->kept, t->even);
 }
 
-/* row_loss with weights, or of shares. A class without a share counts for nothing, whatever its x. */
+/* row_loss with weights or class probabilities. A class of probability 0 does not count, whatever its x. */
 static double row_loss_of_shares(const fri_loss_desc *d, int64_t row, const void *x, const targets *t, real *lse) {
     real buf[FRI_BLOCK];
     const double log_sum = fri_cpu_log_sum_exp(d, row, x);
@@ -110,7 +110,7 @@ static double row_loss_of_shares(const fri_loss_desc *d, int64_t row, const void
 
 typedef struct group {
     double loss;
-    double counted; /* the weights of the rows that count */
+    double counted; /* sum of weights of the counted rows */
     int64_t bad;    /* first row with an impossible target, or -1 */
 } group;
 
@@ -155,7 +155,7 @@ fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *
         all.counted += groups[i].counted;
         if (all.bad < 0) all.bad = groups[i].bad;
     }
-    *(real *)loss = (real)(all.loss / all.counted); /* NaN where no row counts, as in PyTorch */
+    *(real *)loss = (real)(all.loss / all.counted); /* NaN without counted rows, as in PyTorch */
     *(real *)factors = (real)all.counted;
     *bad = all.bad;
     return FR_OK;

@@ -1,5 +1,5 @@
-/* dice.c - the Dice loss. Rows fall into a fixed number of groups, whose sums per class in f64 are added in order: the
- * loss is bit-equal on any number of threads. */
+/* dice.c - the Dice loss. Rows are divided into a fixed number of groups, whose f64 sums per class are added in
+ * order, so the loss has equal bits for any number of threads. */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ size_t fri_cpu_dice_workspace(const fri_loss_desc *d) {
     return GROUPS * (size_t)d->classes * sizeof(class_sums);
 }
 
-/* Adds the groups up; other and own are fri_dice's. */
+/* Adds up the groups; other and own as in fri_dice. */
 static double finish(const fri_loss_desc *d, const class_sums *sums, real *other, real *own) {
     double loss = 0;
     for (int64_t c = 0; c < d->classes; c++) {
@@ -85,7 +85,7 @@ static void row_backward(const fri_loss_desc *d, int64_t row, const void *x, int
                          const real *factors, real g, void *dx) {
     real xbuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
     const bool counted = counts(d, target);
-    double mean = 0; /* of dloss/dp, by the probabilities */
+    double mean = 0; /* of dloss/dp, weighted by the probabilities */
     for (int64_t j = 0; j < d->classes && counted; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
         const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, xbuf);

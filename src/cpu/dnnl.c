@@ -1,9 +1,8 @@
-/* dnnl.c - the only file that knows oneDNN: its two API generations, the choice among its implementations, execution.
+/* dnnl.c - the only file that uses oneDNN: two API generations, choice of implementation, execution.
  *
- * Activations are handed over as they are (NHWC), weights in the layout the implementation wants (`any`), with a
- * reorder from or to KRSC that the caller runs in its workspace. The scratchpad is the caller's. An operation is
- * immutable but for its machine code, which is generated at the first run: plans ask for many operations that never
- * run. */
+ * Activations are passed unchanged (NHWC), weights in the implementation's layout (`any`), with a reorder from or to
+ * KRSC that the caller runs in its workspace. The caller provides the scratchpad. An operation is immutable except
+ * for its machine code, which is generated in the first run, because plans create many operations that never run. */
 #include "cpu/dnnl.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -21,7 +20,7 @@
 
 enum { TENSORS = 4, NAME_BYTES = 96 }; /* a, b, bias, out */
 
-/* ---- what differs between oneDNN 2 and 3 ----------------------------------------------------------------- */
+/* ---- differences between oneDNN 2 and 3 ---------------------------------------------------------------------- */
 
 #if DNNL_VERSION_MAJOR >= 3
 
@@ -111,7 +110,7 @@ typedef struct conv_geometry {
     dnnl_dims_t stride, dilation, pad;
 } conv_geometry;
 
-/* md: x, w, bias, y, whatever the pass. Backward passes want the forward operation as a hint. */
+/* md: x, w, bias, y in every pass. Backward passes need the forward operation as a hint. */
 static dnnl_status_t walk_conv(walker *w, fri_pass pass, md_own md[TENSORS], const conv_geometry *g,
                                const_dnnl_primitive_attr_t attr, dnnl_engine_t engine,
                                const_dnnl_primitive_desc_t hint) {
@@ -164,14 +163,14 @@ static dnnl_status_t walk_matmul(walker *w, md_own md[TENSORS], bool bias, const
 /* ---- creation -------------------------------------------------------------------------------------------- */
 
 struct fri_dnnl_op {
-    dnnl_primitive_desc_t pd, reorder_pd;   /* reorder_pd: NULL where the weights stay KRSC */
+    dnnl_primitive_desc_t pd, reorder_pd;   /* reorder_pd: NULL if the weights stay KRSC */
     _Atomic(dnnl_primitive_t) run, reorder; /* NULL until first used */
-    int arg[TENSORS];                       /* DNNL_ARG_* of a, b, bias, out; 0: not there */
+    int arg[TENSORS];                       /* DNNL_ARG_* of a, b, bias, out; 0: unused */
     md_ref md[TENSORS], scratch_md, reorder_scratch_md;
     md_ref packed_md;
     md_own krsc_md;
     size_t scratch_bytes, packed_bytes;
-    int threads;                          /* that it was planned for */
+    int threads;                          /* number of threads of the plan */
     char name[FRI_DNNL_USES][NAME_BYTES]; /* by fri_dnnl_use */
 };
 
@@ -219,7 +218,7 @@ typedef struct conv_args {
     fri_pass pass;
 } conv_args;
 
-/* Is there a column of the kernel that reads padding only, wherever the window stands? */
+/* True if a column of the kernel reads only padding at every window position. */
 static bool column_in_padding(const fri_conv2d_desc *d) {
     for (int64_t s = 0; s < d->s; s++) {
         const int64_t first = s * d->dilation_w - d->pad_w; /* of the columns first, first + stride, ... */
@@ -229,7 +228,7 @@ static bool column_in_padding(const fri_conv2d_desc *d) {
     return false;
 }
 
-/* Does a window stand in the padding alone? */
+/* True if a window lies completely in the padding. */
 static bool window_in_padding(const fri_conv2d_desc *d) {
     return d->pad_h > (d->r - 1) * d->dilation_h || d->pad_w > (d->s - 1) * d->dilation_w;
 }
@@ -267,8 +266,8 @@ static bool equal_isa(const char *a, const char *b) {
     return x != NULL && y != NULL && strcmp(x, y) == 0;
 }
 
-/* The first acceptable implementation, or a later one on the same instruction set whose scratch keeps the limit where
- * the first does not. *pd stays NULL if there is none. */
+/* Picks the first acceptable implementation, or a later one for an equal instruction set if only the later one's
+ * scratch is within the limit. *pd stays NULL if there is none. */
 static fr_status pick(walker w, const conv_args *c, dnnl_primitive_desc_t *pd) {
     fr_status s = FR_OK;
     size_t limit = c != NULL ? c->d->workspace_limit : 0;
@@ -294,7 +293,7 @@ done:
     return s;
 }
 
-/* Operations on a result before the write: addition of the old value, then the rectifier. */
+/* Operations on a result before writing: adds the old value, then applies relu. */
 static fr_status make_attr(bool sum, fri_activation relu, dnnl_primitive_attr_t *attr) {
     fr_status s = FR_OK;
     dnnl_post_ops_t ops = NULL;
@@ -396,7 +395,7 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
     dnnl_primitive_desc_t hint = NULL;
     walker w = NULL, forward = NULL;
     memset(md, 0, sizeof md);
-    /* A dilation of one row or column changes nothing but dw by 2.6.3's AMX kernel, which is then wrong. */
+    /* A dilation along one row or column has no effect, but the AMX kernel of 2.6.3 computes a wrong dw with it. */
     conv_geometry g = {{d->stride_h, d->stride_w},
                        {d->r > 1 ? d->dilation_h - 1 : 0, d->s > 1 ? d->dilation_w - 1 : 0},
                        {d->pad_h, d->pad_w}};
@@ -413,7 +412,7 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
         FR_TRY(s, pick(w, c, &op->pd));
     else if (r != dnnl_unimplemented)
         DNNL_TRY(s, "convolution primitive_desc", r);
-    if (op->pd == NULL) goto done; /* *value stays NULL: there is none */
+    if (op->pd == NULL) goto done; /* *value stays NULL: not available */
 
     FR_TRY(s, conv_finish(op, c->pass));
     *value = op;
@@ -487,9 +486,9 @@ fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnn
     return get(&key, make_conv, &(conv_args){d, pass}, op);
 }
 
-/* One stride for each matrix that has one row or one column. The library ignores strides of dimensions of 1 when it
- * looks for a primitive that it made before, but not when it lays out the scratchpad: with two spellings of one matrix
- * it runs one primitive in the other one's scratchpad and writes past its end (seen in 2.6.3). */
+/* Gives matrices with one row or column a unique stride. The library ignores strides of dimensions of 1 when it looks
+ * up a primitive, but not when it lays out the scratchpad: given two spellings of a matrix, it runs one primitive in
+ * the scratchpad of the other and writes past the end (seen in 2.6.3). */
 static void canonical_strides(int64_t rows, int64_t columns, int64_t *row, int64_t *column) {
     if (columns == 1 && *row != 1) *column = 1;
     if (rows == 1 && *column == 1) *row = columns;
@@ -502,7 +501,7 @@ fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
     canonical_strides(d.m, d.k, &d.a_row, &d.a_col);
     canonical_strides(d.k, d.n, &d.b_row, &d.b_col);
     canonical_strides(d.m, d.n, &d.c_row, &c_column);
-    /* A single row or column whose elements are apart: 3.7.2 takes it for a dense one. */
+    /* A single row or column of non-adjacent elements: 3.7.2 treats it as dense. */
     *op = NULL;
     if ((d.m == 1 && d.a_col != 1) || (d.n == 1 && (d.c_row != 1 || (d.b_col == 1 && d.b_row != 1)))) return FR_OK;
     int threads = fr_threads_get();
@@ -516,7 +515,7 @@ fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
                          d.batch,   d.a_batch,
                          d.b_batch, d.c_batch,
                          d.bias,    d.accum}};
-    if (d.alone) omp_set_num_threads(1); /* what the library cuts the product for */
+    if (d.alone) omp_set_num_threads(1); /* number of threads for which the library divides the product */
     fr_status s = get(&key, make_matmul, &d, op);
     if (d.alone) omp_set_num_threads(threads);
     return s;
@@ -534,8 +533,8 @@ size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op) {
     return op->packed_bytes;
 }
 
-/* The machine code of a primitive, generated at most once, for as many threads as it was planned for: by their number
- * the library finds one that it made before, and one for more threads writes past the end of this one's scratchpad. */
+/* Machine code of a primitive, generated at most once, for the planned number of threads. The library looks up
+ * primitives by number of threads, and a primitive for more threads would write past the end of the scratchpad. */
 static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int threads,
                               dnnl_primitive_t *out) {
     const int before = omp_get_max_threads();

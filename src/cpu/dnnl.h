@@ -1,9 +1,9 @@
-/* dnnl.h - convolutions and matrix products by oneDNN, without its headers.
+/* dnnl.h - convolutions and matrix products by oneDNN, without oneDNN's headers.
  *
- * An operation is created once per (shape, element types, pass, threads) and kept for the life of the process. It never
- * is one of the library's `ref:` implementations: where only those exist, *op is NULL. Planning (creating an operation
- * and asking for its sizes) needs no data; machine code is generated at the first run. All scratch comes from the
- * caller, 64-byte aligned. Everything here may be called from several threads. */
+ * An operation is created once per (shape, element types, pass, threads) and kept for the life of the process. The
+ * library's `ref:` implementations are never used: if only those exist, *op is NULL. Planning (creating an operation,
+ * asking for sizes) needs no data; the first run generates the machine code. The caller provides all scratch, 64-byte
+ * aligned. All functions are thread-safe. */
 #ifndef FRI_CPU_DNNL_H
 #define FRI_CPU_DNNL_H
 
@@ -17,20 +17,20 @@ typedef enum fri_pass {
 
 typedef struct fri_dnnl_op fri_dnnl_op;
 
-/* C [m, n] = A [m, k] B [k, n] (+ bias [n]); strides in elements, one of each pair is 1. batch > 0: so many products,
- * without a bias, whose matrices start a_batch, b_batch, c_batch elements apart. */
+/* C [m, n] = A [m, k] B [k, n] (+ bias [n]); strides in elements, with a 1 in each pair. batch > 0: number of
+ * products, without bias, whose matrices are a_batch, b_batch, c_batch elements apart. */
 typedef struct fri_matmul_desc {
     fr_dtype a_dtype, b_dtype, c_dtype, bias_dtype;
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row; /* element (i, j) of A is a[i * a_row + j * a_col] */
     int64_t batch, a_batch, b_batch, c_batch;
     bool bias;
-    bool alone;      /* is run by one thread of a parallel region */
+    bool alone;      /* run by one thread of a parallel region */
     fri_accum accum; /* FRI_ADD: C += A B */
 } fri_matmul_desc;
 
-/* The convolution pass described by d, with f32 or bf16 data. A forward convolution always takes a bias; it does what
- * accumulate and relu say. */
+/* Convolution pass described by d, for f32 or bf16 data. A forward convolution always has a bias and follows
+ * accumulate and relu. */
 fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op);
 /* Vectors (m or n of 1) are dense, else *op is NULL. */
 fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
@@ -51,7 +51,7 @@ enum { FRI_DNNL_USES = FRI_DNNL_PIXELS_WIDENED + 1 };
 const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use);
 
 size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpack alike */
-/* Bytes of the weights (or their gradient) in the layout the operation wants; 0 when that is KRSC itself. */
+/* Bytes of the weights (or their gradient) in the operation's layout; 0: KRSC. */
 size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op);
 
 fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch);
@@ -64,14 +64,14 @@ fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc,
  * matmul: A, B, C. bias is read by operations that have one. */
 fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out, void *scratch);
 
-/* How wide our own loops' vectors are (lanes.h): as wide as the library's, so ONEDNN_MAX_CPU_ISA holds for both. */
+/* Width of vectors in own loops (lanes.h), equal to the library's, so that ONEDNN_MAX_CPU_ISA applies to both. */
 typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX512 } fri_lanes_width;
 fri_lanes_width fri_dnnl_lanes(void);
 
-/* Do the bits of a row of a product of so many rows depend on their number? gemm:jit (3.7: gemm:jit:f32), which the
- * library takes without AVX-512, adds up in another order what is over a multiple of six rows, and what its threads cut
- * off. brgemm of 3.7 does not cut a sum over 1,024 in two where there is one row. Bits do not depend on the number of
- * rows on one thread in a product of a multiple of FRI_DNNL_ROWS rows. */
+/* True if the bits of a product's row depend on the number of rows. gemm:jit (3.7: gemm:jit:f32), used without
+ * AVX-512, adds in another order the rows beyond a multiple of six, and the parts cut off by its threads. brgemm of
+ * 3.7 does not split a sum over 1,024 in two for a single row. On one thread, bits do not depend on the number of
+ * rows if the number is a multiple of FRI_DNNL_ROWS. */
 enum { FRI_DNNL_ROWS = 12 };
 bool fri_dnnl_rows_depend(const fri_dnnl_op *op, int64_t rows);
 bool fri_dnnl_is_gemm(const fri_dnnl_op *op);
@@ -79,7 +79,7 @@ bool fri_dnnl_is_gemm(const fri_dnnl_op *op);
 /* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
 void fri_dnnl_version(char *buf, size_t n);
 
-/* The implementation that a pass takes, for reports; static storage, the sentence of the failure if there is none. */
+/* Name of the implementation of a pass, for reports (static storage), or the error sentence if there is none. */
 const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass);
 
 #endif

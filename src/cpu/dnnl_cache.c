@@ -1,8 +1,8 @@
-/* dnnl_cache.c - a hash table with chaining that only grows.
+/* dnnl_cache.c - a growing hash table with chaining.
  *
- * A training step has some hundred distinct keys and looks them up at every call, so a lookup is one hash of 160 bytes
- * and, mostly, one comparison. Entries are never removed: users hold pointers to the values, and what they refer to
- * (the library's machine code) lives in the library. */
+ * A training step has some hundred distinct keys and looks them up in every call; a lookup is one hash of 160 bytes
+ * and usually one comparison. Entries are never removed, because users hold pointers to the values, and the
+ * referenced machine code belongs to the library anyway. */
 #include "cpu/dnnl_cache.h"
 
 #include <pthread.h>

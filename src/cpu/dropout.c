@@ -1,4 +1,4 @@
-/* dropout.c - dropout without a stored mask: the counter-based generator makes it again in backward. */
+/* dropout.c - dropout without a stored mask: backward recomputes the mask with the counter-based generator. */
 #include "cpu/cpu.h"
 
 FRI_CLONES static void keep_row(int64_t n, uint32_t threshold, const uint32_t *u, uint8_t *keep) {
@@ -19,14 +19,14 @@ FRI_CLONES static void apply_row(int64_t n, real scale, const uint8_t *keep, con
 }
 
 static real kept_scale(const fri_dropout_desc *d) {
-    return (real)(1 / (1 - d->p)); /* infinite for p = 1, where nothing is kept */
+    return (real)(1 / (1 - d->p)); /* infinite for p = 1, but then no element is kept */
 }
 
 static int64_t elements(const fri_dropout_desc *d) {
     return d->n * d->hw * d->c;
 }
 
-/* Elements first .. first + n of x; keep belongs to them. */
+/* Applies keep to elements first .. first + n of x. */
 static void apply_block(const fri_dropout_desc *d, int64_t first, int64_t n, const uint8_t *keep, const void *x,
                         void *y) {
     real xbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
@@ -35,7 +35,7 @@ static void apply_block(const fri_dropout_desc *d, int64_t first, int64_t n, con
     fri_cpu_store(d->dtype, y, first, n, out);
 }
 
-/* Blocks of at most FRI_BLOCK channels of one image share their numbers over all its positions. */
+/* Blocks of at most FRI_BLOCK channels of an image; all positions share their random numbers. */
 static int64_t channel_blocks(const fri_dropout_desc *d) {
     return fri_ceil_div(d->c, FRI_BLOCK);
 }

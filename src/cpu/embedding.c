@@ -1,8 +1,8 @@
 /* embedding.c - rows of a table by index.
  *
- * Backward: a task owns a range of the vocabulary, reads all indices in order and adds up the rows of dy that fall into
- * its range: no two tasks write the same row and each row's sum has the order of positions. Half tables sum in f32, in
- * a tile on the stack. */
+ * Backward: a task owns a range of the vocabulary, reads all indices in order and sums the rows of dy in its range.
+ * No two tasks write the same row, and each row is summed in the order of positions. Half tables are summed in f32,
+ * in a tile on the stack. */
 #include "cpu/cpu.h"
 
 #include <string.h>

@@ -27,14 +27,14 @@ size_t fri_cpu_group_norm_workspace(const fri_group_norm_desc *d) {
 
 typedef struct group {
     const fri_group_norm_desc *d;
-    int64_t n, g, width; /* which one; its channels */
+    int64_t n, g, width; /* index of image and group; channels per group */
 } group;
 
 static group group_at(const fri_group_norm_desc *d, int64_t i) {
     return (group){d, i / d->groups, i % d->groups, d->c / d->groups};
 }
 
-/* The first element of row r, channel j of the group, in x; its channel in gamma. */
+/* Offset in x of row r, channel j of the group; channel in gamma. */
 static int64_t element(const group *g, int64_t r, int64_t j) {
     return (g->n * g->d->hw + r) * g->d->c + g->g * g->width + j;
 }

@@ -5,8 +5,8 @@
 
 enum {
     SLABS = 64,  /* partial sums over rows ... */
-    LANES = 128, /* ... for so many columns at a time: 32 KiB on the stack */
-    RUN = 64     /* rows added before they join a longer sum */
+    LANES = 128, /* ... for this many columns at a time: 32 KiB on the stack */
+    RUN = 64     /* rows summed before joining a longer sum */
 };
 
 static void convert(fr_dtype t, int64_t n, const char *half, float *wide, bool widen) {

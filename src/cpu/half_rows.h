@@ -11,7 +11,7 @@ void fri_cpu_narrow_rows(fr_dtype t, int64_t rows, int64_t n, const float *x, vo
 /* y[i] += x[i] */
 void fri_cpu_add_rows(int64_t n, const float *x, float *y);
 
-/* out[j] = sum over rows of x[i][j], in an order that follows the shape only. x of type t, out of type out_t. */
+/* out[j] = sum over rows of x[i][j], in an order that depends on the shape only. x of type t, out of type out_t. */
 void fri_cpu_sum_rows(fr_dtype t, int64_t rows, int64_t n, const void *x, fr_dtype out_t, void *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* inplace_abn.c - ELU (Clevert et al., 2015), its gradient and its inverse, both from its result. */
+/* inplace_abn.c - ELU (Clevert et al., 2015); gradient and inverse are computed from the result. */
 #include "cpu/cpu.h"
 
 static void elu_forward_row(const void *args, int64_t n, const real *x, const real *unused, real *y) {

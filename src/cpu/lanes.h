@@ -1,9 +1,9 @@
-/* lanes.h - channels as vectors, for loops that keep their sums in registers.
+/* lanes.h - vectors of channels, for loops that keep sums in registers.
  *
- * A compiler keeps a vector that is wider than the processor's in memory, where these loops take fifty times as long.
- * So files that include it are compiled once for each width (src/cpu/meson.build), and export what FRI_FOR names; the
- * engine takes the widest that the processor has. They are compiled with multiplications and additions contracted: what
- * they compute has, as the library's convolutions have, the bits of one processor and compiler. */
+ * Compilers keep a vector wider than the processor's in memory, where such loops take fifty times as long. Files with
+ * these loops are therefore compiled once per width (src/cpu/meson.build) and export the names made by FRI_FOR; the
+ * engine takes the widest available. Multiplications and additions are contracted, so bits depend on processor and
+ * compiler, as those of the library's convolutions do. */
 #ifndef FRI_CPU_LANES_H
 #define FRI_CPU_LANES_H
 
@@ -27,7 +27,7 @@ enum { FRI_LANES_REGISTERS = 32 };
 #else
 enum { FRI_LANES_REGISTERS = 16 };
 #endif
-enum { FRI_LANES_LEAST = 16 }; /* channels of the layers that these loops take, on every processor */
+enum { FRI_LANES_LEAST = 16 }; /* minimum channels of layers for these loops, on every processor */
 typedef float fri_lanes __attribute__((vector_size(FRI_VECTOR * 4), aligned(4), may_alias));
 
 static inline int64_t fri_vectors(int64_t channels) {
@@ -41,7 +41,7 @@ static inline int64_t fri_vector_at(int64_t channels, int64_t vector) {
 
 #define FRI_LANES_AT(p) (*(const fri_lanes *)(p))
 
-/* May rows of `channels` be streamed? Whole vectors only: they must not overlap. */
+/* True if rows of `channels` may be streamed: whole vectors only, because streamed vectors must not overlap. */
 static inline bool fri_lanes_may_stream(const float *y, int64_t channels, int64_t rows) {
     return channels % FRI_VECTOR == 0 && fri_may_stream(y, sizeof(fri_lanes), rows * channels * (int64_t)sizeof *y);
 }

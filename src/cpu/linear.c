@@ -23,8 +23,8 @@ static const char *const pass_name[] = {
     [FRI_PASS_BACKWARD_WEIGHT] = "linear_backward_weight",
 };
 
-/* C [m, n] = A [m, k] B [k, n]. A and B are stored either way round: a_pitch is the row length of the stored matrix,
- * a_turned says that the stored matrix is A^T. */
+/* C [m, n] = A [m, k] B [k, n]. A and B may be stored transposed: a_pitch is the row length of the stored matrix, and
+ * a_turned means that the stored matrix is A^T. */
 typedef struct product {
     int64_t m, n, k, a_pitch, b_pitch;
     bool a_turned, b_turned, bias;
@@ -69,7 +69,7 @@ static fr_status plan_product(const product *p, fr_dtype t, fr_dtype bias_t, int
                             made);
 }
 
-/* The f32 product of a tile of m x n x k; its copies are dense. */
+/* f32 product of a tile of m x n x k with dense copies. */
 static fr_status plan_tile(const product *p, int64_t m, int64_t n, int64_t k, fri_accum accum, fri_product *made) {
     fr_status s = plan_product(p, FR_F32, FR_F32, m, n, k, p->a_turned ? m : k, p->b_turned ? k : n, n, accum, made);
     if (s >= 0 && made->op == NULL)
@@ -82,7 +82,7 @@ static int64_t fitting(int64_t all, int64_t fit, int64_t fixed, int64_t per) {
     return fri_min_i64(all, fri_max_i64(1, (fit - fixed) / per));
 }
 
-/* Scratch over every tile shape that the loops below meet: full or remaining m, n, k, and adding or not. */
+/* Scratch for every tile shape in the loops below: full or remaining m, n, k, adding or not. */
 static fr_status tile_scratch(const plan *p, size_t *scratch) {
     int64_t size[3] = {p->m, p->n, p->k}, rest[3] = {p->p.m % p->m, p->p.n % p->n, p->p.k % p->k};
     for (int i = 0; i < 8; i++) {
@@ -104,7 +104,7 @@ static fr_status plan_widened(const fri_linear_desc *d, plan *p) {
     size_t scratch = 0;
     int64_t fit = TILE_BYTES / (int64_t)sizeof(float);
     p->widened = true;
-    /* A quarter of the space for A at full k, the rest for B and C; k is cut when one row of each is too long. */
+    /* A quarter of the space for A at full k, the rest for B and C; k is cut if a row of each does not fit. */
     p->k = fri_min_i64(q->k, fit / 4);
     p->m = fitting(q->m, fit / 4, 0, p->k);
     p->n = fitting(q->n, fit, p->m * p->k, p->k + p->m);
@@ -139,7 +139,7 @@ static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     return plan_widened(d, p);
 }
 
-/* Rows i0 .. i0 + rows and columns j0 .. j0 + columns of the logical matrix, widened as it is stored. */
+/* Converts rows i0 .. i0 + rows and columns j0 .. j0 + columns of the logical matrix, in stored order. */
 static void widen_tile(fr_dtype t, const void *base, int64_t pitch, bool turned, int64_t i0, int64_t rows, int64_t j0,
                        int64_t columns, float *out) {
     int64_t first = turned ? j0 * pitch + i0 : i0 * pitch + j0;

@@ -1,8 +1,8 @@
 /* maxpool2d.c - maximum over windows, channels innermost.
  *
- * Backward gathers: each element of dx adds up, in order of (p, q), the dy whose window covers it and whose index names
- * it. So dx is written once, in f32 or wider sums, and rows of dx are independent tasks. An index is compared with the
- * code the element has in that window: r * kernel_w + s for u8, h * W + w for i32 and i64. */
+ * Backward gathers: each element of dx sums, in order of (p, q), the dy of all windows whose index selects the
+ * element. dx is therefore written once, from sums in f32 or wider, and rows of dx are independent tasks. An index is
+ * compared with the element's code in the window: r * kernel_w + s for u8, h * W + w for i32 and i64. */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -28,8 +28,7 @@ static inline void clip(int64_t origin, int64_t dilation, int64_t kernel, int64_
     *last = origin + (kernel - 1) * dilation < in ? kernel : origin < in ? (in - 1 - origin) / dilation + 1 : 0;
 }
 
-/* Positions of a window that are compared in one go; a last group that is not full repeats its last member, which
- * changes nothing. */
+/* Positions of a window compared at once. An incomplete last group repeats its last member, which has no effect. */
 enum { GROUP = 4 };
 
 typedef struct group {
@@ -38,7 +37,7 @@ typedef struct group {
     int size;
 } group;
 
-/* The first group sets best and at, the others go on from them. NaN wins over everything, as in PyTorch. */
+/* The first group sets best and at, later groups update them. NaN wins over all numbers, as in PyTorch. */
 static inline void take_larger(const group *g, bool first, int64_t n, real *best, int32_t *at) {
     const real *x0 = g->x[0], *x1 = g->x[1], *x2 = g->x[2], *x3 = g->x[3];
     const int32_t c0 = g->code[0], c1 = g->code[1], c2 = g->code[2], c3 = g->code[3];
@@ -157,7 +156,7 @@ static inline void pass(int64_t n, bool add, fr_dtype t, const void *index, int6
     }
 }
 
-/* Windows first .. last may cover a position. Both grow with it, so a sweep over positions needs no division. */
+/* Windows first .. last may cover a position. Both bounds grow with the position, so a sweep needs no division. */
 typedef struct cover {
     int64_t first, last;
 } cover;
@@ -167,7 +166,7 @@ static inline void advance(cover *v, int64_t at, int64_t pad, int64_t stride, in
     while (v->first < v->last && v->first * stride + reach < at + pad) v->first++;
 }
 
-/* Position in the window of what lies `offset` from its start, or -1 if the dilation leaves it out. */
+/* Position in the window at `offset` from its start, or -1 if the dilation skips the offset. */
 static inline int64_t position(int64_t offset, int64_t dilation) {
     if (dilation == 1) return offset;
     return offset % dilation == 0 ? offset / dilation : -1;

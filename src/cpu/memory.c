@@ -1,4 +1,4 @@
-/* memory.c - fill and copy_rows: bytes, whatever they mean. Also the check of the workspace that an op was handed. */
+/* memory.c - fill and copy_rows for bytes of any meaning, and the check of an op's workspace. */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ FRI_CLONES static void fill_u64(int64_t n, uint64_t v, uint64_t *y) {
     for (int64_t i = 0; i < n; i++) y[i] = v;
 }
 
-/* n elements of `size` bytes, all equal to the one at `element`. */
+/* Fills n elements of `size` bytes with `element`. */
 static void fill_elements(size_t size, int64_t n, const void *element, char *y) {
     uint16_t v16;
     uint32_t v32;
@@ -57,7 +57,7 @@ fr_status fri_cpu_fill(const fri_exec *e, fr_dtype dtype, int64_t n, double valu
     return FR_OK;
 }
 
-/* Short rows that lie apart are asked for in advance, since the processor sees no stream in them: the 128 bytes that a
+/* Copies rows. Short, distant rows are prefetched, because the processor detects no stream: the 128 bytes that a
  * layer of a dense block adds to each pixel took 1.3 to 2.3 times as long without. */
 static void copy_rows(int64_t rows, size_t row_bytes, const char *src, size_t src_pitch, char *dst, size_t dst_pitch) {
     enum { SHORT = 1024, AHEAD = 16 };

@@ -1,4 +1,4 @@
-/* normalize.c - bytes of images to what a network takes in, by a table of 256 numbers per channel. */
+/* normalize.c - converts image bytes to network input with a table of 256 numbers per channel. */
 #include "cpu/cpu.h"
 
 fr_status fri_cpu_normalize(const fri_exec *e, const fri_normalize_desc *d, const uint8_t *x, void *y) {

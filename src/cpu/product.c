@@ -1,6 +1,6 @@
-/* product.c - where the bits of the library's product depend on the number of rows (fri_dnnl_rows_depend), each thread
- * makes a block of C's columns by products of its own: one of whole groups of FRI_DNNL_ROWS rows, and one of the rows
- * that are left, copied together with zeros behind them. */
+/* product.c - if the bits of the library's product depend on the number of rows (fri_dnnl_rows_depend), each thread
+ * computes a block of C's columns in two products: one of whole groups of FRI_DNNL_ROWS rows, and one of the
+ * remaining rows, copied and padded with zeros. */
 #include "cpu/product.h"
 
 #include <omp.h>
@@ -10,7 +10,7 @@
 #include "cpu/cpu.h"
 #include "cpu/team.h"
 
-/* A block's columns are a multiple of this, but the last block's, which are as many at least where there are. */
+/* Columns per block are a multiple of COLUMNS; the last block has at least COLUMNS if C does. */
 enum { COLUMNS = 16 };
 
 static int64_t whole_rows(const fri_product *p) {
@@ -99,7 +99,7 @@ fr_status fri_product_run(const fri_product *p, const void *a, const void *b, co
     fri_team_failure f = {FR_OK, ""};
 #pragma omp parallel num_threads((int)p->blocks)
     {
-        omp_set_num_threads(1); /* the library would cut the product of a team of one for more */
+        omp_set_num_threads(1); /* otherwise the library would divide products for more threads */
 #pragma omp for schedule(static, 1)
         for (int64_t i = 0; i < p->blocks; i++) fri_team_note(&f, run_block(p, i, a, b, bias, c, workspace));
     }

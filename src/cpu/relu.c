@@ -1,4 +1,4 @@
-/* relu.c - rectifier: forward, backward from the output, and from one bit per element, also of a sum of gradients. */
+/* relu.c - relu: forward; backward from the output or from one bit per element; backward of a sum of gradients. */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -36,8 +36,8 @@ FRI_CLONES static void positive_row(int64_t n, const real *y, uint8_t *passes) {
     for (int64_t i = 0; i < n; i++) passes[i] = (y[i] > 0);
 }
 
-/* Eight bytes 0 or 1 become the bits of one byte, the first byte the lowest: the product moves byte k to bit 56 + k
- * and no two terms meet. The shifts make the word the same on either byte order. */
+/* Packs eight bytes 0 or 1 into one byte, the first byte lowest: the product moves byte k to bit 56 + k without
+ * collisions. The shifts make the word independent of byte order. */
 static uint8_t pack8(const uint8_t b[8]) {
     uint64_t word = 0;
     for (int k = 0; k < 8; k++) word |= (uint64_t)b[k] << (8 * k);
@@ -81,8 +81,8 @@ fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, fri_
     return FR_OK;
 }
 
-/* One byte per bit, not 0 where the bit is 1: eight copies of the byte, of which each keeps another bit. All copies are
- * alike, so the order of bytes in a word does not matter. */
+/* Expands bits to bytes, not 0 for a 1: copies the byte eight times and keeps a different bit in each copy. All
+ * copies are equal, so byte order does not matter. */
 static void spread_row(int64_t bytes, const uint8_t *bits, uint8_t *passes) {
     static const uint8_t each[8] = {1, 2, 4, 8, 16, 32, 64, 128};
     uint64_t keep;

@@ -1,4 +1,4 @@
-/* relu6.c - rectifier with a ceiling of 6; its bits are relu.c's. */
+/* relu6.c - rectifier with a ceiling of 6; bits are handled by relu.c. */
 #include "cpu/cpu.h"
 
 FRI_CLONES static void relu6_forward_row(const void *args, int64_t n, const real *x, const real *unused, real *y) {

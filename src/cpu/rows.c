@@ -1,4 +1,4 @@
-/* rows.c - storage types to and from real, and the two loops that the pointwise kernels are made of. */
+/* rows.c - converts storage types to and from real; the two loops behind the pointwise kernels. */
 #include "cpu/cpu.h"
 
 #include "base/half.h"
@@ -16,7 +16,7 @@ fr_status fri_cpu_accepts(const char *op, fr_dtype t) {
 
 #ifdef FRI_REAL_F64
 
-/* Never reached: fri_cpu_accepts lets only f64 data in, and that is read and written in place. */
+/* Never reached: fri_cpu_accepts admits only f64 data, which needs no conversion. */
 void fri_cpu_widen(fr_dtype t, int64_t n, const void *x, real *y) {
     memcpy(y, x, (size_t)n * sizeof *y);
 }
@@ -59,7 +59,7 @@ void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y) {
 
 #endif
 
-/* Elements first .. last in blocks; a block that is stored in place is the whole range. */
+/* Processes elements first .. last in blocks; data that needs no conversion is a single block. */
 static void map_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_map_row *row, const void *args, const void *a,
                       const void *b, void *y) {
     real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];

@@ -1,5 +1,5 @@
-/* scatter.c - elements to where an index says along a dimension. A task takes lines: see fri_gather_desc. Half types
- * add in f32 and round after each addition. */
+/* scatter.c - writes elements to the positions of an index along a dimension. A task takes lines (fri_gather_desc).
+ * Half types add in f32 and round after each addition. */
 #include "cpu/cpu.h"
 
 fr_status fri_cpu_scatter(const fri_exec *e, const fri_gather_desc *d, const int64_t *index, const void *src, bool add,

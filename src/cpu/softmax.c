@@ -1,4 +1,4 @@
-/* softmax.c - softmax of rows and its logarithm. A row's maximum is subtracted before exp; sums over it are in f64. */
+/* softmax.c - softmax of rows and its logarithm. A row's maximum is subtracted before exp; sums are in f64. */
 #include "cpu/cpu.h"
 
 FRI_CLONES static void forward_block(int64_t n, const real *x, double lse, bool logarithm, real *y) {

@@ -1,5 +1,6 @@
-/* stream.h - results larger than the caches, written past them: a store would first read what it overwrites, and
- * whoever reads the result next reads memory anyway. Changes no bit; whether it is done may depend on the batch. */
+/* stream.h - writes results larger than the caches past them: an ordinary store would first read the overwritten
+ * memory, and the next reader reads from memory anyway. Bits do not change; the batch may decide whether streaming is
+ * used. */
 #ifndef FRI_CPU_STREAM_H
 #define FRI_CPU_STREAM_H
 
@@ -13,7 +14,7 @@
 
 enum { FRI_STREAM_BYTES = 24 << 20 };
 
-/* May y be streamed? unit: bytes that are written at a time. */
+/* True if y may be streamed. unit: bytes written at a time. */
 static inline bool fri_may_stream(const void *y, size_t unit, int64_t bytes) {
 #if defined(__SSE2__)
     return bytes >= FRI_STREAM_BYTES && unit % 16 == 0 && (uintptr_t)y % 64 == 0;
@@ -23,7 +24,7 @@ static inline bool fri_may_stream(const void *y, size_t unit, int64_t bytes) {
 #endif
 }
 
-/* bytes: a multiple of 16, as y's address is. */
+/* bytes and the address of y: multiples of 16. */
 static inline void fri_stream_copy(void *y, const void *x, size_t bytes) {
 #if defined(__SSE2__)
     for (size_t i = 0; i < bytes; i += 16)
@@ -34,7 +35,7 @@ static inline void fri_stream_copy(void *y, const void *x, size_t bytes) {
 #endif
 }
 
-/* A thread's last word on what it streamed, before another thread reads it. */
+/* Makes streamed data visible to other threads; call before another thread reads. */
 static inline void fri_stream_end(bool streamed) {
 #if defined(__SSE2__)
     if (streamed) _mm_sfence();

@@ -1,4 +1,5 @@
-/* strided.c - elements copied from and to regular places: bytes, whatever they mean. A line is the last dimension. */
+/* strided.c - copies elements from and to regular positions, as bytes of any meaning. A line is the last
+ * dimension. */
 #include "cpu/cpu.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* team.h - a failure inside a parallel region: kept by whatever thread meets one, passed on after the region. */
+/* team.h - failures inside a parallel region: stored by the failing thread, returned after the region. */
 #ifndef FRI_CPU_TEAM_H
 #define FRI_CPU_TEAM_H
 

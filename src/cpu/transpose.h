@@ -1,4 +1,4 @@
-/* transpose.h - matrices of f32 turned, four rows and columns at a time. */
+/* transpose.h - transposes f32 matrices, four rows and columns at a time. */
 #ifndef FRI_CPU_TRANSPOSE_H
 #define FRI_CPU_TRANSPOSE_H
 

@@ -1,8 +1,8 @@
-/* unscale.c - what the loss scaler and gradient clipping need: unscale with a check for inf and NaN, and the squared
+/* unscale.c - for the loss scaler and gradient clipping: unscale with a check for inf and NaN, and the squared
  * norm. */
 #include "cpu/cpu.h"
 
-/* 1 if an element is inf or NaN: only those do not vanish when taken from themselves. */
+/* 1 if an element is inf or NaN: x - x is 0 for all others. */
 FRI_CLONES static int bad_row(int64_t n, const real *x) {
     int bad = 0;
     for (int64_t i = 0; i < n; i++) bad |= x[i] - x[i] != 0;
@@ -58,7 +58,7 @@ FRI_CLONES static double squares_row(const void *args, int64_t n, const real *x,
 
 _Static_assert((int)FRI_CHUNK == (int)FRI_NORM_UNIT, "a chunk of the reduction is a unit of the norm");
 
-/* One array after the other, in the same scratch. */
+/* Arrays are processed one after the other in the same scratch. */
 size_t fri_cpu_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
     size_t most = 0;
     for (int i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
 /* upsample.c - nearest and bilinear interpolation to a given size.
  *
- * Along one axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone; arith.h). Backward
- * gathers: the outputs that read source i are one range, and an element of dx adds them up in order of (p, q). */
+ * Along an axis, output o reads sources low and high with weights 1 - t and t (nearest: low alone; arith.h). Backward
+ * gathers: the outputs that read source i form a range, and an element of dx sums them in order of (p, q). */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ FRI_CLONES static void blend(int64_t n, const real *a, const real *b, const real
     for (int64_t i = 0; i < n; i++) y[i] = h0 * (w0 * a[i] + tw * b[i]) + th * (w0 * c[i] + tw * d[i]);
 }
 
-/* Zeros stand for a neighbour of weight 0. */
+/* Neighbours of weight 0 are replaced by zeros. */
 static inline const real *neighbour(const fri_upsample_desc *d, const void *x, int64_t at, int64_t n, bool reads,
                                     real *buf) {
     static const real zeros[C_BLOCK];
@@ -66,7 +66,7 @@ fr_status fri_cpu_upsample_forward(const fri_exec *e, const fri_upsample_desc *d
     return FR_OK;
 }
 
-/* Outputs that are added in one go; a last group that is not full goes on with weight 0. */
+/* Outputs added at once; an incomplete last group is filled with weight 0. */
 enum { GROUP = 4 };
 
 typedef struct group {
@@ -108,7 +108,7 @@ static inline void take_group(group *g, bool *first, int64_t n, real *sum) {
     g->size = 0;
 }
 
-/* Outputs begin .. end - 1 are those that read source i; none before `from` does. */
+/* Outputs begin .. end - 1 read source i; outputs before `from` are known not to. */
 typedef struct readers {
     int64_t begin, end;
 } readers;
@@ -145,7 +145,7 @@ static void backward_row(const fri_upsample_desc *d, int64_t n, int64_t h, const
                 }
             }
             if (g.size > 0) take_group(&g, &first, count, sum);
-            if (first) memset(sum, 0, (size_t)count * sizeof *sum); /* nobody reads it */
+            if (first) memset(sum, 0, (size_t)count * sizeof *sum); /* not read by any output */
             fri_cpu_store(d->dtype, dx, to, count, sum);
         }
     }

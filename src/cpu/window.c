@@ -1,6 +1,5 @@
-/* window.c - means over rectangular windows: average pooling and adaptive average pooling differ only in where a window
- * lies and what it is divided by. Backward gathers: an element of dx adds up, in order of (p, q), the windows over
- * it. */
+/* window.c - means over rectangular windows: average pooling and adaptive average pooling differ only in the windows
+ * and the divisor. Backward gathers: an element of dx sums, in order of (p, q), all windows over the element. */
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -13,7 +12,7 @@ typedef struct axis {
     bool adaptive;
 } axis;
 
-/* Window o: elements first .. last of the image; `padded` also counts the padding it reaches, as PyTorch does. */
+/* Window o: elements first .. last of the image; `padded` also counts padding inside the window, as PyTorch does. */
 typedef struct window {
     int64_t first, last, padded;
 } window;
@@ -33,8 +32,8 @@ static inline window window_of(const axis *a, int64_t o) {
     return v;
 }
 
-/* Windows first .. last are the ones over an element. Both grow with it: a sweep over elements divides only where a
- * window begins or ends. */
+/* Windows first .. last cover an element. Both bounds grow with the element, so a sweep divides only where a window
+ * begins or ends. */
 typedef struct cover {
     int64_t first, last;
     int64_t first_end, last_start; /* where window `first` ends and window `last` begins */
@@ -106,7 +105,7 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, bool adaptive, int
     const axis ah = axis_h(d, adaptive), aw = axis_w(d, adaptive);
     cover ps = cover_begin(&ah), qs = cover_begin(&aw);
     window vh = {0}, vw = {0};
-    int64_t p_of_vh = -1, q_of_vw = -1; /* which windows vh and vw are */
+    int64_t p_of_vh = -1, q_of_vw = -1; /* indices of windows vh and vw */
     advance(&ah, &ps, h);
     for (int64_t w = 0; w < d->w; w++) {
         advance(&aw, &qs, w);
