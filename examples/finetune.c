@@ -18,8 +18,8 @@ static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRA
     snprintf(name, FR_TRAIN_NAME_BYTES, "%s", model);
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device,
-                                  .batch_norm = o->batch_norm),
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
+                                  .device = o->device, .batch_norm = o->batch_norm),
                     out);
 }
 

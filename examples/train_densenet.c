@@ -15,8 +15,8 @@ static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_
         snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->depth, (int)growth, norm);
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .growth = growth,
-                                  .device = o->device),
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
+                                  .growth = growth, .device = o->device),
                     out);
 }
 

@@ -11,7 +11,10 @@ static fr_status mobilenet(const fr_train_opts *o, int64_t classes, char name[FR
     snprintf(name, FR_TRAIN_NAME_BYTES, "mobilenet_v%d%s%s", (int)o->depth, o->image_size < SMALL_IMAGE ? "_small" : "",
              o->inplace_abn ? "_abn" : "");
     fr_train_width_name(o, name);
-    return fr_model(name, FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device), out);
+    return fr_model(name,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
+                                  .device = o->device),
+                    out);
 }
 
 static const char *const examples[] = {

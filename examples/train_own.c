@@ -30,7 +30,7 @@ static fr_status own(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN
     if (o->inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: this network has batch norm and relu only");
     snprintf(name, FR_TRAIN_NAME_BYTES, "own%d", (int)o->depth);
     fr_net *n = fr_net_begin(o->device);
-    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_width, 3});
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     x = fr_net_conv2d(n, "conv1", x, channels, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
     x = fr_net_relu(n, "relu", fr_net_batchnorm2d(n, "bn1", x, NULL));

@@ -10,7 +10,10 @@
 static fr_status unet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "unet%d%s", (int)o->depth, o->inplace_abn ? "_abn" : "");
     fr_train_width_name(o, name);
-    return fr_model(name, FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device), out);
+    return fr_model(name,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
+                                  .device = o->device),
+                    out);
 }
 
 static int64_t pixel_classes(int64_t classes) {

@@ -10,7 +10,10 @@ static fr_status vgg(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN
              : o->inplace_abn ? "_abn"
                               : "_bn");
     fr_train_width_name(o, name);
-    return fr_model(name, FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device), out);
+    return fr_model(name,
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
+                                  .device = o->device),
+                    out);
 }
 
 static const char *const examples[] = {

@@ -21,7 +21,7 @@ FR_API const char *fr_head_name(fr_head head); /* "", "torchvision", "global" */
 #define FR_ABN_SLOPE 0.01
 
 typedef struct fr_model_opts {
-    int64_t classes FR_DEFAULT(1000), in_channels FR_DEFAULT(3), image_size FR_DEFAULT(224);
+    int64_t classes FR_DEFAULT(1000), in_channels FR_DEFAULT(3), image_size FR_DEFAULT(224); /* height, width */
     fr_head head FR_DEFAULT(FR_HEAD_AUTO);
     bool batch_norm FR_DEFAULT(false); /* VGG */
     double dropout FR_DEFAULT(0.5);    /* VGG's classifier; DenseNet's layers use their own default 0 */
@@ -30,9 +30,10 @@ typedef struct fr_model_opts {
     double abn_slope FR_DEFAULT(0);    /* > 0: batch norm and the following relu become an in-place ABN of this
                                         * slope, with the batch norm's parameter names */
     fr_device device FR_DEFAULT(FR_CPU);
-    double width FR_DEFAULT(1); /* 0.01..16: factor of all channels, except images' and classes', rounded to
+    double width FR_DEFAULT(1);        /* 0.01..16: factor of all channels, except images' and classes', rounded to
                                  * multiples of 8 by torchvision's _make_divisible. MobileNetV2's last 1280 only
                                  * grow. VGG: hidden Linear, too; DenseNet: growth and stem */
+    int64_t image_width FR_DEFAULT(0); /* 0: image_size */
 } fr_model_opts;
 #define FR_MODEL_DEFAULTS .classes = 1000, .in_channels = 3, .image_size = 224, .dropout = 0.5, .growth = 12, .width = 1
 
@@ -51,7 +52,7 @@ FR_API fr_status fr_densenet(int depth, const fr_model_opts *opts, fr_module **m
  * the second stage have stride 1, for 32-pixel images. abn_slope: instead of relu6. FR_EINVAL: an unknown version. */
 FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m);
 /* A small U-Net (Ronneberger et al. 2015) with batch norm, `depth` poolings (1..5) and 32 channels on top; classes per
- * pixel. image_size must be a multiple of 2^depth. */
+ * pixel. Height and width must be multiples of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
 
 /* A network by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2", "unet4", any

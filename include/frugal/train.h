@@ -84,9 +84,10 @@ typedef struct fr_train_opts {
     bool inplace_abn; /* batch norm and relu as one in-place op of leaky relu; see fr_model_opts.abn_slope */
 
     fr_train_dataset dataset;
-    const char *data;   /* NULL: none. Borrowed */
-    int64_t image_size; /* AUTO: 224 for an image folder, else 32 */
-    int64_t classes;    /* of synthetic data; AUTO: 10 */
+    const char *data;    /* NULL: none. Borrowed */
+    int64_t image_size;  /* height, and width of squares; AUTO: 224 for an image folder, else 32 */
+    int64_t image_width; /* AUTO: image_size. The flag sets both: --image-size 480x640 */
+    int64_t classes;     /* of synthetic data; AUTO: 10 */
     fr_train_augment augment;
     const fr_augmentation *augmentation; /* no flag: a program's own changes of training images, in place of those that
                                           * STRONG adds (fr_augment fills it in). NULL: none. Borrowed */
@@ -188,6 +189,7 @@ typedef enum fr_flag_kind {
     FR_FLAG_BOOL,   /* --name and --no-name; a bool */
     FR_FLAG_SET,    /* --name alone; a bool */
     FR_FLAG_INT,    /* int64_t */
+    FR_FLAG_SIDES,  /* "480x640", or "224" for a square: int64_t, and an int64_t behind it */
     FR_FLAG_REAL,   /* double */
     FR_FLAG_SIZE,   /* size_t */
     FR_FLAG_CHOICE, /* an enum, or any int */
@@ -216,7 +218,7 @@ typedef struct fr_flag_choice {
 } fr_flag_choice;
 
 /* A flag of the command line: parsing, --help, the report's "flags" and the comparison at --resume use the rows. An
- * INT or REAL of -1, a TEXT of NULL and a SIZE of SIZE_MAX are unset. */
+ * INT, SIDES or REAL of -1, a TEXT of NULL and a SIZE of SIZE_MAX are unset. */
 typedef struct fr_flag {
     const char *name; /* without dashes */
     fr_flag_kind kind;
@@ -227,7 +229,7 @@ typedef struct fr_flag {
     const char *brief;   /* its line in the short --help; NULL: it is in the long one only */
     const char *unset;   /* the default in words, where the field's is FR_TRAIN_AUTO, NULL or SIZE_MAX */
     const char *implied; /* the value of the flag alone; others are written --name=VALUE. NULL: a value must follow */
-    int64_t least, most; /* INT */
+    int64_t least, most; /* INT, SIDES */
     double real_least, below;      /* REAL: real_least <= value < below */
     const fr_flag_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
     void (*act)(fr_train_opts *o); /* FR_FLAG_ACT; of other kinds: called where the flag is given, or NULL */

@@ -17,9 +17,9 @@ static bool planned_peak(const fri_session *r, const fr_train_opts *o, size_t *b
 }
 
 static const size_t field_bytes[] = {
-    [FR_FLAG_BOOL] = sizeof(bool),   [FR_FLAG_SET] = sizeof(bool),    [FR_FLAG_INT] = sizeof(int64_t),
-    [FR_FLAG_REAL] = sizeof(double), [FR_FLAG_SIZE] = sizeof(size_t), [FR_FLAG_CHOICE] = sizeof(int),
-    [FR_FLAG_TEXT] = sizeof(char *),
+    [FR_FLAG_BOOL] = sizeof(bool),   [FR_FLAG_SET] = sizeof(bool),          [FR_FLAG_INT] = sizeof(int64_t),
+    [FR_FLAG_REAL] = sizeof(double), [FR_FLAG_SIZE] = sizeof(size_t),       [FR_FLAG_CHOICE] = sizeof(int),
+    [FR_FLAG_TEXT] = sizeof(char *), [FR_FLAG_SIDES] = 2 * sizeof(int64_t),
 };
 
 /* *out: options with switch f at its --all-off value. False if f has the value already. */

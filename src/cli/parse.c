@@ -38,6 +38,19 @@ static fr_status set_int(const fr_flag *f, const char *text, int64_t *to) {
     return fri_flag_in_range(f, to, text);
 }
 
+/* "480x640", or one number for both. */
+static fr_status set_sides(const fr_flag *f, const char *text, int64_t side[2]) {
+    char height[32];
+    const char *x = strchr(text, 'x');
+    const size_t n = x != NULL ? (size_t)(x - text) : strlen(text);
+    snprintf(height, sizeof height, "%.*s", (int)n, text);
+    side[1] = FR_TRAIN_AUTO;
+    if (n >= sizeof height || !fri_parse_int(height, &side[0]) || (x != NULL && !fri_parse_int(x + 1, &side[1])))
+        return not_a_number(f, text, "a whole number, or two as in 480x640");
+    if (x != NULL && side[1] < f->least) side[0] = 0; /* out of range, as -1 would be no width */
+    return fri_flag_in_range(f, side, text);
+}
+
 static fr_status set_real(const fr_flag *f, const char *text, double *to) {
     if (!fri_parse_real(text, to)) return not_a_number(f, text, "a number");
     return fri_flag_in_range(f, to, text);
@@ -62,6 +75,7 @@ static fr_status set_value(const fr_flag *f, const char *text, fr_train_opts *o)
     if (f->act != NULL) f->act(o);
     switch (f->kind) {
     case FR_FLAG_INT: return word == NULL ? set_int(f, text, to) : (*(int64_t *)to = word->value, FR_OK);
+    case FR_FLAG_SIDES: return set_sides(f, text, to);
     case FR_FLAG_REAL: return word == NULL ? set_real(f, text, to) : (*(double *)to = word->value, FR_OK);
     case FR_FLAG_SIZE: return set_size(f, text, to);
     case FR_FLAG_TEXT: return set_text(f, text, to);

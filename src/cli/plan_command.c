@@ -19,12 +19,11 @@ static void take_numbers(fri_session *r, const fri_train_plan *p) {
 
 static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
-    char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT];
+    char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT], size[FRI_FLAG_TEXT_BYTES];
     if (!o->quiet) {
-        fprintf(r->config->out,
-                "%s, %" PRId64 " parameters; %s, %" PRId64 " px, batches of %" PRId64 ", %" PRId64 " steps\n",
-                r->config->model_name, r->parameters, fri_dataset_name(o->dataset), o->image_size, o->batch_size,
-                fri_steps_total(r->config));
+        fprintf(r->config->out, "%s, %" PRId64 " parameters; %s, %s px, batches of %" PRId64 ", %" PRId64 " steps\n",
+                r->config->model_name, r->parameters, fri_dataset_name(o->dataset), fri_image_text(o, size),
+                o->batch_size, fri_steps_total(r->config));
         FRI_TRY(fr_plan_report(p->plan, r->config->out));
         if (!p->workspaces && o->device != FR_META)
             fprintf(r->config->out, "workspaces are not included: this build cannot ask the libraries of %s for them\n",

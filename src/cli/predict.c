@@ -52,6 +52,7 @@ static fr_status program_model(const fri_session *r, fr_classifier *c) {
     char name[FR_TRAIN_NAME_BYTES] = "";
     fr_status s = FR_OK;
     o.image_size = c->info.height;
+    o.image_width = c->info.width;
     FR_TRY(s, r->config->program->model(&o, c->info.classes, name, &c->model));
     if (strcmp(name, c->info.model) != 0)
         s = fr_fail(FR_EINVAL, "--weights %s holds %s, but the flags ask for %s", path, c->info.model, name);

@@ -130,7 +130,7 @@ static void print_kept_line(const fri_session *r) {
 }
 
 static void print_begin(const fri_session *r) {
-    char library[160];
+    char library[160], size[FRI_FLAG_TEXT_BYTES];
     (void)fr_device_describe(r->config->opts.device, library, sizeof library);
     char trained[48] = "";
     if (r->trained < r->parameters) snprintf(trained, sizeof trained, ", %" PRId64 " of them trained", r->trained);
@@ -138,11 +138,11 @@ static void print_begin(const fri_session *r) {
             trained, fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
             r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
     fprintf(r->config->out,
-            "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " %s, %" PRId64 " px; batches of %" PRId64
+            "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " %s, %s px; batches of %" PRId64
             ", %" PRId64 " steps per epoch\n",
             fri_dataset_name(r->config->opts.dataset), r->config->train_count, r->config->test_count,
             r->config->opts.classes, r->config->targets == FR_TARGET_VECTOR ? "numbers" : "classes",
-            r->config->opts.image_size, r->config->opts.batch_size, fri_steps_per_epoch(r->config));
+            fri_image_text(&r->config->opts, size), r->config->opts.batch_size, fri_steps_per_epoch(r->config));
     fflush(r->config->out);
 }
 

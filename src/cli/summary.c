@@ -6,14 +6,15 @@
 
 fr_status fri_summary_command(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
+    char size[FRI_FLAG_TEXT_BYTES];
     FRI_OWNED(fri_train_plan_release) fri_train_plan plan = {0};
     FRI_OWNED(fr_summary_release) fr_summary *summary = NULL;
     FRI_TRY(fr_summary_begin(FR_META, &summary));
     FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, &plan));
     FRI_TRY(fr_summary_end(summary));
     if (!o->quiet)
-        fprintf(r->config->out, "%s; %s, %" PRId64 " px, batches of %" PRId64 "%s\n", r->config->model_name,
-                fri_dataset_name(r->config->opts.dataset), o->image_size, o->batch_size,
+        fprintf(r->config->out, "%s; %s, %s px, batches of %" PRId64 "%s\n", r->config->model_name,
+                fri_dataset_name(r->config->opts.dataset), fri_image_text(o, size), o->batch_size,
                 o->split_batch > 1 ? " in parts" : "");
     FRI_TRY(fr_summary_print(summary, r->config->out));
     return fflush(r->config->out) != 0 ? fr_fail(FR_EIO, "--summary: standard output cannot be written") : FR_OK;

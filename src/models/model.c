@@ -157,7 +157,7 @@ static fr_status build(const char *path, const own_network *own, const fr_weight
     if (s < 0) return s;
     return fr_model(info->model,
                     FR_MODEL_OPTS(.classes = info->classes, .in_channels = info->channels, .image_size = info->height,
-                                  .head = head, .device = device),
+                                  .image_width = info->width, .head = head, .device = device),
                     m);
 }
 

@@ -1,6 +1,10 @@
 /* models.c - see models.h. */
 #include "models/models.h"
 
+static int64_t smaller_side(const fr_model_opts *o) {
+    return o->image_size < o->image_width ? o->image_size : o->image_width;
+}
+
 fr_status fr_model_opts_check(const char *model, const fr_model_opts *opts, int64_t stride, fr_model_opts *out) {
     if (model == NULL || out == NULL)
         return fr_fail(FR_EINVAL, "fr_model_opts_check: %s is NULL", model == NULL ? "model" : "out");
@@ -13,15 +17,16 @@ fr_status fr_model_opts_check(const char *model, const fr_model_opts *opts, int6
                        out->abn_slope);
     if (!(out->width >= 0.01 && out->width <= 16))
         return fr_fail(FR_EINVAL, "%s: width is %g; 0.01..16 is possible", model, out->width);
-    if (out->image_size < stride)
+    if (out->image_width == 0) out->image_width = out->image_size;
+    if (smaller_side(out) < stride)
         return fr_fail(FR_EINVAL, "%s: images of %lld pixels are smaller than the network's stride of %lld", model,
-                       (long long)out->image_size, (long long)stride);
+                       (long long)smaller_side(out), (long long)stride);
     return FR_OK;
 }
 
 bool fri_global_head(const fr_model_opts *o) {
     enum { SMALL_IMAGE = 64 };
-    return o->head == FR_HEAD_GLOBAL || (o->head == FR_HEAD_AUTO && o->image_size < SMALL_IMAGE);
+    return o->head == FR_HEAD_GLOBAL || (o->head == FR_HEAD_AUTO && smaller_side(o) < SMALL_IMAGE);
 }
 
 int64_t fr_model_divisible(double x) {
@@ -37,7 +42,7 @@ int64_t fr_model_channels(const fr_model_opts *o, int64_t channels) {
 
 fr_net *fri_model_begin(const fr_model_opts *o, fr_value *x) {
     fr_net *n = fr_net_begin(o->device);
-    *x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, o->in_channels});
+    *x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_width, o->in_channels});
     return n;
 }
 

@@ -42,9 +42,9 @@ fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m) {
     if (depth < 1 || depth > MAX_DEPTH) return fr_fail(FR_EINVAL, "U-Net: depth %d is outside 1..%d", depth, MAX_DEPTH);
     fr_status s = fr_model_opts_check("U-Net", opts, (int64_t)1 << depth, &o);
     if (s < 0) return s;
-    if (o.image_size % ((int64_t)1 << depth) != 0)
-        return fr_fail(FR_EINVAL, "U-Net: images of %lld pixels; a multiple of %d is needed for depth %d",
-                       (long long)o.image_size, 1 << depth, depth);
+    if ((o.image_size | o.image_width) % ((int64_t)1 << depth) != 0)
+        return fr_fail(FR_EINVAL, "U-Net: images of %lld x %lld pixels; multiples of %d are needed for depth %d",
+                       (long long)o.image_size, (long long)o.image_width, 1 << depth, depth);
     const int64_t top = fr_model_channels(&o, TOP_CHANNELS);
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);

@@ -33,8 +33,7 @@ fr_dtype fri_image_dtype(const fri_config *c) {
 }
 
 fr_shape fri_image_shape(const fri_config *c, int64_t n) {
-    const int64_t size = c->opts.image_size;
-    return (fr_shape){4, {n, size, size, c->channels}};
+    return (fr_shape){4, {n, c->opts.image_size, c->opts.image_width, c->channels}};
 }
 
 fr_dtype fri_target_dtype(const fri_config *c) {
@@ -42,8 +41,7 @@ fr_dtype fri_target_dtype(const fri_config *c) {
 }
 
 fr_shape fri_target_shape(const fri_config *c, int64_t n) {
-    int64_t size = c->opts.image_size;
-    if (c->targets == FR_TARGET_PIXELS) return (fr_shape){3, {n, size, size}};
+    if (c->targets == FR_TARGET_PIXELS) return (fr_shape){3, {n, c->opts.image_size, c->opts.image_width}};
     return c->targets == FR_TARGET_VECTOR || fri_mixes(c) ? (fr_shape){2, {n, c->outputs}} : (fr_shape){1, {n}};
 }
 
@@ -92,6 +90,7 @@ void fri_config_resolve(fri_config *c) {
     if (c->fit_batch) o->batch_size = fr_train_opts_default().batch_size;
     if (c->ranks == 0) c->ranks = 1; /* no add-on has set a number of ranks */
     if (o->image_size == FR_TRAIN_AUTO) o->image_size = fri_dataset_in_folders(o->dataset) ? 224 : 32;
+    if (o->image_width == FR_TRAIN_AUTO) o->image_width = o->image_size;
     if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
     if (o->offload != NULL) o->switches.offload = true;
     c->workspace_auto = o->device == FR_CUDA && o->switches.workspace_limit == SIZE_MAX;

@@ -16,7 +16,7 @@ enum { FRI_TRAIN_ONLY_WORDS = 3, FRI_TRAIN_ONLY_BYTES = 96 };
 
 typedef struct fri_config {
     const fr_train_program *program;
-    fr_train_opts opts; /* resolved: device, image_size, classes and lr hold values */
+    fr_train_opts opts; /* resolved: device, image_size, image_width, classes and lr hold values */
     fr_device target;   /* device of the command; in a dry run opts.device is meta and target is the planned device */
     int argc;
     char *const *argv;               /* the command line, to see which flags the user gave */

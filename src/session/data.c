@@ -51,7 +51,7 @@ static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_d
                                                   .count = count,
                                                   .classes = o->classes,
                                                   .height = o->image_size,
-                                                  .width = o->image_size,
+                                                  .width = o->image_width,
                                                   .channels = 3,
                                                   .read = fri_nothing_read,
                                                   .target = FR_TARGET_PIXELS},
@@ -86,7 +86,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
         int64_t count = split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test;
         int64_t classes = known[o->dataset].classes != 0 ? known[o->dataset].classes : o->classes;
         if (o->dataset == FR_TRAIN_MASKS) return masks_without_files(o, count, out);
-        return fr_dataset_synthetic(count, classes, o->image_size, o->image_size, 3, 0, out);
+        return fr_dataset_synthetic(count, classes, o->image_size, o->image_width, 3, 0, out);
     }
     switch (o->dataset) {
     case FR_TRAIN_DIGITS: return c->program->digits(split, out);
@@ -99,7 +99,7 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
     case FR_TRAIN_MASKS: return fr_dataset_mask_folder(o->data, split, o->classes, out);
     case FR_TRAIN_SYNTHETIC:
         return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,
-                                    o->classes, o->image_size, o->image_size, 3, (uint64_t)split, out);
+                                    o->classes, o->image_size, o->image_width, 3, (uint64_t)split, out);
     case FR_TRAIN_OWN: *out = fr_dataset_retain(c->given[split]); return FR_OK;
     }
     return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
@@ -205,10 +205,11 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
 }
 
 static void set_augmentation(const fri_config *c, int split, fr_loader_opts *l) {
-    int64_t size = c->opts.image_size, shift = known[c->opts.dataset].shift;
+    const int64_t height = c->opts.image_size, width = c->opts.image_width, size = height < width ? height : width;
+    int64_t shift = known[c->opts.dataset].shift;
     bool on = split == FR_SPLIT_TRAIN && c->opts.augment != FR_TRAIN_AUGMENT_NONE;
     bool files = fri_dataset_in_folders(c->opts.dataset);
-    if (files && size >= SMALL_IMAGE)
+    if (files && size >= SMALL_IMAGE && height == width) /* other shapes are whole images */
         l->resize_height = l->resize_width = size * 256 / 224;
     else if (files || c->opts.dataset == FR_TRAIN_OWN)
         shift = size / 8;
@@ -226,7 +227,8 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     const bool train = split == FR_SPLIT_TRAIN;
     *l = fr_loader_opts_default();
     l->batch_size = fri_batch_size(c, split);
-    l->height = l->width = o->image_size;
+    l->height = o->image_size;
+    l->width = o->image_width;
     l->channels = c->channels;
     memcpy(l->mean, c->mean, sizeof l->mean);
     memcpy(l->std, c->std, sizeof l->std);

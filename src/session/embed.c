@@ -171,10 +171,11 @@ static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
     fr_dataset_info info;
     fr_status status = fr_dataset_info_get(train, &info);
     if (status < 0 || t->image_size != FR_TRAIN_AUTO) return status;
-    if (!info.same_size || info.height != info.width)
+    if (!info.same_size)
         return fr_fail(FR_EINVAL,
-                       "session_create: the images have several sizes or are not square; set train.image_size");
+                       "session_create: the images have several sizes; set train.image_size and train.image_width");
     t->image_size = info.height;
+    t->image_width = info.width;
     return FR_OK;
 }
 

@@ -20,6 +20,7 @@ static bool is_unset_or_word(const fr_flag *f, const fr_train_opts *o, const fr_
     if (f->kind == FR_FLAG_CHOICE) return memcmp(v, d, sizeof(int)) == 0 || is_choice(f, *(const int *)v);
     if (f->kind == FR_FLAG_SIZE) return memcmp(v, d, sizeof(size_t)) == 0;
     const int64_t n = *(const int64_t *)v;
+    if (f->kind == FR_FLAG_SIDES && ((const int64_t *)v)[1] != FR_TRAIN_AUTO) return false;
     return n == *(const int64_t *)d || is_choice(f, (double)n) ||
            (v == &o->epochs && n == FR_TRAIN_AUTO && o->steps > 0);
 }
@@ -29,13 +30,16 @@ fr_status fri_options_check(const fr_train_opts *o) {
     char text[FRI_FLAG_TEXT_BYTES];
     for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f)) {
         const void *v = fri_flag_field(f, o);
-        const bool number = f->kind == FR_FLAG_INT || f->kind == FR_FLAG_REAL || f->kind == FR_FLAG_SIZE;
+        const bool number =
+            f->kind == FR_FLAG_INT || f->kind == FR_FLAG_SIDES || f->kind == FR_FLAG_REAL || f->kind == FR_FLAG_SIZE;
         if (!number && (f->kind != FR_FLAG_CHOICE || v == &o->dataset)) continue;
         if (is_unset_or_word(f, o, &defaults)) continue;
         if (f->kind == FR_FLAG_CHOICE)
             return fr_fail(FR_EINVAL, "--%s %d: not one of the values in <frugal/train.h>", f->name, *(const int *)v);
         if (f->kind == FR_FLAG_REAL)
             fr_snprintf(text, sizeof text, "%g", *(const double *)v);
+        else if (f->kind == FR_FLAG_SIDES)
+            (void)fri_flag_text(f, o, text);
         else
             snprintf(text, sizeof text, "%" PRId64, *(const int64_t *)v);
         FRI_TRY(fri_flag_in_range(f, v, text));

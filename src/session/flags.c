@@ -17,7 +17,7 @@ static const fr_flag_choice *choice_of_value(const fr_flag *f, int64_t value) {
 
 /* Number behind a choice; INT64_MAX: none. */
 static int64_t number_of(const fr_flag *f, const void *field) {
-    if (f->kind == FR_FLAG_INT) return *(const int64_t *)field;
+    if (f->kind == FR_FLAG_INT || f->kind == FR_FLAG_SIDES) return *(const int64_t *)field;
     if (f->kind == FR_FLAG_CHOICE) return *(const int *)field;
     return f->kind == FR_FLAG_REAL && *(const double *)field < 0 ? (int64_t) * (const double *)field : INT64_MAX;
 }
@@ -28,6 +28,16 @@ static void join_words(const char *const *word, int64_t n, char buf[FRI_FLAG_TEX
     for (int64_t i = 0; i < n && at < FRI_FLAG_TEXT_BYTES; i++)
         at += (size_t)snprintf(buf + at, FRI_FLAG_TEXT_BYTES - at, "%s%s", i > 0 ? " " : "", word[i]);
     if (at >= FRI_FLAG_TEXT_BYTES) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " names", n);
+}
+
+static void sides_text(const int64_t side[2], char buf[FRI_FLAG_TEXT_BYTES]) {
+    const int n = snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, side[0]);
+    if (side[1] != side[0] && side[1] != FR_TRAIN_AUTO)
+        snprintf(buf + n, (size_t)(FRI_FLAG_TEXT_BYTES - n), "x%" PRId64, side[1]);
+}
+
+const char *fri_image_text(const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
+    return fri_flag_text(fri_flag_find("image-size"), o, buf);
 }
 
 const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
@@ -42,6 +52,8 @@ const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off");
     else if (f->kind == FR_FLAG_INT && number != FR_TRAIN_AUTO)
         snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, number);
+    else if (f->kind == FR_FLAG_SIDES && number != FR_TRAIN_AUTO)
+        sides_text(field, buf);
     else if (f->kind == FR_FLAG_REAL && number != FR_TRAIN_AUTO)
         fr_snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
     else if (f->kind == FR_FLAG_SIZE && *(const size_t *)field != SIZE_MAX)
@@ -131,7 +143,9 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
 fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *text) {
     const int64_t *n = number;
     const double *x = number;
-    if (f->kind == FR_FLAG_INT && !(*n >= f->least && *n <= f->most))
+    const bool two = f->kind == FR_FLAG_SIDES && n[1] != FR_TRAIN_AUTO;
+    if ((f->kind == FR_FLAG_INT || f->kind == FR_FLAG_SIDES) &&
+        !(*n >= f->least && *n <= f->most && (!two || (n[1] >= f->least && n[1] <= f->most))))
         return fr_fail(FR_EINVAL, "--%s %s: must lie in %" PRId64 "..%" PRId64, f->name, text, f->least, f->most);
     if (f->kind == FR_FLAG_REAL && !(*x >= f->real_least && *x < f->below))
         return fr_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);

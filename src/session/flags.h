@@ -38,6 +38,8 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv);
 /* Value of the flag in o as text for a command line; "" if unset. Returns buf. */
 enum { FRI_FLAG_TEXT_BYTES = 64 };
 const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]);
+/* Writes "224", or "480x640", of the images. */
+const char *fri_image_text(const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]);
 
 /* FR_EINVAL if the number (INT, REAL, SIZE) is out of the flag's range. text: the value as the user wrote it. */
 fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *text);

@@ -1,4 +1,5 @@
 /* model.c - builds the model and its optimizer from the flags. */
+#include "session/flags.h"
 #include "session/session.h"
 
 #include <frugal/unstable/number.h>
@@ -64,11 +65,11 @@ static fr_status one_result(const fri_session *trial, fr_tensor *images) {
 /* Runs one batch through model and loss on meta. */
 static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy, uint64_t *drawn) {
     const fri_config *c = trial->config;
-    int64_t size = c->opts.image_size;
+    char size[FRI_FLAG_TEXT_BYTES];
     const fr_shape shape = fri_target_shape(c, batch);
     fr_tensor *x = NULL, *targets = NULL, *loss = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){batch, size, size, c->channels}, FR_F32, FR_META, &x));
+    FR_TRY(s, fr_tensor_empty(4, fri_image_shape(c, batch).dim, FR_F32, FR_META, &x));
     FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(c), FR_META, &targets));
     FR_TRY(s, one_result(trial, x));
     const uint64_t streams = fr_rng_get().next_stream;
@@ -81,9 +82,9 @@ done:
     fr_tensor_release(&targets);
     fr_tensor_release(&loss);
     if (s == FR_ESHAPE || s == FR_EINVAL)
-        return fr_fail_prefix(FR_EINVAL, "%s %lld --image-size %lld: ",
+        return fr_fail_prefix(FR_EINVAL, "%s %lld --image-size %s: ",
                               batch == c->opts.batch_size ? "--batch-size" : "the last batch of an epoch, of images:",
-                              (long long)batch, (long long)size);
+                              (long long)batch, fri_image_text(&c->opts, size));
     return s;
 }
 
@@ -96,7 +97,8 @@ fr_status fri_model_check(fri_config *c) {
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
     if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {   /* a session's network has no flags to name */
         if (strncmp(fr_last_error(), "model '", 7) == 0) goto done; /* unknown model name */
-        s = fr_fail_prefix(FR_EINVAL, "--image-size %lld: ", (long long)c->opts.image_size);
+        char size[FRI_FLAG_TEXT_BYTES];
+        s = fr_fail_prefix(FR_EINVAL, "--image-size %s: ", fri_image_text(&c->opts, size));
         if (c->opts.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.width);
         if (c->opts.depth != FR_TRAIN_AUTO) s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.depth);
         goto done;

@@ -38,7 +38,8 @@ static void add_flags(cJSON *root, const fr_train_program *p, const fr_train_opt
             cJSON_AddNullToObject(flags, f->name);
         else if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET)
             cJSON_AddBoolToObject(flags, f->name, *(const bool *)field);
-        else if (f->kind == FR_FLAG_INT && *(const int64_t *)field >= 0)
+        else if ((f->kind == FR_FLAG_INT && *(const int64_t *)field >= 0) ||
+                 (f->kind == FR_FLAG_SIDES && strchr(text, 'x') == NULL))
             add_number(flags, f->name, (double)*(const int64_t *)field);
         else if (f->kind == FR_FLAG_REAL && *(const double *)field >= 0)
             add_number(flags, f->name, *(const double *)field);
@@ -207,6 +208,7 @@ static cJSON *build_report(const fri_session *r) {
     add_number(root, "trained_parameters", (double)r->trained);
     add_number(root, "batch_size", (double)r->config->opts.batch_size);
     add_number(root, "image_size", (double)r->config->opts.image_size);
+    add_number(root, "image_width", (double)r->config->opts.image_width);
     cJSON_AddBoolToObject(root, "planned", r->planned);
     add_number(root, "steps", (double)(r->planned ? fri_steps_total(r->config) : r->step));
     add_number(root, "epochs", (double)fri_epochs_total(r->config));

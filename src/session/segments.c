@@ -30,14 +30,13 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
 /* Bytes that each unit saves for backward of a full batch, or of a part of a split batch. */
 static fr_status weigh_units(const fri_session *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
-    int64_t size = o->image_size;
     int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->split_batch - 1) / o->split_batch;
     fr_autocast_state was;
     fr_tensor *x = NULL;
     fr_status s = fri_precision_begin(o, &was);
     if (s < 0) return s;
     const fr_dtype dtype = trial->config->bytes ? fri_model_dtype(trial) : FR_F32;
-    FR_TRY(s, fr_tensor_empty(4, (int64_t[]){n, size, size, trial->config->channels}, dtype, FR_META, &x));
+    FR_TRY(s, fr_tensor_empty(4, fri_image_shape(trial->config, n).dim, dtype, FR_META, &x));
     if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
     FR_TRY(s, fr_unit_saved_bytes(trial->model, x, weight));
 done:

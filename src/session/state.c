@@ -76,6 +76,7 @@ static void describe_parts(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
     set_required(p, 0, "batch-size", o->batch_size);
     set_required(p, 1, "image-size", o->image_size);
+    (void)fri_image_text(o, p->value[1]);
     set_required(p, 2, "accumulate", o->accumulate);
     set_required(p, 3, "split-batch", o->split_batch);
     set_required(p, 4, "amp", o->amp);

@@ -101,6 +101,62 @@ Test(folders, finetune_trains_the_head_alone) {
     fr_module_release(&after);
 }
 
+/* Images of 8 x 12 train, are saved, resumed, planned to the byte, exported and predicted. */
+Test(folders, images_may_be_rectangles) {
+    char flags[2048], more[4096];
+    (void)write_folder_set();
+    snprintf(flags, sizeof flags,
+             "--depth 10 --growth 4 --batch-size 4 --dataset folder --data %s --save %s --report %s", files_path("set"),
+             files_path("states"), files_path("r.json"));
+    snprintf(more, sizeof more, "%s --image-size 8x12 --steps 2 --export %s", flags, files_path("w.safetensors"));
+    outcome o = program_run("train_densenet", more);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "folder: 6 training and 6 test images, 2 classes, 8x12 px");
+    cJSON *report = report_read(files_path("r.json"));
+    const double peak = report_number(report, "memory", "peak_requested");
+    cr_expect_eq(report_number(report, "image_width", NULL), 12);
+    cJSON_Delete(report);
+    fr_weights_info info = {0};
+    cr_assert_eq(fr_weights_info_read(files_path("w.safetensors"), &info), FR_OK, "%s", fr_last_error());
+    cr_expect(info.height == 8 && info.width == 12);
+    fr_weights_info_clear(&info);
+    snprintf(more, sizeof more, "plan %s --image-size 8x12 --steps 2", flags);
+    o = program_run("train_densenet", more);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, ", 8x12 px, batches of 4");
+    report = report_read(files_path("r.json"));
+    cr_expect_eq(report_number(report, "memory", "peak_requested"), peak);
+    cJSON_Delete(report);
+    snprintf(more, sizeof more, "%s --image-size 8x12 --steps 3 --resume latest", flags);
+    o = program_run("train_densenet", more);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    snprintf(more, sizeof more, "%s --image-size 12x8 --steps 3 --resume latest", flags);
+    o = program_run("train_densenet", more);
+    cr_expect_neq(o.status, 0);
+    EXPECT_MATCH(o.err, "image-size.*8x12");
+    snprintf(more, sizeof more, "predict %s --weights %s", files_path("set/test/a/2.jpg"), files_path("w.safetensors"));
+    o = program_run("train_densenet", more);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "2.jpg.* %  [01]  [ab]");
+}
+
+Test(folders, sides_of_images_are_two_numbers) {
+    static const struct {
+        const char *size, *says;
+    } cases[] = {{"8x", "neither|not a whole number, or two as in 480x640"},
+                 {"8x0", "must lie in 1..4096"},
+                 {"8x-1", "must lie in 1..4096"},
+                 {"x8", "not a whole number, or two as in 480x640"},
+                 {"8x5000", "must lie in 1..4096"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char arguments[128];
+        snprintf(arguments, sizeof arguments, "--image-size %s --steps 1", cases[i].size);
+        outcome o = program_run("train_densenet", arguments);
+        cr_expect_eq(o.status, 2, "%s", cases[i].size);
+        EXPECT_MATCH(o.err, cases[i].says);
+    }
+}
+
 /* Heads for as many, but other classes are no start. */
 Test(folders, a_head_for_other_classes_starts_fresh) {
     static const char *const moved[] = {"train", "test"};

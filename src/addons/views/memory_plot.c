@@ -13,8 +13,9 @@ static fr_status draw(fr_timeline_recorder *recorder, const fr_run *r) {
     const fr_timeline_panel panel = {&recorder->most, ""};
     char heading[256];
     snprintf(heading, sizeof heading,
-             "%s on %s, %" PRId64 " images of %" PRId64 " pixels: one training step, requested bytes by category",
-             r->model, fr_device_name(o->device), o->batch_size, o->image_size);
+             "%s on %s, %" PRId64 " images of %" PRId64 " x %" PRId64
+             " pixels: one training step, requested bytes by category",
+             r->model, fr_device_name(o->device), o->batch_size, o->image_size, o->image_width);
     fr_status s = fr_timeline_end(recorder);
     if (s == FR_OK) s = fr_timeline_draw(o->memory_plot, heading, &panel, 1);
     return s < 0 ? fr_fail_prefix(s, "--memory-plot ") : FR_OK;

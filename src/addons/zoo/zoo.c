@@ -39,7 +39,7 @@ fr_status fri_zoo_opts(const char *name, const fr_model_opts *opts, int64_t stri
 
 fr_net *fri_zoo_begin(const fr_model_opts *o, fr_value *x) {
     fr_net *n = fr_net_begin(o->device);
-    *x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, o->in_channels});
+    *x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_width, o->in_channels});
     return n;
 }
 
