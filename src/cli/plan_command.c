@@ -3,6 +3,7 @@
 
 #include <frugal/unstable/number.h>
 #include "session/fit.h"
+#include "session/flags.h"
 #include "cli/progress.h"
 
 #include <inttypes.h>

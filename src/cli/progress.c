@@ -1,6 +1,8 @@
 /* progress.c - the output of a run: one line that is redrawn on a terminal, plain lines elsewhere. */
 #include "cli/progress.h"
 
+#include "session/flags.h"
+
 #include <frugal/unstable/number.h>
 
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* summary.c - --summary: prints the network's layers, measured in a dry run of one step. */
 #include "cli/commands.h"
 #include "session/dry.h"
+#include "session/flags.h"
 
 #include <inttypes.h>
 

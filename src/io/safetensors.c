@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "io/safetensors_format.h"
+#include "io/torch_file.h"
 
 #include <cJSON.h>
 
@@ -32,6 +33,7 @@ struct fri_safetensors_private {
     const fri_safetensors_entry **by_name;
     fri_safetensors_text *metadata;
     cJSON *json; /* owns names, keys and values */
+    char *names; /* of a file of torch.save */
     void *map;
     size_t map_bytes;
     unsigned char *copy; /* copy of the data, or NULL */
@@ -217,6 +219,19 @@ static int by_place(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
+static fr_status sort_entries(fri_safetensors *f) {
+    struct fri_safetensors_private *p = f->private;
+    p->by_name = calloc(f->n_entries + 1, sizeof *p->by_name);
+    if (p->by_name == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", f->n_entries);
+    qsort(p->entries, f->n_entries, sizeof *p->entries, by_place);
+    for (size_t i = 0; i < f->n_entries; i++) p->by_name[i] = &p->entries[i];
+    qsort(p->by_name, f->n_entries, sizeof *p->by_name, by_name);
+    for (size_t i = 1; i < f->n_entries; i++)
+        if (strcmp(p->by_name[i - 1]->name, p->by_name[i]->name) == 0)
+            return fr_fail(FR_EFORMAT, "tensor '%s' appears twice", p->by_name[i]->name);
+    return FR_OK;
+}
+
 static fr_status check_places(const fri_safetensors *f, size_t data_bytes) {
     size_t at = 0;
     for (size_t i = 0; i < f->n_entries; i++) {
@@ -243,8 +258,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
         return fr_fail(FR_EFORMAT, "the header is not valid JSON near its byte %zu", (size_t)(stopped - text));
     for (const cJSON *item = p->json->child; item != NULL; item = item->next) count++;
     p->entries = calloc(count + 1, sizeof *p->entries);
-    p->by_name = calloc(count + 1, sizeof *p->by_name);
-    if (p->entries == NULL || p->by_name == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", count);
+    if (p->entries == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", count);
     f->entries = p->entries;
     for (const cJSON *item = p->json->child; item != NULL; item = item->next) {
         if (strcmp(item->string, FRI_SAFETENSORS_METADATA) == 0) {
@@ -256,12 +270,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
         FRI_TRY(parse_entry(item, data_bytes, e));
         f->n_entries++;
     }
-    qsort(p->entries, f->n_entries, sizeof *p->entries, by_place);
-    for (size_t i = 0; i < f->n_entries; i++) p->by_name[i] = &p->entries[i];
-    qsort(p->by_name, f->n_entries, sizeof *p->by_name, by_name);
-    for (size_t i = 1; i < f->n_entries; i++)
-        if (strcmp(p->by_name[i - 1]->name, p->by_name[i]->name) == 0)
-            return fr_fail(FR_EFORMAT, "tensor '%s' appears twice", p->by_name[i]->name);
+    FRI_TRY(sort_entries(f));
     return check_places(f, data_bytes);
 }
 
@@ -275,8 +284,7 @@ static fr_status check_kind(const unsigned char first[8]) {
     static const struct {
         const char *begin, *is;
     } kinds[] = {
-        {"PK\3\4", "is a zip archive, as torch.save writes (.pth, .pt); in Python, "
-                   "safetensors.torch.save_file(torch.load(FILE), NEW) makes safetensors of it"},
+        {"PK\3\4", "is a zip archive, as torch.save writes (.pth, .pt), where a file with a checksum is needed"},
         {"\x80\2", "is a Python pickle, as old versions of torch.save write; in Python, "
                    "safetensors.torch.save_file(torch.load(FILE), NEW) makes safetensors of it"},
         {"version ", "is a git-lfs pointer, not the file itself; `git lfs pull` fetches that"},
@@ -308,6 +316,28 @@ static fr_status first_bytes(const unsigned char *content, int fd, void *to, siz
     return FR_OK;
 }
 
+typedef struct source {
+    const unsigned char *content;
+    int fd;
+} source;
+
+static fr_status read_source(void *ctx, void *to, size_t n, size_t at) {
+    const source *s = ctx;
+    return first_bytes(s->content, s->fd, to, n, at);
+}
+
+/* The tensors of a file of torch.save; all of the file counts as data. */
+static fr_status read_torch(fri_safetensors *f, source from, uint64_t bytes) {
+    struct fri_safetensors_private *p = f->private;
+    fri_torch_tensors t;
+    FRI_TRY(fri_torch_parse(read_source, &from, (size_t)bytes, &t));
+    f->entries = p->entries = t.entry;
+    f->n_entries = t.n;
+    p->names = t.text;
+    p->data_bytes = (size_t)bytes;
+    return sort_entries(f);
+}
+
 /* Reads and checks the header of a file of so many bytes. */
 static fr_status read_header(fri_safetensors *f, const unsigned char *content, int fd, uint64_t bytes) {
     struct fri_safetensors_private *p = f->private;
@@ -318,6 +348,7 @@ static fr_status read_header(fri_safetensors *f, const unsigned char *content, i
         return fr_fail(FR_EFORMAT, "has %llu bytes, expected at least the 8 bytes of the header's length",
                        (unsigned long long)bytes);
     FRI_TRY(first_bytes(content, fd, first, sizeof first, 0));
+    if (memcmp(first, "PK\3\4", 4) == 0 && !p->checked) return read_torch(f, (source){content, fd}, bytes);
     FRI_TRY(header_bytes(first, bytes, &n));
     text = malloc(n + 1);
     if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
@@ -478,6 +509,7 @@ void fri_safetensors_close(fri_safetensors **file) {
     if (p->fd >= 0) close(p->fd);
     free(p->copy);
     cJSON_Delete(p->json);
+    free(p->names);
     free(p->entries);
     free(p->by_name);
     free(p->metadata);

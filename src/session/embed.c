@@ -165,7 +165,7 @@ static fr_status check_opts(const fr_session_opts *o) {
     return fri_options_check(t);
 }
 
-/* Takes image_size from the images if all have one square size. */
+/* Takes image_size and image_width from the images if all have the same size. */
 static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
     fr_train_opts *t = &s->config.opts;
     fr_dataset_info info;

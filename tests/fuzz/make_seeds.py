@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/fuzz/seeds: small files of each format, from which the fuzzer starts. Needs Pillow for the pictures."""
+"""Makes tests/fuzz/seeds: small files of each format, from which the fuzzer starts. Needs Pillow and torch."""
 import gzip
 import io
 import json
@@ -107,7 +107,34 @@ def shards():
     put("tar", "index", json.dumps(index, separators=(",", ":")).encode())
 
 
+def torch_files():
+    """Files of torch.save: a plain state dict, and three kinds of others."""
+    import torch
+
+    class Code:
+        def __reduce__(self):
+            return os.system, ("true",)
+
+    def saved(name, value):
+        out = io.BytesIO()
+        torch.save(value, out)
+        put("torch", name, out.getvalue())
+
+    whole = torch.arange(12.0)
+    m = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))
+    with torch.no_grad():
+        for t in m.state_dict().values():
+            t.copy_(torch.arange(t.numel()).reshape(t.shape))
+    saved("module", m.state_dict())
+    saved("types", {"part": whole[4:10].reshape(2, 3), "half": torch.tensor([1.5, -2.0], dtype=torch.float16),
+                    "count": torch.tensor(7), "none": torch.zeros(2, 0), "flag": torch.tensor([True, False])})
+    saved("strided", {"turned": whole.reshape(3, 4).t()})
+    saved("checkpoint", {"state_dict": m.state_dict(), "epoch": 3})
+    saved("code", {"a": Code()})
+
+
 def main():
+    torch_files()
     put("safetensors", "empty", safetensors({}, None))
     put("safetensors", "types", safetensors({t.lower(): (t, [2, 1]) for t in STRIDE}, {"format": "pt"}))
     put("safetensors", "shapes", safetensors({"a": ("F32", []), "b": ("F32", [2, 0, 3]), "c": ("U8", [1] * 6)}, None))

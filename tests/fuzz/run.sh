@@ -26,7 +26,7 @@ export TMPDIR="$scratch" OMP_NUM_THREADS=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1}"
 findings=$build/findings
 mkdir -p "$findings"
-[ $# -gt 0 ] || set -- cifar idx image json onnx safetensors state tar
+[ $# -gt 0 ] || set -- cifar idx image json onnx safetensors state tar torch
 
 # fuzz TARGET: leaves its lines in $scratch/TARGET.said, and $scratch/TARGET.failed after a finding.
 fuzz() {
