@@ -152,11 +152,12 @@ Test(conv2d_library, shapes_that_were_wrong) {
                                    {30, 48, 8, 8, 8, 3, 1, 2, 2},   {14, 16, 96, 64, 1, 1, 2, 1, 1},
                                    {14, 3, 128, 20, 1, 1, 3, 1, 1}, {14, 16, 128, 64, 1, 1, 2, 1, 1},
                                    {14, 7, 64, 20, 1, 1, 3, 1, 1},  {5, 29, 33, 66, 1, 1, 1, 0, 2},
-                                   {5, 3, 33, 66, 1, 3, 1, 2, 2},   {14, 48, 1, 16, 1, 1, 2, 0, 1}};
+                                   {5, 3, 33, 66, 1, 3, 1, 2, 2},   {14, 48, 1, 16, 1, 1, 2, 0, 1},
+                                   {30, 3, 40, 40, 5, 3, 2, 0, 1},  {5, 61, 48, 16, 1, 3, 1, 1, 1}};
     tally t = {0};
     cpu_only("oneDNN is the CPU's");
     must(fr_threads_set(2));
-    for (int i = 0; i < 8; i++) {
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         const int *v = shape[i];
         fri_conv2d_desc d = {.n = 3, .h = v[0], .w = v[1], .c = v[2], .k = v[3], .groups = v[4], .r = v[5], .s = v[5]};
         d.stride_h = d.stride_w = v[6];
