@@ -494,7 +494,7 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_resnet", "--no-batch-norm", 2, "--no-batch-norm: .*train_resnet"},
         {"train_densenet", "--depth 41", 2, "--depth 41 .*DenseNet: depth 41"},
         {"train_unet", "--depth 9", 2, "--depth 9 .*1\\.\\.5"},
-        {"train_unet", "--image-size 30", 2, "--image-size 30: .*multiple of 8"},
+        {"train_unet", "--image-size 30", 2, "--image-size 30: .*multiples of 8"},
         {"train_unet", "--checkpoint-segments 99", 2, "--checkpoint-segments 99: .*[0-9]+ units"},
         {"train_vgg", "--checkpoint-segments 0", 2, "--checkpoint-segments 0: must lie in 1"},
         {"train_vgg", "--checkpoint-segments 500", 2, "--checkpoint-segments 500: vgg16_bn .* [0-9]+ units"},
