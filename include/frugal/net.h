@@ -105,8 +105,19 @@ FR_API fr_value fr_net_upsample(fr_net *n, const char *name, fr_value x, int64_t
 /* x at the height and width of `like`. */
 FR_API fr_value fr_net_upsample_to(fr_net *n, const char *name, fr_value x, fr_value like, fr_upsample_mode mode);
 FR_API fr_value fr_net_zero_pad2d(fr_net *n, const char *name, fr_value x, const int64_t pad[4]);
+FR_API fr_value fr_net_constant_pad2d(fr_net *n, const char *name, fr_value x, const int64_t pad[4], double value);
 FR_API fr_value fr_net_pixel_shuffle(fr_net *n, const char *name, fr_value x, int64_t r);
 FR_API fr_value fr_net_pixel_unshuffle(fr_net *n, const char *name, fr_value x, int64_t r);
+/* alpha x, x + alpha; x + b with a trained b per channel, as layer_scale's factors. */
+FR_API fr_value fr_net_scale(fr_net *n, const char *name, fr_value x, double alpha);
+FR_API fr_value fr_net_add_scalar(fr_net *n, const char *name, fr_value x, double alpha);
+FR_API fr_value fr_net_layer_shift(fr_net *n, const char *name, fr_value x, double init);
+/* Images at h x w pixels (fr_upsample); rows [N, h w C] as images; x[start:end:step] of height (dim 1) or width (2). */
+FR_API fr_value fr_net_resize(fr_net *n, const char *name, fr_value x, int64_t h, int64_t w, fr_upsample_mode mode,
+                              bool align_corners);
+FR_API fr_value fr_net_unflatten(fr_net *n, const char *name, fr_value x, int64_t h, int64_t w);
+FR_API fr_value fr_net_slice(fr_net *n, const char *name, fr_value x, int dim, int64_t start, int64_t end,
+                             int64_t step);
 /* PyTorch's ChannelShuffle: channel i C / groups + k goes to k groups + i. H W groups of features after a Flatten of
  * H x W pixels: PyTorch's order, C, H, W. */
 FR_API fr_value fr_net_channel_shuffle(fr_net *n, const char *name, fr_value x, int64_t groups);

@@ -27,8 +27,10 @@ typedef struct fr_conv2d_opts {
     int64_t padding FR_DEFAULT(0), padding_w FR_DEFAULT(-1);
     int64_t dilation FR_DEFAULT(1), dilation_w FR_DEFAULT(-1);
     int64_t groups FR_DEFAULT(1);
+    int64_t kernel_w FR_DEFAULT(-1); /* of the layer; -1: as kernel. The op reads the weight's shape instead */
 } fr_conv2d_opts;
-#define FR_CONV2D_DEFAULTS  .stride = 1, .stride_w = -1, .padding_w = -1, .dilation = 1, .dilation_w = -1, .groups = 1
+#define FR_CONV2D_DEFAULTS \
+    .stride = 1, .stride_w = -1, .padding_w = -1, .dilation = 1, .dilation_w = -1, .groups = 1, .kernel_w = -1
 #define FR_CONV2D_OPTS(...) FR_OPTS(fr_conv2d_opts, FR_CONV2D_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_conv2d_opts, FR_CONV2D_OPTS())
 

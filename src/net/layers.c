@@ -49,10 +49,11 @@ fr_status fri_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d
                         fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *c = NULL;
     const fr_conv2d_opts *o = opts != NULL ? opts : FR_CONV2D_OPTS();
-    FRI_TRY(check_conv("Conv2d", in, out, kernel, o->groups));
+    const int64_t kernel_w = o->kernel_w >= 0 ? o->kernel_w : kernel;
+    FRI_TRY(check_conv("Conv2d", in, out, kernel < kernel_w ? kernel : kernel_w, o->groups));
     FRI_TRY(fr_module_create(&conv2d_class, sizeof *o, &c));
     *(fr_conv2d_opts *)c->state = *o;
-    FRI_TRY(add_weights(c, 4, (int64_t[]){out, kernel, kernel, in / o->groups}, bias ? out : 0, device));
+    FRI_TRY(add_weights(c, 4, (int64_t[]){out, kernel, kernel_w, in / o->groups}, bias ? out : 0, device));
     fr_module_release(m);
     FRI_MOVE(m, c);
     return FR_OK;
@@ -254,32 +255,47 @@ fr_status fri_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_m
 
 /* ---- LayerScale -------------------------------------------------------------------------------------------- */
 
-static fr_status layer_scale_forward(fr_module *m, fr_tensor **x) {
-    fr_tensor *factors = NULL;
-    fr_status s = fr_reshape(m->tensors[0].tensor, 1, (int64_t[]){-1}, &factors);
-    if (s == FR_OK) s = fr_mul(*x, factors, x);
-    fr_tensor_release(&factors);
-    return s;
-}
-
+/* A factor, or a summand, per channel. */
+static fr_status per_channel_forward(fr_module *m, fr_tensor **x);
 static const fr_module_class layer_scale_class = {.name = "LayerScale",
-                                                  .forward = layer_scale_forward,
+                                                  .forward = per_channel_forward,
+                                                  .traits =
+                                                      FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE};
+static const fr_module_class layer_shift_class = {.name = "LayerShift",
+                                                  .forward = per_channel_forward,
                                                   .traits =
                                                       FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE};
 
-fr_status fri_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m) {
+static fr_status per_channel_forward(fr_module *m, fr_tensor **x) {
+    fr_tensor *v = NULL;
+    fr_status s = fr_reshape(m->tensors[0].tensor, 1, (int64_t[]){-1}, &v);
+    if (s == FR_OK) s = m->class_ == &layer_scale_class ? fr_mul(*x, v, x) : fr_add(*x, v, x);
+    fr_tensor_release(&v);
+    return s;
+}
+
+static fr_status per_channel(const fr_module_class *class_, int64_t channels, double init, fr_device device,
+                             fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *l = NULL;
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
     if (channels < 1 || !isfinite(init))
-        return fr_fail(FR_EINVAL, "LayerScale: %lld channels, init %g; at least 1, and a finite number",
+        return fr_fail(FR_EINVAL, "%s: %lld channels, init %g; at least 1, and a finite number", class_->name,
                        (long long)channels, init);
-    FRI_TRY(fr_module_create(&layer_scale_class, 0, &l));
+    FRI_TRY(fr_module_create(class_, 0, &l));
     FRI_TRY(fri_parameter_new(3, (int64_t[]){channels, 1, 1}, FR_F32, device, &t));
     FRI_TRY(fr_tensor_fill(t, init));
     FRI_TRY(fri_module_add_own(l, &t));
     fr_module_release(m);
     FRI_MOVE(m, l);
     return FR_OK;
+}
+
+fr_status fri_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m) {
+    return per_channel(&layer_scale_class, channels, init, device, m);
+}
+
+fr_status fri_nn_layer_shift(int64_t channels, double init, fr_device device, fr_module **m) {
+    return per_channel(&layer_shift_class, channels, init, device, m);
 }
 
 /* ---- converting -------------------------------------------------------------------------------------------- */

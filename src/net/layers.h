@@ -14,21 +14,28 @@
     X(relu6)                \
     X(sigmoid) X(tanh) X(silu) X(hardsigmoid) X(hardswish) X(gelu) X(gelu_tanh) X(softmax) X(log_softmax) X(identity)
 
-#define FRI_LAYERS(X)                                                                      \
-    X(leaky_relu, FRI_PARAMETERS(double slope), slope)                                     \
-    X(clamp, FRI_PARAMETERS(double low, double high), low, high)                           \
-    X(maxpool2d, FRI_PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts) \
-    X(avgpool2d, FRI_PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts) \
-    X(adaptive_avgpool2d, FRI_PARAMETERS(int64_t p, int64_t q), p, q)                      \
-    X(dropout, FRI_PARAMETERS(double p), p)                                                \
-    X(dropout2d, FRI_PARAMETERS(double p), p)                                              \
-    X(stochastic_depth, FRI_PARAMETERS(double p), p)                                       \
-    X(flatten, FRI_PARAMETERS(int start_dim), start_dim)                                   \
-    X(upsample, FRI_PARAMETERS(int64_t factor, fr_upsample_mode mode), factor, mode)       \
-    X(zero_pad2d, FRI_PARAMETERS(const int64_t pad[4]), pad)                               \
-    X(pixel_shuffle, FRI_PARAMETERS(int64_t r), r)                                         \
-    X(pixel_unshuffle, FRI_PARAMETERS(int64_t r), r)                                       \
-    X(channel_shuffle, FRI_PARAMETERS(int64_t groups), groups)                             \
+#define FRI_LAYERS(X)                                                                                      \
+    X(leaky_relu, FRI_PARAMETERS(double slope), slope)                                                     \
+    X(clamp, FRI_PARAMETERS(double low, double high), low, high)                                           \
+    X(maxpool2d, FRI_PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts)                 \
+    X(avgpool2d, FRI_PARAMETERS(int64_t kernel, const fr_pool2d_opts *opts), kernel, opts)                 \
+    X(adaptive_avgpool2d, FRI_PARAMETERS(int64_t p, int64_t q), p, q)                                      \
+    X(dropout, FRI_PARAMETERS(double p), p)                                                                \
+    X(dropout2d, FRI_PARAMETERS(double p), p)                                                              \
+    X(stochastic_depth, FRI_PARAMETERS(double p), p)                                                       \
+    X(flatten, FRI_PARAMETERS(int start_dim), start_dim)                                                   \
+    X(upsample, FRI_PARAMETERS(int64_t factor, fr_upsample_mode mode), factor, mode)                       \
+    X(zero_pad2d, FRI_PARAMETERS(const int64_t pad[4]), pad)                                               \
+    X(pixel_shuffle, FRI_PARAMETERS(int64_t r), r)                                                         \
+    X(pixel_unshuffle, FRI_PARAMETERS(int64_t r), r)                                                       \
+    X(slice, FRI_PARAMETERS(int dim, int64_t start, int64_t end, int64_t step), dim, start, end, step)     \
+    X(unflatten, FRI_PARAMETERS(int64_t h, int64_t w), h, w)                                               \
+    X(resize, FRI_PARAMETERS(int64_t h, int64_t w, fr_upsample_mode mode, bool align_corners), h, w, mode, \
+      align_corners)                                                                                       \
+    X(constant_pad2d, FRI_PARAMETERS(const int64_t pad[4], double value), pad, value)                      \
+    X(scale, FRI_PARAMETERS(double alpha), alpha)                                                          \
+    X(add_scalar, FRI_PARAMETERS(double alpha), alpha)                                                     \
+    X(channel_shuffle, FRI_PARAMETERS(int64_t groups), groups)                                             \
     X(narrow, FRI_PARAMETERS(int64_t start, int64_t length), start, length)
 
 /* Layers with parameters on a device. The first argument is the number of input channels. */
@@ -40,7 +47,8 @@
     X(inplace_abn, FRI_PARAMETERS(double slope), slope)                                                               \
     X(group_norm, FRI_PARAMETERS(int64_t groups, double eps), groups, eps)                                            \
     X(layer_norm, FRI_PARAMETERS(double eps), eps)                                                                    \
-    X(layer_scale, FRI_PARAMETERS(double init), init)
+    X(layer_scale, FRI_PARAMETERS(double init), init)                                                                 \
+    X(layer_shift, FRI_PARAMETERS(double init), init)
 
 #define FRI_PROTOTYPE(word, ...)                   fr_status fri_nn_##word(fr_module **m);
 #define FRI_LAYER_PROTOTYPE(word, parameters, ...) fr_status fri_nn_##word(parameters, fr_module **m);

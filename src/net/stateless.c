@@ -181,19 +181,35 @@ fr_status fri_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) 
     return make(&upsample_class, &u, sizeof u, m);
 }
 
-static fr_status zero_pad2d_forward(fr_module *m, fr_tensor **x) {
-    const int64_t *p = m->state;
-    return fr_pad(*x, (int64_t[]){0, p[2], p[0], 0}, (int64_t[]){0, p[3], p[1], 0}, 0, x);
+static fr_status pad2d_forward(fr_module *m, fr_tensor **x) {
+    const fr_pad2d_state *s = m->state;
+    const int64_t *p = s->pad;
+    return fr_pad(*x, (int64_t[]){0, p[2], p[0], 0}, (int64_t[]){0, p[3], p[1], 0}, s->value, x);
 }
 static const fr_module_class zero_pad2d_class = {.name = "ZeroPad2d",
-                                                 .forward = zero_pad2d_forward,
+                                                 .forward = pad2d_forward,
                                                  .traits = FR_LAYER_PER_IMAGE};
+static const fr_module_class constant_pad2d_class = {.name = "ConstantPad2d",
+                                                     .forward = pad2d_forward,
+                                                     .traits = FR_LAYER_PER_IMAGE};
+
+static fr_status make_pad(const fr_module_class *class_, const int64_t pad[4], double value, fr_module **m) {
+    fr_pad2d_state s = {.value = value};
+    for (int i = 0; i < 4; i++) {
+        if (pad[i] < 0) return fr_fail(FR_EINVAL, "%s: side %d gets %lld; >= 0", class_->name, i, (long long)pad[i]);
+        s.pad[i] = pad[i];
+    }
+    return make(class_, &s, sizeof s, m);
+}
 
 fr_status fri_nn_zero_pad2d(const int64_t pad[4], fr_module **m) {
     FRI_NOT_NULL(pad);
-    for (int i = 0; i < 4; i++)
-        if (pad[i] < 0) return fr_fail(FR_EINVAL, "ZeroPad2d: side %d gets %lld; >= 0", i, (long long)pad[i]);
-    return make(&zero_pad2d_class, pad, 4 * sizeof *pad, m);
+    return make_pad(&zero_pad2d_class, pad, 0, m);
+}
+
+fr_status fri_nn_constant_pad2d(const int64_t pad[4], double value, fr_module **m) {
+    FRI_NOT_NULL(pad);
+    return make_pad(&constant_pad2d_class, pad, value, m);
 }
 
 static fr_status make_shuffle(const fr_module_class *class_, int64_t r, fr_module **m) {
@@ -255,6 +271,73 @@ fr_status fri_nn_pixel_shuffle(int64_t r, fr_module **m) {
 
 fr_status fri_nn_pixel_unshuffle(int64_t r, fr_module **m) {
     return make_shuffle(&pixel_unshuffle_class, r, m);
+}
+
+static fr_status resize_forward(fr_module *m, fr_tensor **x) {
+    const fr_resize_state *r = m->state;
+    return fr_upsample(*x, r->h, r->w, r->mode, r->align_corners, x);
+}
+static const fr_module_class resize_class = {.name = "Resize", .forward = resize_forward, .traits = FR_LAYER_PER_IMAGE};
+
+fr_status fri_nn_resize(int64_t h, int64_t w, fr_upsample_mode mode, bool align_corners, fr_module **m) {
+    const fr_resize_state r = {h, w, mode, align_corners};
+    if (h < 1 || w < 1 || h > INT32_MAX || w > INT32_MAX)
+        return fr_fail(FR_EINVAL, "Resize: to %lld x %lld pixels; 1..2^31 each", (long long)h, (long long)w);
+    return make(&resize_class, &r, sizeof r, m);
+}
+
+/* Rows [N, h w C] become images [N, h, w, C]. */
+static fr_status unflatten_forward(fr_module *m, fr_tensor **x) {
+    const int64_t *size = m->state;
+    const int64_t n = fr_tensor_dim(*x, 0), features = fr_tensor_dim(*x, 1), pixels = size[0] * size[1];
+    if (fr_tensor_rank(*x) != 2 || features % pixels != 0)
+        return fr_fail(FR_ESHAPE, "Unflatten: rank %d, %lld features; rows of %lld x %lld pixels are needed",
+                       fr_tensor_rank(*x), (long long)features, (long long)size[0], (long long)size[1]);
+    return fr_reshape(*x, 4, (int64_t[]){n, size[0], size[1], features / pixels}, x);
+}
+static const fr_module_class unflatten_class = {.name = "Unflatten",
+                                                .forward = unflatten_forward,
+                                                .traits = FR_LAYER_PER_IMAGE};
+
+fr_status fri_nn_unflatten(int64_t h, int64_t w, fr_module **m) {
+    const int64_t size[2] = {h, w};
+    if (h < 1 || w < 1 || h > 1 << 20 || w > 1 << 20)
+        return fr_fail(FR_EINVAL, "Unflatten: to %lld x %lld pixels; 1..2^20 each", (long long)h, (long long)w);
+    return make(&unflatten_class, size, sizeof size, m);
+}
+
+/* x[start:end:step] of a dimension of [N, H, W, C]. */
+static fr_status slice_forward(fr_module *m, fr_tensor **x) {
+    const fr_slice_state *s = m->state;
+    return fr_slice(*x, s->dim, s->start, s->end, s->step, x);
+}
+static const fr_module_class slice_class = {.name = "Slice", .forward = slice_forward, .traits = FR_LAYER_PER_IMAGE};
+
+fr_status fri_nn_slice(int dim, int64_t start, int64_t end, int64_t step, fr_module **m) {
+    const fr_slice_state s = {dim, start, end, step};
+    if (dim < 1 || dim > 2)
+        return fr_fail(FR_EINVAL, "Slice: dimension %d; height and width, 1 and 2, are cut (fr_net_narrow: channels)",
+                       dim);
+    return make(&slice_class, &s, sizeof s, m);
+}
+
+static fr_status scale_forward(fr_module *m, fr_tensor **x) {
+    return fr_scale(*x, *(double *)m->state, x);
+}
+static fr_status add_scalar_forward(fr_module *m, fr_tensor **x) {
+    return fr_add_scalar(*x, *(double *)m->state, x);
+}
+static const fr_module_class scale_class = {.name = "Scale", .forward = scale_forward, .traits = ACTIVATION};
+static const fr_module_class add_scalar_class = {.name = "AddScalar",
+                                                 .forward = add_scalar_forward,
+                                                 .traits = ACTIVATION};
+
+fr_status fri_nn_scale(double alpha, fr_module **m) {
+    return make(&scale_class, &alpha, sizeof alpha, m);
+}
+
+fr_status fri_nn_add_scalar(double alpha, fr_module **m) {
+    return make(&add_scalar_class, &alpha, sizeof alpha, m);
 }
 
 static fr_status identity_forward(fr_module *m, fr_tensor **x) {

@@ -69,6 +69,13 @@ LAYER(zero_pad2d, fri_nn_zero_pad2d((int64_t[]){1, 2, 3, 4}, m),
 LAYER(pixel_shuffle, fri_nn_pixel_shuffle(2, m), fr_pixel_shuffle(x, 2, y))
 LAYER(pixel_unshuffle, fri_nn_pixel_unshuffle(1, m), fr_pixel_unshuffle(x, 1, y))
 LAYER(identity, fri_nn_identity(m), fr_scale(x, 1, y))
+LAYER(scale, fri_nn_scale(-1.5, m), fr_scale(x, -1.5, y))
+LAYER(add_scalar, fri_nn_add_scalar(0.5, m), fr_add_scalar(x, 0.5, y))
+LAYER(constant_pad2d, fri_nn_constant_pad2d((int64_t[]){1, 2, 3, 4}, -7, m),
+      fr_pad(x, (int64_t[]){0, 3, 1, 0}, (int64_t[]){0, 4, 2, 0}, -7, y))
+LAYER(resize, fri_nn_resize(5, 3, FR_UPSAMPLE_BILINEAR, true, m), fr_upsample(x, 5, 3, FR_UPSAMPLE_BILINEAR, true, y))
+LAYER(slice, fri_nn_slice(1, 1, INT64_MAX, 2, m), fr_slice(x, 1, 1, INT64_MAX, 2, y))
+LAYER(narrow, fri_nn_narrow(1, 1, m), fr_narrow(x, 3, 1, 1, y))
 
 static const struct {
     const char *name, *class_;
@@ -102,6 +109,12 @@ static const struct {
     {"pixel_shuffle", "PixelShuffle", pixel_shuffle_make, pixel_shuffle_op},
     {"pixel_unshuffle", "PixelUnshuffle", pixel_unshuffle_make, pixel_unshuffle_op},
     {"identity", "Identity", identity_make, identity_op},
+    {"scale", "Scale", scale_make, scale_op},
+    {"add_scalar", "AddScalar", add_scalar_make, add_scalar_op},
+    {"constant_pad2d", "ConstantPad2d", constant_pad2d_make, constant_pad2d_op},
+    {"resize", "Resize", resize_make, resize_op},
+    {"slice", "Slice", slice_make, slice_op},
+    {"narrow", "Narrow", narrow_make, narrow_op},
 };
 
 Test(layers, are_their_ops) {
@@ -380,7 +393,7 @@ static fr_value shapes_and_shares(fr_net *n, fr_value v) {
     v = fr_net_zero_pad2d(n, "pad", v, (int64_t[]){1, 0, 0, 1});
     v = fr_net_conv_transpose2d(n, "up", v, 8, 2, FR_CONV_TRANSPOSE2D_OPTS(.stride = 2), FR_BIAS);
     v = fr_net_clamp(n, "clamp", fr_net_pixel_unshuffle(n, "fold", v, 2), -0.6, 0.6);
-    v = fr_net_channel_shuffle(n, "shuffle", v, 4);
+    v = fr_net_layer_shift(n, "shift", fr_net_channel_shuffle(n, "shuffle", v, 4), 0.1);
     v = fr_net_concat(n, "swap", (fr_value[]){fr_net_narrow(n, "end", v, 20, 12), fr_net_narrow(n, "begin", v, 0, 20)},
                       2);
     fr_value y = fr_net_linear(n, "mix", fr_net_softmax(n, "soft", v), 32, FR_BIAS);

@@ -58,6 +58,21 @@ typedef struct fr_upsample_state {
     fr_upsample_mode mode;
 } fr_upsample_state;
 
+/* The states of ZeroPad2d and ConstantPad2d: left, right, top, bottom; of Resize; of Slice. */
+typedef struct fr_pad2d_state {
+    int64_t pad[4];
+    double value;
+} fr_pad2d_state;
+typedef struct fr_resize_state {
+    int64_t h, w;
+    fr_upsample_mode mode;
+    bool align_corners;
+} fr_resize_state;
+typedef struct fr_slice_state {
+    int dim;
+    int64_t start, end, step;
+} fr_slice_state;
+
 /* ---- a convolution of a network that only infers ---- */
 
 /* relu(conv2d(x, w, b) + addend): the addend is the layer's second input, where it has one. f32 constants. */

@@ -129,9 +129,9 @@ static fr_status slice(fri_onnx_reader *r, const node *n) {
     int count = 0;
     constant *c = NULL;
     FRI_TRY(fri_onnx_constant_input(r, n, 0, &from));
-    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, &begin, 1, &count));
-    FRI_TRY(fri_onnx_integers(r, n, 2, NULL, &end, 1, &count));
-    FRI_TRY(fri_onnx_integers(r, n, 3, NULL, &axis, 1, &count));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "starts", &begin, 1, &count));
+    FRI_TRY(fri_onnx_integers(r, n, 2, "ends", &end, 1, &count));
+    FRI_TRY(fri_onnx_integers(r, n, 3, "axes", &axis, 1, &count));
     FRI_TRY(fri_onnx_integers(r, n, 4, NULL, &step, 1, &count));
     const int64_t size = from->rank > 0 ? from->dim[0] : 0, row = size > 0 ? from->n / size : 0;
     const bool backwards = step == -1 && begin == -1 && end < -size;

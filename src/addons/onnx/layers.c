@@ -20,7 +20,7 @@ static fr_status one(fri_onnx_reader *r, int at, int result, one_call *call) {
 }
 
 /* The value, with padding. */
-static fr_status same(fri_onnx_reader *r, int at) {
+fr_status fri_onnx_same(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
     fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_PADS | FRI_ONNX_LAST, &x);
@@ -80,9 +80,16 @@ static fr_status hardsigmoid(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const double alpha = fri_onnx_attribute_float(n, "alpha", 0.2), beta = fri_onnx_attribute_float(n, "beta", 0.5);
     const int mul = gate(r, at);
-    if (!near(alpha, 1.0 / 6) || beta != 0.5)
-        return fr_fail(FR_EUNSUPPORTED, "alpha %g and beta %g; frugal's has 1/6 and 0.5, PyTorch's", alpha, beta);
-    return mul >= 0 ? one(r, at, mul, fr_net_hardswish) : one(r, at, at, fr_net_hardsigmoid);
+    char name[FRI_ONNX_NAME + 16];
+    fri_onnx_value *x = NULL;
+    if (near(alpha, 1.0 / 6) && beta == 0.5)
+        return mul >= 0 ? one(r, at, mul, fr_net_hardswish) : one(r, at, at, fr_net_hardsigmoid);
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    snprintf(name, sizeof name, "%s_scale", r->name[at]); /* the layer has 1/6 and 0.5 */
+    fr_value y = fr_net_scale(r->net, name, x->x, 6 * alpha);
+    snprintf(name, sizeof name, "%s_shift", r->name[at]);
+    if (beta != 0.5) y = fr_net_add_scalar(r->net, name, y, 6 * beta - 3);
+    return fri_onnx_put_like(r, n, fr_net_hardsigmoid(r->net, r->name[at], y), x);
 }
 
 static fr_status leaky_relu(fri_onnx_reader *r, int at) {
@@ -93,11 +100,17 @@ static fr_status leaky_relu(fri_onnx_reader *r, int at) {
     return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_leaky_relu(r->net, r->name[at], x->x, slope), x);
 }
 
+/* Bounds of a Clip: attributes before opset 11. */
+static void bounds(fri_onnx_reader *r, const node *n, double *low, double *high) {
+    *low = fri_onnx_input(r, n, 1) == NULL ? fri_onnx_attribute_float(n, "min", -INFINITY) : number(r, n, 1);
+    *high = fri_onnx_input(r, n, 2) == NULL ? fri_onnx_attribute_float(n, "max", INFINITY) : number(r, n, 2);
+}
+
 static fr_status clip(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
-    const double low = fri_onnx_input(r, n, 1) == NULL ? -INFINITY : number(r, n, 1);
-    const double high = fri_onnx_input(r, n, 2) == NULL ? INFINITY : number(r, n, 2);
+    double low, high;
     fri_onnx_value *x = NULL;
+    bounds(r, n, &low, &high);
     if (low == 0 && high == 6) return one(r, at, at, fr_net_relu6);
     if (low == 0 && high >= FLT_MAX) return one(r, at, at, fr_net_relu);
     fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
@@ -126,20 +139,22 @@ static int gelu_end(fri_onnx_reader *r, int at) {
 static fr_status softmax(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool log_ = strcmp(n->op_type, "LogSoftmax") == 0;
-    const int64_t axis = fri_onnx_attribute_int(n, "axis", -1);
+    const bool flattens = r->opset < 13; /* over axis and all dimensions after it */
+    const int64_t axis = fri_onnx_attribute_int(n, "axis", flattens ? 1 : -1);
     const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
     fri_onnx_value *x = NULL;
     bool result = false;
-    for (size_t i = 0; i < r->graph->n_output && y != NULL; i++)
-        result = result || fri_onnx_value_find(r, r->graph->output[i]->name) == y;
+    for (int i = 0; i < (r->opts.n_results > 0 ? r->opts.n_results : (int)r->graph->n_output) && y != NULL; i++)
+        result = result || fri_onnx_value_find(r, fri_onnx_result(r, i)) == y;
     FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
     const int rank = fri_onnx_rank(r, x->x), channels = x->last ? rank - 1 : 1;
-    if (axis != channels && axis != channels - rank)
+    const bool pixels = rank == 4 && fr_net_dim(r->net, x->x, 1) * fr_net_dim(r->net, x->x, 2) > 1;
+    if ((axis != channels && axis != channels - rank) || (flattens && pixels && channels == 1))
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal's runs over the channels", (long long)axis);
     if (!result || y->readers != 1) return one(r, at, at, log_ ? fr_net_log_softmax : fr_net_softmax);
     if (!r->opts.drop_softmax)
         return fr_fail(FR_EINVAL, "the network ends with it, and losses here take logits; drop_softmax leaves it out");
-    return same(r, at);
+    return fri_onnx_same(r, at);
 }
 
 /* ---- several inputs -------------------------------------------------------------------------------------- */
@@ -166,43 +181,55 @@ static int64_t numel(const fri_onnx_reader *r, const fri_onnx_value *v) {
 
 typedef fr_value two_call(fr_net *, const char *, fr_value, fr_value);
 
-static fr_status binary(fri_onnx_reader *r, int at, two_call *call) {
+/* The smaller operand of a sum or product comes second (ops.h). */
+static fr_status binary(fri_onnx_reader *r, int at, two_call *call, bool commutes) {
+    const node *n = r->graph->node[at];
     fri_onnx_value *a = NULL, *b = NULL;
-    fr_status s = two(r, at, &a, &b);
-    return s < 0 ? s : fri_onnx_put_like(r, r->graph->node[at], call(r->net, r->name[at], a->x, b->x), a);
+    for (size_t i = 0; i < 2 && n->n_input == 2; i++) {
+        const fri_onnx_value *v = fri_onnx_input(r, n, i);
+        if (v != NULL && v->constant != NULL) return fri_onnx_by_constant(r, at, i);
+    }
+    FRI_TRY(two(r, at, &a, &b));
+    const bool turn = commutes && numel(r, a) < numel(r, b);
+    return fri_onnx_put_like(r, n, call(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x), a);
 }
 
-/* A sum or product; the smaller operand comes second (ops.h). */
-static fr_status commutative(fri_onnx_reader *r, int at, two_call *call) {
-    fri_onnx_value *a = NULL, *b = NULL;
-    FRI_TRY(two(r, at, &a, &b));
-    const bool turn = numel(r, a) < numel(r, b);
-    return fri_onnx_put_like(r, r->graph->node[at], call(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x),
-                             a);
+/* x clip(x + 3, 0, 6) / 6 as Paddle writes it: Add, Clip, Mul by x, Div. Returns the last node; -1: no match. */
+static int hardswish_end(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const fri_onnx_value *a = fri_onnx_input(r, n, 0),
+                         *x = a != NULL && a->constant != NULL ? fri_onnx_input(r, n, 1) : a;
+    const int cut = has_number(r, at, 3) ? fri_onnx_next(r, at, "Clip") : -1;
+    const int mul = cut >= 0 ? fri_onnx_next(r, cut, "Mul") : -1, end = mul >= 0 ? fri_onnx_next(r, mul, "Div") : -1;
+    double low = 1, high = 0;
+    if (end < 0 || !reads(r, mul, x) || !near(number(r, r->graph->node[end], 1), 6)) return -1;
+    bounds(r, r->graph->node[cut], &low, &high);
+    if (low != 0 || high != 6) return -1;
+    r->done[cut] = r->done[mul] = r->done[end] = true;
+    return end;
 }
 
 static fr_status add(fri_onnx_reader *r, int at) {
-    return commutative(r, at, fr_net_add);
+    const int end = hardswish_end(r, at);
+    fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
+    if (end < 0) return binary(r, at, fr_net_add, true);
+    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], x->constant != NULL, FRI_ONNX_LAST, &x));
+    return fri_onnx_put_like(r, r->graph->node[end], fr_net_hardswish(r->net, r->name[at], x->x), x);
 }
 
 static fr_status subtract(fri_onnx_reader *r, int at) {
-    return binary(r, at, fr_net_sub);
+    return binary(r, at, fr_net_sub, false);
 }
 
 static fr_status divide(fri_onnx_reader *r, int at) {
     const int end = near(number(r, r->graph->node[at], 1), sqrt(2)) ? gelu_end(r, at) : -1;
-    return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_div);
+    return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_div, false);
 }
 
 static fr_status mul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const int end = near(number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
-    if (end >= 0) return one(r, at, end, fr_net_gelu);
-    for (size_t i = 0; i < 2 && n->n_input == 2; i++) {
-        const fri_onnx_value *v = fri_onnx_input(r, n, i);
-        if (v != NULL && v->constant != NULL) return fri_onnx_layer_scale(r, at, i);
-    }
-    return commutative(r, at, fr_net_mul);
+    return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_mul, true);
 }
 
 static fr_status concat(fri_onnx_reader *r, int at) {
@@ -239,10 +266,10 @@ static bool ends_in_linear(fri_onnx_reader *r, int at) {
 
 /* Flattened images lie as H, W, C in memory. The columns of a Linear are turned accordingly; other readers get ONNX's
  * order. */
-static fr_status flat(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
+fr_status fri_onnx_flat(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
     const int64_t spatial = fr_net_dim(r->net, x->x, 1) * fr_net_dim(r->net, x->x, 2);
     char name[FRI_ONNX_NAME + 16];
-    if (fri_onnx_rank(r, x->x) == 2) return same(r, at);
+    if (fri_onnx_rank(r, x->x) == 2) return fri_onnx_same(r, at);
     fr_value y = fr_net_flatten(r->net, r->name[at], x->x, 1);
     snprintf(name, sizeof name, "%s_order", r->name[at]);
     if (spatial > 1 && fri_onnx_dim(r, x->x, 1) > 1 && !ends_in_linear(r, at))
@@ -257,32 +284,7 @@ static fr_status flatten(fri_onnx_reader *r, int at) {
     FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
     if (axis != 1 && axis != 1 - fri_onnx_rank(r, x->x))
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal keeps the batch alone, axis 1", (long long)axis);
-    return flat(r, at, x);
-}
-
-/* Flattens to rows per image, or keeps the shape. */
-static fr_status reshape(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    int64_t to[FRI_ONNX_RANK], known = 1, all = 1;
-    int rank = 0;
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
-    const int have = fri_onnx_rank(r, x->x);
-    for (int i = 0; i < have; i++) all *= fri_onnx_dim(r, x->x, i);
-    for (int i = 0; i < rank; i++) {
-        if (to[i] == 0 && i < have) to[i] = fri_onnx_dim(r, x->x, i);
-        if (to[i] > 0 && to[i] <= all) known *= to[i];
-        if (known > all) break;
-    }
-    for (int i = 0; i < rank; i++)
-        if (to[i] == -1 && known > 0 && all % known == 0) to[i] = all / known;
-    bool equal = rank == have;
-    for (int i = 0; i < rank && equal; i++) equal = to[i] == fri_onnx_dim(r, x->x, i);
-    if (equal) return same(r, at);
-    if (rank == 2 && have == 4 && to[0] == r->batch && to[1] == all / r->batch) return flat(r, at, x);
-    return fr_fail(FR_EUNSUPPORTED, "from rank %d to rank %d; frugal makes rows [N, C H W] of images, and nothing else",
-                   have, rank);
+    return fri_onnx_flat(r, at, x);
 }
 
 static fr_status squeeze(fri_onnx_reader *r, int at) {
@@ -297,7 +299,7 @@ static fr_status squeeze(fri_onnx_reader *r, int at) {
         if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
     if (fri_onnx_rank(r, x->x) == 4 && count == 2 && seen[2] && seen[3] && fri_onnx_dim(r, x->x, 2) == 1 &&
         fri_onnx_dim(r, x->x, 3) == 1)
-        return flat(r, at, x);
+        return fri_onnx_flat(r, at, x);
     return fr_fail(FR_EUNSUPPORTED, "frugal takes height and width of 1 away, axes 2 and 3, and nothing else");
 }
 
@@ -316,7 +318,7 @@ static fr_status depth_to_space(fri_onnx_reader *r, int at) {
 
 static fr_status cast(fri_onnx_reader *r, int at) {
     const int64_t to = fri_onnx_attribute_int(r->graph->node[at], "to", 0);
-    if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) return same(r, at);
+    if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) return fri_onnx_same(r, at);
     return fr_fail(FR_EUNSUPPORTED, "to type %lld; activations are f32 here, to_dtype comes after loading",
                    (long long)to);
 }
@@ -324,7 +326,7 @@ static fr_status cast(fri_onnx_reader *r, int at) {
 static fr_status dropout(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool given = fri_onnx_input(r, n, 1) != NULL;
-    const double p = given ? fri_onnx_decimal((float)number(r, n, 1)) : 0.5;
+    const double p = given ? fri_onnx_decimal((float)number(r, n, 1)) : fri_onnx_attribute_float(n, "ratio", 0.5);
     fri_onnx_value *x = NULL;
     fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
     return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_dropout(r->net, r->name[at], x->x, p), x);
@@ -364,40 +366,46 @@ static const struct op {
     {"AveragePool", fri_onnx_pool, " auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides "},
     {"BatchNormalization", fri_onnx_norm, " epsilon momentum training_mode "},
     {"Cast", cast, " to saturate "},
-    {"Clip", clip, ""},
+    {"Clip", clip, " max min "},
     {"Concat", concat, " axis "},
     {"Conv", fri_onnx_conv, " auto_pad dilations group kernel_shape pads strides "},
     {"ConvTranspose", fri_onnx_conv_transpose, " auto_pad dilations group kernel_shape output_padding pads strides "},
     {"DepthToSpace", depth_to_space, " blocksize mode "},
     {"Div", divide, ""},
-    {"Dropout", dropout, " seed "},
+    {"Dropout", dropout, " ratio seed "},
     {"Flatten", flatten, " axis "},
     {"Gelu", gelu, " approximate "},
+    {"Gather", fri_onnx_gather, " axis "},
     {"Gemm", fri_onnx_gemm, " alpha beta transA transB "},
     {"GlobalAveragePool", fri_onnx_global_pool, ""},
+    {"GlobalMaxPool", fri_onnx_global_pool, ""},
     {"HardSigmoid", hardsigmoid, " alpha beta "},
     {"HardSwish", hardswish, ""},
-    {"Identity", same, ""},
+    {"Identity", fri_onnx_same, ""},
     {"LayerNormalization", fri_onnx_layer_norm, " axis epsilon stash_type "},
     {"LeakyRelu", leaky_relu, " alpha "},
     {"LogSoftmax", softmax, " axis "},
     {"MatMul", fri_onnx_matmul, ""},
     {"MaxPool", fri_onnx_pool, " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
     {"Mul", mul, ""},
-    {"Pad", fri_onnx_pad, " mode "},
+    {"Pad", fri_onnx_pad, " mode pads value "},
     {"RandomUniformLike", stochastic_depth, " dtype high low seed "},
     {"ReduceMean", fri_onnx_reduce_mean, " axes keepdims noop_with_empty_axes "},
     {"Relu", relu, ""},
-    {"Reshape", reshape, " allowzero "},
+    {"Reshape", fri_onnx_reshape, " allowzero shape "},
     {"Resize", fri_onnx_resize,
      " antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
      "keep_aspect_ratio_policy mode nearest_mode "},
     {"Sigmoid", sigmoid, ""},
+    {"Slice", fri_onnx_slice, " axes ends starts "},
     {"Softmax", softmax, " axis "},
+    {"Split", fri_onnx_split, " axis num_outputs split "},
     {"Squeeze", squeeze, " axes "},
     {"Sub", subtract, ""},
     {"Tanh", tanh_, ""},
     {"Transpose", fri_onnx_transpose, " perm "},
+    {"Unsqueeze", fri_onnx_unsqueeze, " axes "},
+    {"Upsample", fri_onnx_resize, " mode scales "},
 };
 
 fr_status fri_onnx_layer(fri_onnx_reader *r, int at) {

@@ -117,28 +117,3 @@ fr_status fri_onnx_written_norm(fri_onnx_reader *r, int at) {
     return norm(r, at, part[BIAS], x, fri_onnx_decimal((float)fri_onnx_float(eps->constant, 0)),
                 (const char *const[]){other(r, part[DIV], part[MUL]), other(r, part[MUL], part[BIAS])});
 }
-
-/* ---- layer scale ----------------------------------------------------------------------------------------- */
-
-/* A factor per channel: [C, 1, 1] or [1, C, 1, 1] of images, [C] where the channels are last. */
-fr_status fri_onnx_layer_scale(fri_onnx_reader *r, int at, size_t constant) {
-    const node *n = r->graph->node[at];
-    const fri_onnx_constant *c = NULL;
-    fri_onnx_constant *own = NULL;
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, n, 1 - constant, FRI_ONNX_LAST, &x));
-    FRI_TRY(fri_onnx_constant_input(r, n, constant, &c));
-    const int64_t channels = fr_net_dim(r->net, x->x, -1);
-    const bool at_end = x->last || fri_onnx_rank(r, x->x) == 2;
-    const int place = at_end ? c->rank - 1 : c->rank - 3;
-    if (c->dtype != FR_F32 || c->n != channels || place < 0 || c->dim[place] != channels)
-        return fr_fail(FR_EUNSUPPORTED,
-                       "a constant of rank %d, %lld numbers; frugal multiplies by one per channel, %lld", c->rank,
-                       (long long)c->n, (long long)channels);
-    FRI_TRY(fri_onnx_constant_new(r, FR_F32, channels, &own));
-    memcpy(own->own, c->data, (size_t)channels * sizeof(float));
-    own->rank = 3;
-    own->dim[1] = own->dim[2] = 1;
-    FRI_TRY(fri_onnx_put_like(r, n, fr_net_layer_scale(r->net, r->name[at], x->x, 1), x));
-    return fri_onnx_fill_later(r, r->name[at], "", own);
-}

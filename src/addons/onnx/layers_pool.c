@@ -2,6 +2,7 @@
 #include "addons/onnx/reader.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef Onnx__NodeProto node;
@@ -24,42 +25,80 @@ static fr_status window(fri_onnx_reader *r, const node *n, const char *name, int
     return s;
 }
 
+fr_status fri_onnx_pads(fri_onnx_reader *r, const node *n, fr_value x, const int64_t kernel[2], const int64_t stride[2],
+                        const int64_t dilation[2], int64_t pad[4]) {
+    char how[64];
+    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", how);
+    memset(pad, 0, 4 * sizeof *pad);
+    if (strcmp(how, "NOTSET") == 0) return window(r, n, "pads", 4, pad);
+    if (strcmp(how, "VALID") == 0) return FR_OK;
+    if (strcmp(how, "SAME_UPPER") != 0 && strcmp(how, "SAME_LOWER") != 0)
+        return fr_fail(FR_EFORMAT, "auto_pad %s is none of ONNX's", how);
+    for (int i = 0; i < 2; i++) { /* so many that the result has size / stride pixels */
+        const int64_t size = fri_onnx_dim(r, x, 2 + i), s = stride[i] > 0 ? stride[i] : 1;
+        const int64_t all = ((size + s - 1) / s - 1) * s + (kernel[i] - 1) * dilation[i] + 1 - size, less = all / 2;
+        pad[i] = all > 0 ? (strcmp(how, "SAME_UPPER") == 0 ? less : all - less) : 0;
+        pad[i + 2] = all > 0 ? all - pad[i] : 0;
+    }
+    return FR_OK;
+}
+
+/* A larger pad on a side becomes a layer; values for maxima are -inf. */
+static fr_status pad_a_side(fri_onnx_reader *r, int at, bool average, bool counts, int64_t pad[4], fr_value *x) {
+    int64_t sides[4];
+    char name[FRI_ONNX_NAME + 16];
+    for (int i = 0; i < 2; i++) {
+        const int64_t both = pad[i] < pad[i + 2] ? pad[i] : pad[i + 2];
+        sides[2 - 2 * i] = pad[i] - both;
+        sides[3 - 2 * i] = pad[i + 2] - both;
+        pad[i] = both;
+    }
+    if (sides[0] + sides[1] + sides[2] + sides[3] == 0) return FR_OK;
+    if ((average && !counts) || fri_onnx_attribute_int(r->graph->node[at], "ceil_mode", 0) != 0)
+        return fr_fail(FR_EUNSUPPORTED, "pads that differ between begin and end, with ceil_mode or averages over fewer "
+                                        "pixels at the border");
+    snprintf(name, sizeof name, "%s_pad", r->name[at]);
+    *x = fr_net_constant_pad2d(r->net, name, *x, sides, average ? 0 : -INFINITY);
+    return FR_OK;
+}
+
 /* A MaxPool (padding -inf) must not absorb a Pad node (padding 0). */
 fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool average = strcmp(n->op_type, "AveragePool") == 0;
     int64_t kernel[2] = {0}, stride[2] = {1, 1}, dilation[2] = {1, 1}, pad[4] = {0};
-    fri_onnx_value *x = NULL;
-    char text[64];
-    FRI_TRY(images(r, n, average, &x));
+    fri_onnx_value *in = NULL;
+    FRI_TRY(images(r, n, average, &in));
     FRI_TRY(window(r, n, "kernel_shape", 2, kernel));
     FRI_TRY(window(r, n, "strides", 2, stride));
     FRI_TRY(window(r, n, "dilations", 2, dilation));
-    FRI_TRY(window(r, n, "pads", 4, pad));
-    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", text);
-    const bool taken = x->pad[0] > 0 || x->pad[1] > 0;
-    if (strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
-        return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", text);
-    if (pad[0] != pad[2] || pad[1] != pad[3])
-        return fr_fail(FR_EUNSUPPORTED, "pads %lld %lld %lld %lld differ between begin and end; frugal pads both alike",
-                       (long long)pad[0], (long long)pad[1], (long long)pad[2], (long long)pad[3]);
+    FRI_TRY(fri_onnx_pads(r, n, in->x, kernel, stride, dilation, pad));
+    const bool taken = in->pad[0] > 0 || in->pad[1] > 0;
+    const bool counts = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0;
     if (average && (dilation[0] != 1 || dilation[1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
-    const fr_pool2d_opts *o =
-        FR_POOL2D_OPTS(.stride = stride[0], .stride_w = stride[1], .padding = pad[0] + x->pad[0],
-                       .padding_w = pad[1] + x->pad[1], .dilation = dilation[0], .dilation_w = dilation[1],
-                       .kernel_w = kernel[1], .ceil_mode = fri_onnx_attribute_int(n, "ceil_mode", 0) != 0,
-                       .count_include_pad = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0);
     if (kernel[0] < 1 || kernel[1] < 1)
         return fr_fail(FR_EFORMAT, "its kernel is %lld x %lld", (long long)kernel[0], (long long)kernel[1]);
+    fr_value x = in->x;
+    FRI_TRY(pad_a_side(r, at, average, counts, pad, &x));
+    const fr_pool2d_opts *o =
+        FR_POOL2D_OPTS(.stride = stride[0], .stride_w = stride[1], .padding = pad[0] + in->pad[0],
+                       .padding_w = pad[1] + in->pad[1], .dilation = dilation[0], .dilation_w = dilation[1],
+                       .kernel_w = kernel[1], .ceil_mode = fri_onnx_attribute_int(n, "ceil_mode", 0) != 0,
+                       .count_include_pad = counts);
     return fri_onnx_put(r, n,
-                        average ? fr_net_avgpool2d(r->net, r->name[at], x->x, kernel[0], o)
-                                : fr_net_maxpool2d(r->net, r->name[at], x->x, kernel[0], o));
+                        average ? fr_net_avgpool2d(r->net, r->name[at], x, kernel[0], o)
+                                : fr_net_maxpool2d(r->net, r->name[at], x, kernel[0], o));
 }
 
 fr_status fri_onnx_global_pool(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
     fri_onnx_value *x = NULL;
-    fr_status s = images(r, r->graph->node[at], false, &x);
-    return s < 0 ? s : fri_onnx_put(r, r->graph->node[at], fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1));
+    FRI_TRY(images(r, n, false, &x));
+    const int64_t h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3);
+    return fri_onnx_put(r, n,
+                        strcmp(n->op_type, "GlobalMaxPool") == 0
+                            ? fr_net_maxpool2d(r->net, r->name[at], x->x, h, FR_POOL2D_OPTS(.kernel_w = w))
+                            : fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1));
 }
 
 fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
@@ -111,21 +150,22 @@ fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
     fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
     const fri_onnx_value *with = fri_onnx_input(r, n, 2);
     FRI_TRY(images(r, n, false, &x));
-    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, pad, 8, &count));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "pads", pad, 8, &count));
     fri_onnx_attribute_text(n, "mode", "constant", mode);
     if (strcmp(mode, "constant") != 0 || fri_onnx_input(r, n, 3) != NULL || count != 8)
-        return fr_fail(FR_EUNSUPPORTED, "mode '%s', %d pads%s; frugal pads with zeros, by 8 pads without axes", mode,
-                       count, fri_onnx_input(r, n, 3) != NULL ? " and axes" : "");
+        return fr_fail(FR_EUNSUPPORTED, "mode '%s', %d pads%s; frugal pads with a constant, by 8 pads without axes",
+                       mode, count, fri_onnx_input(r, n, 3) != NULL ? " and axes" : "");
     if (with != NULL && (with->constant == NULL || with->constant->n != 1))
-        return fr_fail(FR_EUNSUPPORTED, "it pads with a computed value; frugal pads with zeros");
-    if (with != NULL && fri_onnx_float(with->constant, 0) != 0)
-        return fr_fail(FR_EUNSUPPORTED, "it pads with %g; frugal pads with zeros", fri_onnx_float(with->constant, 0));
+        return fr_fail(FR_EUNSUPPORTED, "it pads with a computed value; frugal needs a constant there");
+    const double value = with != NULL ? fri_onnx_float(with->constant, 0) : fri_onnx_attribute_float(n, "value", 0);
     for (int i = 0; i < 8; i++)
         if (pad[i] < 0 || pad[i] > (i % 4 < 2 ? 0 : INT32_MAX))
             return fr_fail(FR_EUNSUPPORTED, "pads[%d] is %lld; frugal pads height and width", i, (long long)pad[i]);
-    if (!waits(r, at, pad)) {
+    if (value != 0 || !waits(r, at, pad)) {
         const int64_t sides[4] = {pad[3], pad[7], pad[2], pad[6]};
-        return fri_onnx_put(r, n, fr_net_zero_pad2d(r->net, r->name[at], x->x, sides));
+        return fri_onnx_put(r, n,
+                            value != 0 ? fr_net_constant_pad2d(r->net, r->name[at], x->x, sides, value)
+                                       : fr_net_zero_pad2d(r->net, r->name[at], x->x, sides));
     }
     FRI_TRY(fri_onnx_put(r, n, x->x));
     if (y != NULL) y->pad[0] = pad[2];
@@ -146,31 +186,48 @@ static fr_value of_size(fri_onnx_reader *r, int64_t h, int64_t w) {
     return like;
 }
 
-/* Does the source of every result pixel stay, if the ratio of sizes replaces the scale? */
-static bool like_ratio(int64_t from, int64_t to, double scale, fr_upsample_mode mode) {
+/* How a Resize finds the source of a pixel. */
+typedef struct resizing {
+    bool linear, align, half, rounds_up, rounds_down, asymmetric;
+} resizing;
+
+/* Does fr_upsample take every pixel from the place of ONNX? Nearest: floor(i from / to). Linear: by the ratio. */
+static bool same_sources(const resizing *how, int64_t from, int64_t to, float scale) {
     bool same = true;
-    if (mode == FR_UPSAMPLE_BILINEAR) return fabs((double)from * scale - (double)to) <= 1e-6 * (double)to;
-    for (int64_t i = 0; i < to && same; i++) same = (int64_t)((float)i / (float)scale) == i * from / to;
+    if (how->linear) return how->align || fabs((double)from * (double)scale - (double)to) <= 1e-6 * (double)to;
+    for (int64_t i = 0; i < to && same; i++) {
+        const float at = how->align  ? to > 1 ? (float)i * (float)(from - 1) / (float)(to - 1) : 0
+                         : how->half ? ((float)i + 0.5f) / scale - 0.5f
+                                     : (float)i / scale;
+        const float source = how->rounds_up ? floorf(at + 0.5f) : how->rounds_down ? ceilf(at - 0.5f) : floorf(at);
+        const int64_t taken = source < 0 ? 0 : (int64_t)source >= from ? from - 1 : (int64_t)source;
+        same = taken == i * from / to;
+    }
     return same;
 }
 
-/* Height and width of the result; N and C must stay. ONNX computes sizes in f32. */
-static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, fr_upsample_mode mode, int64_t out[2]) {
-    const fri_onnx_value *scales = fri_onnx_input(r, n, 2), *sizes = fri_onnx_input(r, n, 3);
+/* Height and width of the result; N and C must stay. ONNX computes sizes in f32. Scales are input 1 before opset 11. */
+static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, const resizing *how, int64_t out[2]) {
+    const bool old = r->opset < 11;
+    const fri_onnx_value *scales = fri_onnx_input(r, n, old ? 1 : 2), *sizes = old ? NULL : fri_onnx_input(r, n, 3);
     const bool by_scale = scales != NULL && scales->constant != NULL && scales->constant->n > 0;
     const fri_onnx_constant *c = by_scale ? scales->constant : sizes != NULL ? sizes->constant : NULL;
-    int64_t size[4];
-    if (c == NULL || c->n != 4 || fri_onnx_attribute(n, "axes") != NULL)
-        return fr_fail(FR_EUNSUPPORTED, "its scales or sizes are not 4 constants");
-    for (int i = 0; i < 4; i++) {
-        const int64_t from = fri_onnx_dim(r, x, i);
-        const float scale = (float)fri_onnx_float(c, i);
+    int64_t axis[4] = {0, 1, 2, 3}, size[4];
+    int axes = 4;
+    for (int i = 0; i < 4; i++) size[i] = fri_onnx_dim(r, x, i);
+    if (fri_onnx_attribute(n, "axes") != NULL) FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "axes", axis, 4, &axes));
+    if (c == NULL || c->n != axes) return fr_fail(FR_EUNSUPPORTED, "its scales or sizes are not %d constants", axes);
+    for (int i = 0; i < axes; i++) {
+        const int64_t k = axis[i] < 0 ? axis[i] + 4 : axis[i], from = k >= 0 && k < 4 ? size[k] : 0;
+        const float scale = by_scale ? (float)fri_onnx_float(c, i) : (float)fri_onnx_int(c, i) / (float)from;
         const double v = by_scale ? (double)floorf((float)from * scale) : (double)fri_onnx_int(c, i);
-        if (!(v >= 1 && v <= INT32_MAX)) return fr_fail(FR_EFORMAT, "dimension %d becomes %g", i, v);
-        size[i] = (int64_t)v;
-        if (by_scale && !like_ratio(from, size[i], (double)scale, mode))
-            return fr_fail(FR_EUNSUPPORTED, "its scale %g makes %lld pixels of %lld; frugal resizes by the ratio %g",
-                           (double)scale, (long long)size[i], (long long)from, (double)size[i] / (double)from);
+        if (!(v >= 1 && v <= INT32_MAX) || from < 1) return fr_fail(FR_EFORMAT, "dimension %d becomes %g", i, v);
+        size[k] = (int64_t)v;
+        if (!same_sources(how, from, size[k], scale))
+            return fr_fail(FR_EUNSUPPORTED,
+                           "%lld pixels become %lld by the scale %g; frugal resizes by the ratio, and nearest pixels "
+                           "are floor(i %lld / %lld)",
+                           (long long)from, (long long)size[k], (double)scale, (long long)from, (long long)size[k]);
     }
     if (size[0] != fri_onnx_dim(r, x, 0) || size[1] != fri_onnx_dim(r, x, 1))
         return fr_fail(FR_EUNSUPPORTED, "it resizes the batch or the channels");
@@ -179,46 +236,50 @@ static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, fr_upsam
     return FR_OK;
 }
 
-static fr_status resize_mode(const node *n, fr_upsample_mode *mode) {
-    char how[64], place[64], near[64], policy[64];
-    fri_onnx_attribute_text(n, "mode", "nearest", how);
-    fri_onnx_attribute_text(n, "coordinate_transformation_mode", "half_pixel", place);
-    fri_onnx_attribute_text(n, "nearest_mode", "round_prefer_floor", near);
+static fr_status resize_mode(const fri_onnx_reader *r, const node *n, resizing *how) {
+    char mode[64], place[64], near[64], policy[64];
+    const bool old = r->opset < 11;
+    fri_onnx_attribute_text(n, "mode", "nearest", mode);
+    fri_onnx_attribute_text(n, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel", place);
+    fri_onnx_attribute_text(n, "nearest_mode", old ? "floor" : "round_prefer_floor", near);
     fri_onnx_attribute_text(n, "keep_aspect_ratio_policy", "stretch", policy);
-    const bool half = strcmp(place, "half_pixel") == 0 || strcmp(place, "pytorch_half_pixel") == 0;
+    *how = (resizing){.linear = strcmp(mode, "linear") == 0 || strcmp(mode, "bilinear") == 0,
+                      .align = strcmp(place, "align_corners") == 0,
+                      .half = strcmp(place, "half_pixel") == 0 || strcmp(place, "pytorch_half_pixel") == 0,
+                      .asymmetric = strcmp(place, "asymmetric") == 0,
+                      .rounds_up = strcmp(near, "round_prefer_ceil") == 0,
+                      .rounds_down = strcmp(near, "round_prefer_floor") == 0};
+    const bool nearest = strcmp(mode, "nearest") == 0 && (how->align || how->half || how->asymmetric) &&
+                         (how->rounds_up || how->rounds_down || strcmp(near, "floor") == 0);
     if (fri_onnx_attribute_int(n, "antialias", 0) != 0 || fri_onnx_attribute_int(n, "exclude_outside", 0) != 0)
         return fr_fail(FR_EUNSUPPORTED, "antialias or exclude_outside");
     if (strcmp(policy, "stretch") != 0)
         return fr_fail(FR_EUNSUPPORTED, "keep_aspect_ratio_policy '%s'; frugal has 'stretch'", policy);
-    *mode = strcmp(how, "linear") == 0 ? FR_UPSAMPLE_BILINEAR : FR_UPSAMPLE_NEAREST;
-    if (*mode == FR_UPSAMPLE_BILINEAR && half) return FR_OK;
-    if (strcmp(how, "nearest") == 0 && strcmp(place, "asymmetric") == 0 && strcmp(near, "floor") == 0) return FR_OK;
-    return fr_fail(FR_EUNSUPPORTED,
-                   "mode '%s', coordinates '%s', nearest_mode '%s'; frugal has linear with half_pixel and nearest with "
-                   "asymmetric and floor, PyTorch's without align_corners",
-                   how, place, near);
+    if (nearest || (how->linear && (how->align || how->half))) return FR_OK;
+    return fr_fail(
+        FR_EUNSUPPORTED,
+        "mode '%s', coordinates '%s', nearest_mode '%s'; frugal has linear with half_pixel or align_corners, "
+        "and nearest with floor(i from / to)",
+        mode, place, near);
 }
 
+/* A whole factor and a further value's size follow the size of later images. */
 fr_status fri_onnx_resize(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
-    fr_upsample_mode mode = FR_UPSAMPLE_NEAREST;
+    resizing how;
     fri_onnx_value *x = NULL;
     int64_t to[2] = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, images(r, n, false, &x));
-    FR_TRY(s, resize_mode(n, &mode));
-    FR_TRY(s, resized(r, n, x->x, mode, to));
+    FRI_TRY(images(r, n, false, &x));
+    FRI_TRY(resize_mode(r, n, &how));
+    FRI_TRY(resized(r, n, x->x, &how, to));
+    const fr_upsample_mode mode = how.linear ? FR_UPSAMPLE_BILINEAR : FR_UPSAMPLE_NEAREST;
+    const bool align = how.linear && how.align;
     const int64_t h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3), factor = to[0] / h;
-    if (to[0] == factor * h && to[1] == factor * w) {
-        s = fri_onnx_put(r, n, fr_net_upsample(r->net, r->name[at], x->x, factor, mode));
-    } else {
-        const fr_value like = of_size(r, to[0], to[1]);
-        if (like.id < 0)
-            return fr_fail(FR_EUNSUPPORTED,
-                           "to %lld x %lld, which is not %lld x %lld by one whole factor and no other value's size",
-                           (long long)to[0], (long long)to[1], (long long)h, (long long)w);
-        s = fri_onnx_put(r, n, fr_net_upsample_to(r->net, r->name[at], x->x, like, mode));
-    }
-done:
-    return s;
+    const fr_value like = align ? (fr_value){-1} : of_size(r, to[0], to[1]);
+    if (to[0] == h && to[1] == w) return fri_onnx_put(r, n, x->x);
+    if (to[0] == factor * h && to[1] == factor * w && !align)
+        return fri_onnx_put(r, n, fr_net_upsample(r->net, r->name[at], x->x, factor, mode));
+    return fri_onnx_put(r, n,
+                        like.id >= 0 ? fr_net_upsample_to(r->net, r->name[at], x->x, like, mode)
+                                     : fr_net_resize(r->net, r->name[at], x->x, to[0], to[1], mode, align));
 }

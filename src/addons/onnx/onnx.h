@@ -14,12 +14,15 @@ typedef struct fr_onnx_opts {
     fr_device device FR_DEFAULT(FR_CPU);
     int64_t height FR_DEFAULT(0), width FR_DEFAULT(0); /* of images, if open in the file */
     bool drop_softmax FR_DEFAULT(false);               /* replaces a result of (log) softmax by the logits */
+    /* Names of values as results instead of the file's; nodes after the values are not read. Borrowed */
+    const char *const *results FR_DEFAULT(NULL);
+    int n_results FR_DEFAULT(0);
 } fr_onnx_opts;
 #define FR_ONNX_DEFAULTS  .device = FR_CPU
 #define FR_ONNX_OPTS(...) FR_OPTS(fr_onnx_opts, FR_ONNX_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_onnx_opts, FR_ONNX_OPTS())
 
-/* *m = the network in the file, for training, plans and budgets: opset 13 to 20, f32, images [N, H, W, C] for the
+/* *m = the network in the file, for training, plans and budgets: opset 9 to 22, f32, images [N, H, W, C] for the
  * file's [N, C, H, W]; any batch, unless the file computes with the batch size. Constants are computed; parameters have
  * the names of their initializers ("conv1.weight"), or names from the nodes' modules; normalizations folded by the
  * exporter stay folded. External data are read from the file's folder. On meta no weights are kept. FR_EUNSUPPORTED

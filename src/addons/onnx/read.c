@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OLDEST = 13, NEWEST = 20 };
+enum { OLDEST = 9, NEWEST = 22, MOST_INPUTS = 64 };
 
 typedef Onnx__NodeProto node;
 
@@ -26,8 +26,8 @@ bool fri_onnx_in_words(const char *words, const char *word) {
 
 /* An attribute has the same type in all nodes; attributes outside the lists are integers. */
 fr_status fri_onnx_check_attributes(const node *n) {
-    static const char lists[] = " axes dilations ends kernel_shape output_padding output_shape pads perm split starts "
-                                "strides ",
+    static const char lists[] = " axes dilations ends kernel_shape output_padding output_shape pads perm shape split "
+                                "starts strides ",
                       texts[] = " approximate auto_pad coordinate_transformation_mode keep_aspect_ratio_policy mode "
                                 "nearest_mode ",
                       reals[] =
@@ -207,18 +207,48 @@ static fr_status list_values(fri_onnx_reader *r) {
     return FR_OK;
 }
 
+static int results(const fri_onnx_reader *r) {
+    return r->opts.n_results > 0 ? r->opts.n_results : (int)r->graph->n_output;
+}
+
+const char *fri_onnx_result(const fri_onnx_reader *r, int i) {
+    const char *name = r->opts.n_results > 0 ? r->opts.results[i] : r->graph->output[i]->name;
+    return name != NULL ? name : "";
+}
+
 static void count_readers(fri_onnx_reader *r) {
     const Onnx__GraphProto *g = r->graph;
     for (size_t i = 0; i < g->n_node; i++)
-        for (size_t k = 0; k < g->node[i]->n_input; k++) {
+        for (size_t k = 0; k < g->node[i]->n_input && !r->done[i]; k++) {
             fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
             if (v == NULL) continue;
             v->readers++;
             v->reader = (int)i;
         }
-    for (size_t i = 0; i < g->n_output; i++) {
-        fri_onnx_value *v = fri_onnx_value_find(r, g->output[i]->name);
+    for (int i = 0; i < results(r); i++) {
+        fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
         if (v != NULL) v->readers++;
+    }
+}
+
+/* Nodes that no result needs are done. */
+static void skip_unneeded(fri_onnx_reader *r) {
+    const Onnx__GraphProto *g = r->graph;
+    for (int i = 0; i < results(r); i++) {
+        fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
+        if (v != NULL) v->wanted = true;
+    }
+    for (size_t i = g->n_node; i-- > 0;) {
+        bool wanted = false;
+        for (size_t k = 0; k < g->node[i]->n_output; k++) {
+            const fri_onnx_value *v = fri_onnx_value_find(r, g->node[i]->output[k]);
+            wanted = wanted || (v != NULL && v->wanted);
+        }
+        r->done[i] = !wanted;
+        for (size_t k = 0; k < g->node[i]->n_input && wanted; k++) {
+            fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
+            if (v != NULL) v->wanted = true;
+        }
     }
 }
 
@@ -234,11 +264,30 @@ static fr_status read_initializers(fri_onnx_reader *r) {
 
 /* ---- inputs ---------------------------------------------------------------------------------------------- */
 
+/* Do all readers take the channels to the front, as in files of TensorFlow? */
+static bool channels_last(fri_onnx_reader *r, const Onnx__ValueInfoProto *in) {
+    static const int64_t to_first[4] = {0, 3, 1, 2};
+    bool last = false, other = false;
+    for (size_t i = 0; i < r->graph->n_node; i++)
+        for (size_t k = 0; k < r->graph->node[i]->n_input; k++) {
+            const node *n = r->graph->node[i];
+            if (n->input[k] == NULL || strcmp(n->input[k], in->name) != 0) continue;
+            const Onnx__AttributeProto *a = strcmp(n->op_type, "Transpose") == 0 ? fri_onnx_attribute(n, "perm") : NULL;
+            if (a != NULL && a->n_ints == 4 && memcmp(a->ints, to_first, sizeof to_first) == 0)
+                last = true;
+            else
+                other = true;
+        }
+    return last && !other;
+}
+
 /* Dimensions in the file's order; an open batch is 1. */
-static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProto *v, int64_t dim[4], int *rank) {
+static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProto *v, bool last, int64_t dim[4],
+                             int *rank) {
     const Onnx__TypeProto__Tensor *t =
         v->type != NULL && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? v->type->tensor_type : NULL;
-    const int64_t given[4] = {1, 0, r->opts.height, r->opts.width};
+    const int64_t given[4] = {1, last ? r->opts.height : 0, last ? r->opts.width : r->opts.height,
+                              last ? 0 : r->opts.width};
     if (t == NULL || !t->has_elem_type || t->elem_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || t->shape == NULL)
         return fr_fail(FR_EUNSUPPORTED, "input '%.200s' is no f32 tensor of a known rank", v->name);
     *rank = (int)(t->shape->n_dim < 9 ? t->shape->n_dim : 9);
@@ -247,12 +296,12 @@ static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProt
                        v->name, *rank);
     for (int i = 0; i < *rank; i++) {
         const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
-        const bool known = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value != 0;
+        const bool known = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value > 0;
         dim[i] = known ? d->dim_value : given[i];
         if (!known && dim[i] == 0)
             return fr_fail(FR_EINVAL, "dimension %d of input '%.200s' is open; give %s", i, v->name,
-                           *rank == 4 && i > 1 ? "height and width" : "it a number when exporting");
-        if (dim[i] < 0 || dim[i] > INT32_MAX)
+                           *rank == 4 && i != (last ? 3 : 1) ? "height and width" : "it a number when exporting");
+        if (dim[i] > INT32_MAX)
             return fr_fail(FR_EFORMAT, "dimension %d of input '%.200s' is %lld", i, v->name, (long long)dim[i]);
     }
     return FR_OK;
@@ -260,16 +309,22 @@ static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProt
 
 static fr_status read_inputs(fri_onnx_reader *r) {
     int64_t dim[4];
-    int rank = 0;
+    int rank = 0, count = 0;
     for (size_t i = 0; i < r->graph->n_input; i++) {
         const Onnx__ValueInfoProto *in = r->graph->input[i];
         fri_onnx_value *v = fri_onnx_value_find(r, in->name);
         if (v == NULL || v->constant != NULL) continue;
         if (v->x.id >= 0) return fr_fail(FR_EFORMAT, "input '%.200s' is listed twice", in->name);
-        FRI_TRY(input_shape(r, in, dim, &rank));
+        if (++count > MOST_INPUTS)
+            return fr_fail(FR_EUNSUPPORTED, "input '%.200s' is number %d; a network has %d at most", in->name, count,
+                           MOST_INPUTS);
+        v->last = channels_last(r, in);
+        FRI_TRY(input_shape(r, in, v->last, dim, &rank));
         r->batch = dim[0];
         v->x = fr_net_input(r->net, FR_F32, rank,
-                            rank == 4 ? (int64_t[]){dim[0], dim[2], dim[3], dim[1]} : (int64_t[]){dim[0], dim[1]});
+                            rank != 4 ? (int64_t[]){dim[0], dim[1]}
+                            : v->last ? (int64_t[]){dim[0], dim[1], dim[2], dim[3]}
+                                      : (int64_t[]){dim[0], dim[2], dim[3], dim[1]});
         FRI_TRY(fr_net_status(r->net));
     }
     return FR_OK;
@@ -321,20 +376,19 @@ static fr_status check_model(fri_onnx_reader *r) {
 }
 
 static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
-    const Onnx__GraphProto *g = r->graph;
-    fr_value *result = calloc(g->n_output + 1, sizeof *result);
-    fr_status s = result != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %zu results", g->n_output);
-    for (size_t i = 0; i < g->n_output && s == FR_OK; i++) {
-        const fri_onnx_value *v = fri_onnx_value_find(r, g->output[i]->name);
+    const int n = results(r);
+    fr_value *result = calloc((size_t)n + 1, sizeof *result);
+    fr_status s = result != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %d results", n);
+    for (int i = 0; i < n && s == FR_OK; i++) {
+        const fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
         if (v != NULL && v->last)
             s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' has its channels last", v->name);
         else if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
-            s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer",
-                        g->output[i]->name ? g->output[i]->name : "");
+            s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer", fri_onnx_result(r, i));
         else
             result[i] = v->x;
     }
-    if (s == FR_OK) s = fr_net_end(&r->net, result, (int)g->n_output, m);
+    if (s == FR_OK) s = fr_net_end(&r->net, result, n, m);
     free(result);
     return s;
 }
@@ -343,12 +397,14 @@ fr_status fri_onnx_build(fri_onnx_reader *r, fr_module **out) {
     FRI_OWNED(fr_module_release) fr_module *m = NULL;
     FRI_TRY(check_model(r));
     FRI_TRY(list_values(r));
+    r->done = calloc(r->graph->n_node, sizeof *r->done);
+    if (r->done == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu nodes", r->graph->n_node);
+    skip_unneeded(r);
     count_readers(r);
     FRI_TRY(read_initializers(r));
     FRI_TRY(fri_onnx_name_nodes(r));
     r->net = fr_net_begin(r->opts.device);
-    r->done = calloc(r->graph->n_node, sizeof *r->done);
-    if (r->net == NULL || r->done == NULL) return fr_fail(FR_ENOMEM, "no host memory for a network");
+    if (r->net == NULL) return fr_fail(FR_ENOMEM, "no host memory for a network");
     FRI_TRY(read_inputs(r));
     /* Constants first: a pattern of nodes looks ahead. */
     for (int pass = 0; pass < 2; pass++)

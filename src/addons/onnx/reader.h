@@ -32,6 +32,7 @@ typedef struct fri_onnx_value {
     bool last;           /* channels last in the file: a Transpose's result, equal to x */
     int64_t pad[2];      /* zeros around x's height and width from a Pad node, for the next layer */
     int readers, reader; /* readers of the value; a reading node, -1: none */
+    bool wanted;         /* by a result */
 } fri_onnx_value;
 
 /* Initial values of a parameter. */
@@ -95,6 +96,8 @@ const char *fri_onnx_attribute_text(const Onnx__NodeProto *n, const char *name, 
 fr_status fri_onnx_integers(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t at, const char *name, int64_t *out,
                             int most, int *count);
 
+/* The name of result i: the file's, or the program's choice. */
+const char *fri_onnx_result(const fri_onnx_reader *r, int i);
 /* Input i; NULL: none (or an empty name). */
 fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
 /* The value of the name; NULL: none. */
@@ -128,9 +131,17 @@ fr_status fri_onnx_fold(fri_onnx_reader *r, const Onnx__NodeProto *n);
 typedef fr_status fri_onnx_make(fri_onnx_reader *r, int node);
 fri_onnx_make fri_onnx_conv, fri_onnx_conv_transpose, fri_onnx_gemm, fri_onnx_matmul, fri_onnx_norm; /* weights.c */
 fri_onnx_make fri_onnx_transpose, fri_onnx_layer_norm, fri_onnx_written_norm;                        /* layers_last.c */
-/* Mul by a constant, the given input. */
-fr_status fri_onnx_layer_scale(fri_onnx_reader *r, int node, size_t constant);
+/* Add, Sub, Mul or Div with a constant, the given input. */
+fr_status fri_onnx_by_constant(fri_onnx_reader *r, int node, size_t constant);
+fri_onnx_make fri_onnx_split, fri_onnx_slice, fri_onnx_gather, fri_onnx_reshape, fri_onnx_unsqueeze;
 fri_onnx_make fri_onnx_pool, fri_onnx_global_pool, fri_onnx_reduce_mean, fri_onnx_pad, fri_onnx_resize;
+/* Zeros around height and width, begin before end, of explicit pads and of auto_pad. */
+fr_status fri_onnx_pads(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const int64_t kernel[2],
+                        const int64_t stride[2], const int64_t dilation[2], int64_t pad[4]);
+/* Sets result 0 to the value, with padding. */
+fri_onnx_make fri_onnx_same;
+/* Flattens x to rows. */
+fr_status fri_onnx_flat(fri_onnx_reader *r, int node, const fri_onnx_value *x);
 /* The layer for a node; `name` as in fri_onnx_reader. */
 fr_status fri_onnx_layer(fri_onnx_reader *r, int node);
 

@@ -44,19 +44,16 @@ static fr_status filled(fri_onnx_reader *r, int at, fr_value y, const constant *
 
 /* Sizes in both directions, with `pad` around; sides: extra padding left, right, top and bottom, for asymmetric
  * `pads`. */
-static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[2], fr_conv2d_opts *o,
-                           int64_t sides[4]) {
+static fr_status conv_opts(fri_onnx_reader *r, const node *n, const fri_onnx_value *x, const constant *w,
+                           fr_conv2d_opts *o, int64_t sides[4]) {
     int64_t v[3][4] = {{1, 1}, {1, 1}, {0}};
-    static const char *const name[] = {"strides", "dilations", "pads"};
-    char text[64];
-    for (int i = 0, count = 0; i < 3; i++) {
+    static const char *const name[] = {"strides", "dilations"};
+    for (int i = 0, count = 0; i < 2; i++) {
         if (fri_onnx_attribute(n, name[i]) == NULL) continue;
         FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, name[i], v[i], 4, &count));
-        if (count != (i < 2 ? 2 : 4)) return fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count);
+        if (count != 2) return fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count);
     }
-    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", text);
-    if (strcmp(text, "NOTSET") != 0 && strcmp(text, "VALID") != 0)
-        return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", text);
+    FRI_TRY(fri_onnx_pads(r, n, x->x, w->dim + 2, v[0], v[1], v[2]));
     for (int i = 0; i < 4; i++)
         if (v[0][i % 2] < 1 || v[1][i % 2] < 1 || v[2][i] < 0 || v[0][i % 2] > INT32_MAX || v[1][i % 2] > INT32_MAX ||
             v[2][i] > INT32_MAX)
@@ -69,7 +66,7 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const int64_t pad[
         v[2][i] = both;
     }
     *o = *FR_CONV2D_OPTS(.stride = v[0][0], .stride_w = v[0][1], .dilation = v[1][0], .dilation_w = v[1][1],
-                         .padding = v[2][0] + pad[0], .padding_w = v[2][1] + pad[1]);
+                         .padding = v[2][0] + x->pad[0], .padding_w = v[2][1] + x->pad[1], .kernel_w = w->dim[3]);
     o->groups = fri_onnx_attribute_int(n, "group", 1);
     return FR_OK;
 }
@@ -106,15 +103,13 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
     FRI_TRY(check_kernel(r, n, w));
     if (has_bias) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
     if (has_bias) FRI_TRY(check_constant(b, "bias", 1, w->dim[0]));
-    FRI_TRY(conv_opts(r, n, x->pad, &o, sides));
+    FRI_TRY(conv_opts(r, n, x, w, &o, sides));
     const int64_t channels = fri_onnx_dim(r, x->x, 1);
     if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || channels % o.groups != 0 || w->dim[1] != channels / o.groups)
         return fr_fail(FR_ESHAPE,
                        "its weight reads %lld channels in %lld groups; its input has rank %d and %lld channels",
                        (long long)w->dim[1], (long long)o.groups, fri_onnx_rank(r, x->x), (long long)channels);
-    if (w->dim[2] != w->dim[3] || w->n == 0)
-        return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's convolutions are square",
-                       (long long)w->dim[2], (long long)w->dim[3]);
+    if (w->n == 0) return fr_fail(FR_EUNSUPPORTED, "its weight has no elements");
     fr_value y = padded(r, at, x->x, sides);
     if (r->again[at])
         fr_net_again(r->net, r->name[at], &y, 1, &y, 1);
@@ -136,7 +131,10 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
     FRI_TRY(check_constant(w, "weight", 4, -1));
     FRI_TRY(check_kernel(r, n, w));
-    FRI_TRY(conv_opts(r, n, (int64_t[]){0, 0}, &o, sides));
+    FRI_TRY(conv_opts(r, n, x, w, &o, sides));
+    char how[64];
+    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", how);
+    if (strncmp(how, "SAME", 4) == 0) return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", how);
     if (fri_onnx_attribute(n, "output_padding") != NULL)
         FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
     if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || w->dim[0] != fri_onnx_dim(r, x->x, 1) || w->n == 0 ||
@@ -203,6 +201,12 @@ fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
     FRI_TRY(check_constant(w, "weight", 2, -1));
     if (fri_onnx_attribute_int(n, "transB", 0) == 0) FRI_TRY(turned(r, w, &w));
     if (fri_onnx_input(r, n, 2) != NULL) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
+    if (b != NULL && b->rank == 2 && b->dim[0] == 1) { /* Keras writes rows */
+        fri_onnx_constant *row = NULL;
+        FRI_TRY(fri_onnx_constant_new(r, b->dtype, b->n, &row));
+        memcpy(row->own, b->data, (size_t)b->n * fr_dtype_size(b->dtype));
+        b = row;
+    }
     return linear(r, at, at, w, b);
 }
 

@@ -133,13 +133,14 @@ static fr_status layer_norm(const writing *l) {
     return FR_OK;
 }
 
-static fr_status layer_scale(const writing *l) {
+static fr_status per_channel(const writing *l) {
+    const bool product = strcmp(fr_module_class_of(l->layer->module)->name, "LayerScale") == 0;
     const char *scale = parameter(l, ""), *row = between(l, "row");
     if (rank_in(l) != 4) {
         (void)NODE(l, "Reshape", row, scale, fri_onnx_integers_of(l, "shape", 1, (int64_t[]){-1}));
         scale = row;
     }
-    (void)NODE(l, "Mul", l->out, l->in[0], scale);
+    (void)NODE(l, product ? "Mul" : "Add", l->out, l->in[0], scale);
     return FR_OK;
 }
 
@@ -292,20 +293,24 @@ static fr_status adaptive_pool(const writing *l) {
     return FR_OK;
 }
 
-static void resize_mode(const writing *l, node *n, fr_upsample_mode mode) {
+static void resize_mode(const writing *l, node *n, fr_upsample_mode mode, bool align) {
     const bool nearest = mode == FR_UPSAMPLE_NEAREST;
     fri_onnx_set_text(l->w, n, "mode", nearest ? "nearest" : "linear");
-    fri_onnx_set_text(l->w, n, "coordinate_transformation_mode", nearest ? "asymmetric" : "half_pixel");
+    fri_onnx_set_text(l->w, n, "coordinate_transformation_mode",
+                      nearest ? "asymmetric"
+                      : align ? "align_corners"
+                              : "half_pixel");
     if (nearest) fri_onnx_set_text(l->w, n, "nearest_mode", "floor");
 }
 
-/* Resize by a factor, or to the size of a second value. */
+/* Resize by a factor, to a size, or to the size of a second value. */
 static fr_status upsample(const writing *l) {
     const fr_upsample_state *state = fr_module_state(l->layer->module);
-    if (l->layer->n_in == 1) {
+    const bool sized = strcmp(fr_module_class_of(l->layer->module)->name, "Resize") == 0;
+    if (l->layer->n_in == 1 && !sized) {
         const float factor = (float)state->factor, scales[4] = {1, 1, factor, factor};
         node *n = NODE(l, "Resize", l->out, l->in[0], "", fri_onnx_floats(l, "scales", 1, (int64_t[]){4}, scales));
-        resize_mode(l, n, state->mode);
+        resize_mode(l, n, state->mode, false);
         return FR_OK;
     }
     const char *zero = fri_onnx_integers_of(l, "from0", 1, (int64_t[]){0});
@@ -314,12 +319,18 @@ static fr_status upsample(const writing *l) {
     const char *v[5] = {between(l, "shape"), between(l, "like"), between(l, "front"), between(l, "back"),
                         between(l, "size")};
     (void)NODE(l, "Shape", v[0], l->in[0]);
-    (void)NODE(l, "Shape", v[1], l->in[1]);
     (void)NODE(l, "Slice", v[2], v[0], zero, two);
-    (void)NODE(l, "Slice", v[3], v[1], two, four);
+    if (sized) {
+        v[3] = fri_onnx_integers_of(l, "to", 2, &((const fr_resize_state *)fr_module_state(l->layer->module))->h);
+    } else {
+        (void)NODE(l, "Shape", v[1], l->in[1]);
+        (void)NODE(l, "Slice", v[3], v[1], two, four);
+    }
     fri_onnx_set_int(l->w, NODE(l, "Concat", v[4], v[2], v[3]), "axis", 0);
+    const fr_resize_state *to = fr_module_state(l->layer->module);
     resize_mode(l, NODE(l, "Resize", l->out, l->in[0], "", "", v[4]),
-                *(const fr_upsample_mode *)fr_module_state(l->layer->module));
+                sized ? to->mode : *(const fr_upsample_mode *)fr_module_state(l->layer->module),
+                sized && to->align_corners);
     return FR_OK;
 }
 
@@ -333,9 +344,48 @@ static fr_status flatten(const writing *l) {
     return FR_OK;
 }
 
-static fr_status zero_pad(const writing *l) {
-    const int64_t *p = fr_module_state(l->layer->module), pads[8] = {0, 0, p[2], p[0], 0, 0, p[3], p[1]};
-    (void)NODE(l, "Pad", l->out, l->in[0], fri_onnx_integers_of(l, "pads", 8, pads));
+static fr_status pad(const writing *l) {
+    const fr_pad2d_state *s = fr_module_state(l->layer->module);
+    const int64_t *p = s->pad, pads[8] = {0, 0, p[2], p[0], 0, 0, p[3], p[1]};
+    (void)NODE(l, "Pad", l->out, l->in[0], fri_onnx_integers_of(l, "pads", 8, pads),
+               s->value != 0 ? number(l, "value", s->value) : NULL);
+    return FR_OK;
+}
+
+static fr_status by_number(const writing *l) {
+    const bool scale = strcmp(fr_module_class_of(l->layer->module)->name, "Scale") == 0;
+    (void)NODE(l, scale ? "Mul" : "Add", l->out, l->in[0],
+               number(l, "alpha", *(double *)fr_module_state(l->layer->module)));
+    return FR_OK;
+}
+
+static fr_status slice(const writing *l) {
+    const fr_slice_state *s = fr_module_state(l->layer->module);
+    (void)NODE(l, "Slice", l->out, l->in[0], fri_onnx_integers_of(l, "start", 1, &s->start),
+               fri_onnx_integers_of(l, "end", 1, &s->end), fri_onnx_integers_of(l, "axis", 1, (int64_t[]){s->dim + 1}),
+               fri_onnx_integers_of(l, "step", 1, &s->step));
+    return FR_OK;
+}
+
+static fr_status unflatten(const writing *l) {
+    const int64_t *size = fr_module_state(l->layer->module);
+    const fr_net_value in = fri_onnx_written_value(l->w, l->layer->in[0]);
+    if (size[0] != 1 || size[1] != 1) return fr_fail(FR_EUNSUPPORTED, "images of 1 x 1 pixels are written");
+    (void)NODE(l, "Reshape", l->out, l->in[0],
+               fri_onnx_integers_of(l, "shape", 4, (int64_t[]){0, in.shape.dim[1], 1, 1}));
+    return FR_OK;
+}
+
+/* Channels [C, r, r] of the pixels, as PyTorch exports the layer. */
+static fr_status pixel_unshuffle(const writing *l) {
+    const int64_t r = *(int64_t *)fr_module_state(l->layer->module);
+    const fr_net_value in = fri_onnx_written_value(l->w, l->layer->in[0]);
+    const int64_t *d = in.shape.dim, apart[6] = {0, d[3], d[1] / r, r, d[2] / r, r};
+    const char *v[2] = {between(l, "blocks"), between(l, "turned")};
+    (void)NODE(l, "Reshape", v[0], l->in[0], fri_onnx_integers_of(l, "blocks", 6, apart));
+    fri_onnx_set_ints(l->w, NODE(l, "Transpose", v[1], v[0]), "perm", (int64_t[]){0, 1, 3, 5, 2, 4}, 6);
+    (void)NODE(l, "Reshape", l->out, v[1],
+               fri_onnx_integers_of(l, "channels", 4, (int64_t[]){0, d[3] * r * r, d[1] / r, d[2] / r}));
     return FR_OK;
 }
 
@@ -396,6 +446,7 @@ static const struct kind {
     fr_status (*write)(const writing *l);
     const char *type;
 } kinds[] = {
+    {"AddScalar", by_number, NULL},
     {"AdaptiveAvgPool2d", adaptive_pool, NULL},
     {"Add", binary, "Add"},
     {"AvgPool2d", pool, NULL},
@@ -403,6 +454,7 @@ static const struct kind {
     {"ChannelShuffle", channel_shuffle, NULL},
     {"Clamp", clamp, NULL},
     {"Concat", concat, NULL},
+    {"ConstantPad2d", pad, NULL},
     {"Conv2d", conv, NULL},
     {"ConvTranspose2d", conv_transpose, NULL},
     {"Div", binary, "Div"},
@@ -416,7 +468,8 @@ static const struct kind {
     {"Identity", NULL, "Identity"},
     {"InPlaceABN", inplace_norm, NULL},
     {"LayerNorm", layer_norm, NULL},
-    {"LayerScale", layer_scale, NULL},
+    {"LayerScale", per_channel, NULL},
+    {"LayerShift", per_channel, NULL},
     {"LeakyReLU", leaky_relu, NULL},
     {"Linear", linear, NULL},
     {"LogSoftmax", softmax, NULL},
@@ -424,16 +477,21 @@ static const struct kind {
     {"Mul", binary, "Mul"},
     {"Narrow", narrow, NULL},
     {"PixelShuffle", pixel_shuffle, NULL},
+    {"PixelUnshuffle", pixel_unshuffle, NULL},
     {"ReLU", NULL, "Relu"},
     {"ReLU6", relu6, NULL},
+    {"Resize", upsample, NULL},
+    {"Scale", by_number, NULL},
     {"SiLU", silu, NULL},
     {"Sigmoid", NULL, "Sigmoid"},
+    {"Slice", slice, NULL},
     {"Softmax", softmax, NULL},
     {"StochasticDepth", NULL, "Identity"},
     {"Sub", binary, "Sub"},
     {"Tanh", NULL, "Tanh"},
+    {"Unflatten", unflatten, NULL},
     {"Upsample", upsample, NULL},
-    {"ZeroPad2d", zero_pad, NULL},
+    {"ZeroPad2d", pad, NULL},
 };
 
 fr_status fri_onnx_write_layer(const writing *l) {

@@ -37,8 +37,8 @@ def nhwc(a):
     return np.ascontiguousarray(a.transpose(0, 2, 3, 1) if a.ndim == 4 else a)
 
 
-def case(name, nodes, inputs, outputs, init=(), opset=18, refused=None, once=False, dims=None):
-    """inputs: name to shape; dims: shapes that the file says, if others."""
+def case(name, nodes, inputs, outputs, init=(), opset=18, refused=None, once=False, dims=None, last=False):
+    """inputs: name to shape; dims: shapes that the file says, if others; last: the inputs have their channels last."""
     said = {**inputs, **(dims or {})}
     info = helper.make_tensor_value_info
     graph = helper.make_graph(nodes, "g", [info(n, TensorProto.FLOAT, s) for n, s in said.items()],
@@ -56,7 +56,7 @@ def case(name, nodes, inputs, outputs, init=(), opset=18, refused=None, once=Fal
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     feeds = {n: np.sin(1.0 + np.arange(np.prod(s))).reshape(s).astype(np.float32) for n, s in inputs.items()}
     for i, x in enumerate(feeds.values()):
-        tensors[f"{name}.x{i}"] = nhwc(x)
+        tensors[f"{name}.x{i}"] = x if last else nhwc(x)
     for i, y in enumerate(session.run(None, feeds)):
         tensors[f"{name}.y{i}"] = nhwc(y)
 
@@ -83,10 +83,8 @@ def pads_and_windows():
     case("pad_before_one_of_two_convs",
          [N("Pad", ["x", "pads"], ["p"]), N("Conv", ["p", "c.weight"], ["y"]), N("Conv", ["x", "c.weight"], ["z"])],
          image, ["y", "z"], [ones, wave("c.weight", 3, 2, 3, 3)])
-    case("pad_with_one", [N("Pad", ["x", "pads", "v"], ["y"])], image, ["y"], [ones, const("v", 1)],
-         refused="node of 'y' (Pad, 1 of 1): it pads with 1; frugal pads with zeros")
     case("pad_by_reflection", [N("Pad", ["x", "pads"], ["y"], mode="reflect")], image, ["y"], [ones],
-         refused="mode 'reflect', 8 pads; frugal pads with zeros")
+         refused="mode 'reflect', 8 pads; frugal pads with a constant")
     case("kernel_shape_of_another_weight", [N("Conv", ["x", "w"], ["y"], kernel_shape=[5, 5])], image, ["y"],
          [wave("w", 3, 2, 3, 3)], refused="its kernel_shape has 2 numbers, from 5; its weight is 3 x 3")
     case("kernel_shape_of_one_number", [N("Conv", ["x", "w"], ["y"], kernel_shape=[3])], image, ["y"],
@@ -105,10 +103,10 @@ def resizing():
     half = dict(mode="linear", coordinate_transformation_mode="half_pixel")
     floor = dict(mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     case("scale_keeps_the_size", [N("Resize", ["x", "", "s"], ["y"], **floor)], {"x": [1, 1, 20, 20]}, ["y"],
-         [const("s", [1, 1, 1.05, 1.05])], refused="to 21 x 21, which is not 20 x 20 by one whole factor")
+         [const("s", [1, 1, 1.05, 1.05])])
     case("scale_of_another_ratio", [N("Relu", ["e"], ["r"]), N("Resize", ["x", "", "s"], ["y"], **half)],
          {"x": [1, 1, 3, 3], "e": [1, 1, 7, 7]}, ["y", "r"], [const("s", [1, 1, 2.5, 2.5])],
-         refused="its scale 2.5 makes 7 pixels of 3; frugal resizes by the ratio 2.33333")
+         refused="3 pixels become 7 by the scale 2.5; frugal resizes by the ratio")
     case("scale_below_one", [N("Relu", ["e"], ["r"]), N("Resize", ["x", "", "s"], ["y"], **floor)],
          {"x": [1, 1, 10, 10], "e": [1, 1, 7, 7]}, ["y", "r"], [const("s", [1, 1, 0.7, 0.7])], once=True)
     case("aspect_ratio_kept", [N("Resize", ["x", "", "", "z"], ["y"], keep_aspect_ratio_policy="not_larger", **half)],
@@ -151,8 +149,138 @@ def flattened():
                                     gemm("c", "y")], {**x, "z": [2, 2, 3, 1]}, ["y"], linear(18))
 
 
+def constant_operands():
+    """Numbers, a number per channel, and hard swish written out, on either side."""
+    images, rows = {"x": [2, 3, 4, 5]}, {"x": [2, 6]}
+    for op in "Add", "Sub", "Mul", "Div":
+        second = [N("Relu", ["x"], ["r"]), N(op, ["r", "c"], ["y"])]
+        case(f"number_{op}", second, images, ["y"], [const("c", 2.5)])
+        case(f"number_of_rank_1_{op}", second, images, ["y"], [const("c", [2.5])])
+        case(f"channels_{op}", second, images, ["y"], [wave("c", 3, 1, 1, plus=2)])
+        case(f"channels_of_rank_4_{op}", second, images, ["y"], [wave("c", 1, 3, 1, 1, plus=2)])
+        case(f"features_{op}", second, rows, ["y"], [wave("c", 6, plus=2)])
+        if op != "Div":
+            case(f"first_{op}", [N("Relu", ["x"], ["r"]), N(op, ["c", "r"], ["y"])], images, ["y"],
+                 [wave("c", 3, 1, 1, plus=2)])
+            case(f"first_number_{op}", [N("Relu", ["x"], ["r"]), N(op, ["c", "r"], ["y"])], images, ["y"],
+                 [const("c", 2.5)])
+    case("one_over_x", [N("Div", ["c", "x"], ["y"])], images, ["y"], [const("c", 1)],
+         refused="it divides a constant; frugal divides by constants")
+    case("pixels_Add", [N("Add", ["x", "c"], ["y"])], images, ["y"], [wave("c", 4, 5)],
+         refused="a constant of rank 2, 20 numbers; frugal takes a single number, or one per channel, 3")
+    three, six, zero = const("three", 3), const("six", 6), const("zero", 0)
+    case("hard_swish_of_paddle", [N("Add", ["x", "three"], ["a"]), N("Clip", ["a", "zero", "six"], ["b"]),
+                                  N("Mul", ["x", "b"], ["c"]), N("Div", ["c", "six"], ["y"])], images, ["y"],
+         [three, six, zero])
+    case("hard_sigmoid", [N("HardSigmoid", ["x"], ["y"])], images, ["y"])
+    case("hard_sigmoid_gate", [N("HardSigmoid", ["x"], ["h"], alpha=0.3, beta=0.4), N("Mul", ["x", "h"], ["y"])],
+         images, ["y"])
+
+
+def channels():
+    x = {"x": [2, 6, 4, 6]}
+    case("split", [N("Split", ["x"], ["a", "b"], axis=1, num_outputs=2), N("Relu", ["a"], ["y"])], x, ["y", "b"])
+    case("split_by_sizes", [N("Split", ["x", "s"], ["a", "b", "c"], axis=1), N("Concat", ["c", "a"], ["y"], axis=1)],
+         x, ["y", "b"], [ints("s", [1, 2, 3])])
+    case("split_rows", [N("Split", ["x", "s"], ["a", "b"], axis=-1)], {"x": [2, 6]}, ["a", "b"], [ints("s", [4, 2])])
+    case("split_height", [N("Split", ["x"], ["a", "b"], axis=2, num_outputs=2)], x, ["a", "b"],
+         refused="axis 2; frugal splits channels")
+    one = [ints("b", [1]), ints("e", [4]), ints("a", [1])]
+    case("slice", [N("Slice", ["x", "b", "e", "a"], ["y"])], x, ["y"], one)
+    case("slice_from_the_end", [N("Slice", ["x", "b", "e", "a"], ["y"])], x, ["y"],
+         [ints("b", [-3]), ints("e", [2 ** 62]), ints("a", [-3])])
+    case("focus", [N("Slice", ["x", "z", "m", "h", "t"], ["a"]), N("Slice", ["a", "o", "m", "w", "t"], ["c"]),
+                   N("Concat", ["c", "c"], ["y"], axis=1)], x, ["y"],
+         [ints("z", [0]), ints("o", [1]), ints("m", [2 ** 62]), ints("h", [2]), ints("w", [3]), ints("t", [2])])
+    case("crop", [N("Slice", ["x", "b", "e", "a"], ["y"])], x, ["y"],
+         [ints("b", [1, 1]), ints("e", [-1, 4]), ints("a", [2, 3])])
+    case("every_second_channel", [N("Slice", ["x", "b", "e", "a", "t"], ["y"])], x, ["y"], one + [ints("t", [2])],
+         refused="axis 1, step 2; frugal takes contiguous channels, and steps of height and width")
+    case("gather_a_run", [N("Gather", ["x", "i"], ["y"], axis=1)], x, ["y"], [ints("i", [2, 3, 4])])
+    case("gather_one", [N("Gather", ["x", "i"], ["g"], axis=1), N("Unsqueeze", ["g", "a"], ["y"])], x, ["y"],
+         [ints("i", 4), ints("a", [1])])
+    case("gather_others", [N("Gather", ["x", "i"], ["y"], axis=1)], x, ["y"], [ints("i", [4, 2])],
+         refused="frugal gathers contiguous channels, and one with an Unsqueeze of its axis")
+    turn = lambda apart, perm, back: [N("Reshape", ["x", "a"], ["b"]), N("Transpose", ["b"], ["c"], perm=perm),
+                                      N("Reshape", ["c", "z"], ["y"])]
+    for name, apart, perm, back in (("channel_shuffle", [2, 3, 2, 4, 6], [0, 2, 1, 3, 4], [2, 6, 4, 6]),
+                                    ("channel_shuffle_of_rank_4", [2, 2, 3, 24], [0, 2, 1, 3], [2, 6, 4, 6]),
+                                    ("pixel_unshuffle", [2, 6, 2, 2, 3, 2], [0, 1, 3, 5, 2, 4], [2, 24, 2, 3])):
+        case(name, turn(apart, perm, back), x, ["y"], [ints("a", apart), ints("z", back)])
+    case("pixel_shuffle_written_out", turn(0, [0, 1, 4, 2, 5, 3], 0), {"x": [2, 8, 3, 2]}, ["y"],
+         [ints("a", [2, 2, 2, 2, 3, 2]), ints("z", [2, 2, 6, 4])])
+    case("rows_as_images", [N("Reshape", ["r", "s"], ["i"]), N("Mul", ["x", "i"], ["y"])],
+         {**x, "r": [2, 6]}, ["y"], [ints("s", [2, 6, 1, 1])])
+    case("rows_unsqueezed", [N("Unsqueeze", ["r", "a"], ["i"]), N("Mul", ["x", "i"], ["y"])],
+         {**x, "r": [2, 6]}, ["y"], [ints("a", [2, 3])])
+    case("rows_unsqueezed_twice", [N("Unsqueeze", ["r", "a"], ["j"]), N("Unsqueeze", ["j", "b"], ["i"]),
+                                   N("Mul", ["x", "i"], ["y"])],
+         {**x, "r": [2, 6]}, ["y"], [ints("a", [2]), ints("b", [3])])
+
+
+def windows():
+    x, w = {"x": [2, 3, 7, 9]}, wave("w", 4, 3, 1, 5)
+    case("conv_1x5", [N("Conv", ["x", "w"], ["y"], pads=[0, 2, 0, 2])], x, ["y"], [w])
+    case("conv_5x1_grouped", [N("Conv", ["x", "v"], ["y"], pads=[2, 0, 2, 0], group=3, strides=[2, 1])], x, ["y"],
+         [wave("v", 3, 1, 5, 1)])
+    for how in "SAME_UPPER", "SAME_LOWER", "VALID":
+        case("conv_" + how, [N("Conv", ["x", "k"], ["y"], auto_pad=how, strides=[2, 2])], x, ["y"],
+             [wave("k", 4, 3, 3, 4)])
+        case("max_pool_" + how, [N("MaxPool", ["x"], ["y"], auto_pad=how, kernel_shape=[2, 3], strides=[2, 2])], x,
+             ["y"])
+    case("max_pool_of_one_side", [N("MaxPool", ["x"], ["y"], pads=[0, 0, 1, 1], kernel_shape=[3, 3], strides=[2, 2])],
+         x, ["y"])
+    case("average_of_one_side", [N("AveragePool", ["x"], ["y"], pads=[0, 0, 1, 1], kernel_shape=[3, 3], strides=[2, 2],
+                                   count_include_pad=1)], x, ["y"])
+    case("average_of_fewer_pixels", [N("AveragePool", ["x"], ["y"], pads=[0, 0, 1, 1], kernel_shape=[3, 3])], x, ["y"],
+         refused="averages over fewer pixels at the border")
+    case("global_max_pool", [N("GlobalMaxPool", ["x"], ["y"])], x, ["y"])
+    case("pad_with_a_number", [N("Pad", ["x", "p", "c"], ["y"])], x, ["y"],
+         [ints("p", [0, 0, 1, 0, 0, 0, 2, 1]), const("c", -1.5)])
+    case("gemm_bias_of_rank_2", [N("Gemm", ["r", "g.weight", "b"], ["y"], transB=1)], {"r": [2, 5]}, ["y"],
+         [wave("g.weight", 4, 5), wave("b", 1, 4)])
+
+
+def sizes():
+    x = {"x": [1, 2, 3, 4]}
+    for name, more in (("half", dict(coordinate_transformation_mode="half_pixel", mode="linear")),
+                       ("corners", dict(coordinate_transformation_mode="align_corners", mode="linear")),
+                       ("floor", dict(coordinate_transformation_mode="asymmetric", nearest_mode="floor")),
+                       ("default", {})):
+        case("resize_unequal_" + name, [N("Resize", ["x", "", "s"], ["y"], **more)], x, ["y"],
+             [const("s", [1, 1, 2, 3])])
+    case("resize_to_a_size", [N("Resize", ["x", "", "", "z"], ["y"], mode="linear")], x, ["y"],
+         [ints("z", [1, 2, 5, 9])])
+    case("resize_by_axes", [N("Resize", ["x", "", "s"], ["y"], axes=[2, 3])], x, ["y"], [const("s", [2, 2])])
+
+
+def opsets():
+    """What older and newer opsets write otherwise."""
+    x = {"x": [2, 3, 4, 6]}
+    case("opset_9", [N("Clip", ["x"], ["a"], min=-0.5, max=0.25), N("Pad", ["a"], ["b"], pads=[0, 0, 1, 0, 0, 0, 0, 2]),
+                     N("Slice", ["b"], ["c"], starts=[1], ends=[3], axes=[1]),
+                     N("Upsample", ["c", "s"], ["d"], mode="nearest"), N("Dropout", ["d"], ["e"], ratio=0.3),
+                     N("GlobalAveragePool", ["e"], ["f"]), N("Squeeze", ["f"], ["y"], axes=[2, 3])], x, ["y"],
+         [const("s", [1, 1, 2, 2])], opset=9)
+    case("opset_10", [N("Resize", ["x", "s"], ["y"], mode="nearest")], x, ["y"], [const("s", [1, 1, 2, 2])], opset=10)
+    case("opset_11", [N("Split", ["x"], ["a", "b"], axis=1, split=[1, 2]), N("Unsqueeze", ["r"], ["i"], axes=[2, 3]),
+                      N("Mul", ["b", "i"], ["y"])], {**x, "r": [2, 2]}, ["a", "y"], opset=11)
+    case("opset_12_softmax", [N("Softmax", ["r"], ["s"]), N("Relu", ["s"], ["y"])], {"r": [2, 5]}, ["y"], opset=12)
+    case("opset_12_softmax_of_images", [N("Softmax", ["x"], ["s"], axis=1), N("Relu", ["s"], ["y"])], x, ["y"],
+         opset=12, refused="axis 1; frugal's runs over the channels")
+    case("opset_22", [N("Conv", ["x", "w"], ["a"]), N("MaxPool", ["a"], ["y"], kernel_shape=[2, 2])], x, ["y"],
+         [wave("w", 2, 3, 1, 1)], opset=22)
+    case("open_dimensions", [N("Relu", ["x"], ["y"])], {"x": [2, 3, 8, 8]}, ["y"], dims={"x": [-1, 3, "h", "w"]})
+    case("channels_last_input", [N("Transpose", ["x"], ["a"], perm=[0, 3, 1, 2]), N("Conv", ["a", "w"], ["y"])],
+         {"x": [2, 4, 5, 3]}, ["y"], [wave("w", 2, 3, 1, 1)], last=True)
+    names = [f"x{i}" for i in range(65)]
+    case("65_inputs", [N("Concat", names, ["y"], axis=1)], {n: [1, 1, 2, 2] for n in names}, ["y"],
+         refused="input 'x64' is number 65; a network has 64 at most")
+    case("nobody_reads_it", [N("Relu", ["x"], ["y"]), N("TopK", ["x", "k"], ["d", "e"])], x, ["y"], [ints("k", [1])])
+
+
 if __name__ == "__main__":
-    for make in pads_and_windows, resizing, operands, flattened:
+    for make in (pads_and_windows, resizing, operands, flattened, constant_operands, channels, windows, sizes, opsets):
         make()
     save_file(tensors, os.path.join(HERE, "tiny", "nodes.safetensors"))
     print(sum(name.endswith(".onnx") for name in tensors), "cases")

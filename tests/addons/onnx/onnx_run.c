@@ -1,12 +1,14 @@
 /* onnx_run.c - what an ONNX file computes here, for test_onnx.py.
  *
  *   onnx_run FILE INPUT OUTPUT [exact] [fold] [plain] [steps=N] [lr=X] [budget] [save=FILE] [own=NAME]
+ *            [result=NAME] [softmax]
  * INPUT holds "images" f32 [n, height, width, channels] and, for steps, "target" i64. OUTPUT gets "logits" of the
  * evaluation; with steps "loss" f32 [N] of N steps of SGD (momentum 0.9) and "after" f32, the logits of the evaluation
  * behind them; plain: without dropout and stochastic depth. budget: a session trains three steps on 128 images of that
  * size, with all switches off and within half of those planned bytes, and both must come to the same loss. exact:
  * fr_exact_convolutions_set. save writes the network before the steps; with fold behind them, folded. own: not the
- * file's network but fr_model's of this name, with FILE as its weights. */
+ * file's network but fr_model's of this name, with FILE as its weights. result: this value of the file is the result.
+ * softmax: a last softmax is left out. */
 #include "io/safetensors.h"
 
 #include <frugal/addon.h>
@@ -20,10 +22,10 @@
 #include <string.h>
 
 typedef struct words {
-    bool exact, fold, budget, plain;
+    bool exact, fold, budget, plain, softmax;
     int64_t steps;
     double lr;
-    const char *save, *own;
+    const char *save, *own, *result;
 } words;
 
 static words read_words(int argc, char **argv) {
@@ -32,6 +34,8 @@ static words read_words(int argc, char **argv) {
         w.exact = w.exact || strcmp(argv[i], "exact") == 0;
         w.fold = w.fold || strcmp(argv[i], "fold") == 0;
         w.plain = w.plain || strcmp(argv[i], "plain") == 0;
+        w.softmax = w.softmax || strcmp(argv[i], "softmax") == 0;
+        if (strncmp(argv[i], "result=", 7) == 0) w.result = argv[i] + 7;
         w.budget = w.budget || strcmp(argv[i], "budget") == 0;
         if (strncmp(argv[i], "steps=", 6) == 0) w.steps = strtoll(argv[i] + 6, NULL, 10);
         if (strncmp(argv[i], "lr=", 3) == 0) w.lr = strtod(argv[i] + 3, NULL);
@@ -184,7 +188,11 @@ static fr_status work(char **argv, const words *w) {
         FR_TRY(s, fr_model(w->own, FR_MODEL_OPTS(.head = FR_HEAD_TORCHVISION), &m));
         FR_TRY(s, fr_weights_load(m, argv[1], NULL));
     } else {
-        FR_TRY(s, fr_onnx_load(argv[1], FR_ONNX_OPTS(.height = fr_tensor_dim(x, 1), .width = fr_tensor_dim(x, 2)), &m));
+        fr_onnx_opts o = *FR_ONNX_OPTS(.height = fr_tensor_dim(x, 1), .width = fr_tensor_dim(x, 2));
+        o.drop_softmax = w->softmax;
+        o.results = &w->result;
+        o.n_results = w->result != NULL;
+        FR_TRY(s, fr_onnx_load(argv[1], &o, &m));
     }
     FR_TRY(s, evaluate(m, x, &y));
     fri_safetensors_entry e[3] = {entry("logits", y)};

@@ -1,0 +1,267 @@
+/* layers_channels.c - ONNX nodes with a constant operand, and nodes that pick, move or reshape channels. */
+#include "addons/onnx/reader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef Onnx__NodeProto node;
+
+/* The node's name with an ending. */
+static const char *named(const fri_onnx_reader *r, int at, const char *ending, char name[FRI_ONNX_NAME + 16]) {
+    snprintf(name, FRI_ONNX_NAME + 16, "%s_%s", r->name[at], ending);
+    return name;
+}
+
+/* ---- sums and products with constants -------------------------------------------------------------------- */
+
+/* A number per channel as f32 values of the reader, or their negatives or reciprocals. */
+static fr_status per_channel(fri_onnx_reader *r, const fri_onnx_value *x, const fri_onnx_constant *c, char op,
+                             bool second, const fri_onnx_constant **out) {
+    const int64_t channels = fr_net_dim(r->net, x->x, -1);
+    const int place = x->last || fri_onnx_rank(r, x->x) == 2 ? c->rank - 1 : c->rank - 3;
+    fri_onnx_constant *own = NULL;
+    if (c->dtype != FR_F32 || c->n != channels || place < 0 || c->dim[place] != channels)
+        return fr_fail(FR_EUNSUPPORTED,
+                       "a constant of rank %d, %lld numbers; frugal takes a single number, or one per channel, %lld",
+                       c->rank, (long long)c->n, (long long)channels);
+    FRI_TRY(fri_onnx_constant_new(r, FR_F32, channels, &own));
+    for (int64_t i = 0; i < channels; i++) {
+        const double v = fri_onnx_float(c, i);
+        ((float *)own->own)[i] = (float)(op == 'S' && second ? -v : op == 'D' ? 1 / v : v);
+    }
+    own->rank = 3;
+    own->dim[1] = own->dim[2] = 1;
+    *out = own;
+    return FR_OK;
+}
+
+fr_status fri_onnx_by_constant(fri_onnx_reader *r, int at, size_t constant) {
+    const node *n = r->graph->node[at];
+    const char op = n->op_type[0]; /* of Add, Sub, Mul, Div */
+    const bool second = constant == 1, product = op == 'M' || op == 'D';
+    const fri_onnx_constant *c = NULL, *values = NULL;
+    fri_onnx_value *x = NULL;
+    char name[FRI_ONNX_NAME + 16];
+    FRI_TRY(fri_onnx_activation(r, n, 1 - constant, FRI_ONNX_LAST, &x));
+    FRI_TRY(fri_onnx_constant_input(r, n, constant, &c));
+    if (op == 'D' && !second) return fr_fail(FR_EUNSUPPORTED, "it divides a constant; frugal divides by constants");
+    fr_value y = x->x;
+    if (op == 'S' && !second) y = fr_net_scale(r->net, named(r, at, "negative", name), y, -1);
+    if (c->n == 1 && c->rank <= fri_onnx_rank(r, x->x)) {
+        const double v = fri_onnx_float(c, 0);
+        y = product ? fr_net_scale(r->net, r->name[at], y, op == 'D' ? 1 / v : v)
+                    : fr_net_add_scalar(r->net, r->name[at], y, op == 'S' && second ? -v : v);
+        return fri_onnx_put_like(r, n, y, x);
+    }
+    FRI_TRY(per_channel(r, x, c, op, second, &values));
+    y = product ? fr_net_layer_scale(r->net, r->name[at], y, 1) : fr_net_layer_shift(r->net, r->name[at], y, 0);
+    FRI_TRY(fri_onnx_put_like(r, n, y, x));
+    return fri_onnx_fill_later(r, r->name[at], "", values);
+}
+
+/* ---- picking --------------------------------------------------------------------------------------------- */
+
+/* Channels start .. end - 1, or x if these are all. */
+static fr_value narrow(fri_onnx_reader *r, const char *name, const fri_onnx_value *x, int64_t start, int64_t end) {
+    if (start == 0 && end == fr_net_dim(r->net, x->x, -1)) return x->x;
+    return fr_net_narrow(r->net, name, x->x, start, end - start);
+}
+
+/* The place in memory's order of dimension `axis` of the file; -1: the batch, or none. */
+static int place_of(const fri_onnx_reader *r, const fri_onnx_value *x, int64_t axis) {
+    static const int images[4] = {-1, 3, 1, 2}, rows[2] = {-1, 1}, last[4] = {-1, 1, 2, 3};
+    const int rank = fri_onnx_rank(r, x->x);
+    if (axis < 0) axis += rank;
+    if (axis < 0 || axis >= rank || (rank != 4 && rank != 2)) return -1;
+    return rank == 2 ? rows[axis] : x->last ? last[axis] : images[axis];
+}
+
+fr_status fri_onnx_split(fri_onnx_reader *r, int at) {
+    enum { MOST = 64 };
+    const node *n = r->graph->node[at];
+    int64_t size[MOST], begin = 0;
+    int count = 0;
+    char name[FRI_ONNX_NAME + 16], number[16];
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "split", size, MOST, &count));
+    const int64_t axis = fri_onnx_attribute_int(n, "axis", 0), channels = fr_net_dim(r->net, x->x, -1);
+    const int place = place_of(r, x, axis), parts = (int)n->n_output;
+    if (place < 0 || place != fri_onnx_rank(r, x->x) - 1)
+        return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal splits channels", (long long)axis);
+    if (parts < 1 || parts > MOST || (count != 0 && count != parts))
+        return fr_fail(FR_EUNSUPPORTED, "%d results, %d sizes; 1..%d of each", parts, count, MOST);
+    const int64_t equal = (channels + parts - 1) / parts;
+    for (int i = 0; i < parts; i++) {
+        int64_t end = begin + (count > 0 ? size[i] : equal);
+        if (count == 0 && end > channels) end = channels;
+        if (end <= begin || end > channels)
+            return fr_fail(FR_EFORMAT, "part %d is channels %lld to %lld of %lld", i, (long long)begin, (long long)end,
+                           (long long)channels);
+        fri_onnx_value *y = fri_onnx_value_find(r, n->output[i]);
+        snprintf(number, sizeof number, "%d", i);
+        if (y != NULL) y->x = narrow(r, named(r, at, number, name), x, begin, end);
+        if (y != NULL) y->last = x->last;
+        begin = end;
+    }
+    return fr_net_status(r->net) < 0 ? fri_onnx_put(r, n, x->x) : FR_OK;
+}
+
+/* Contiguous channels, and every step-th row or column. */
+fr_status fri_onnx_slice(fri_onnx_reader *r, int at) {
+    enum { MOST = 4 };
+    const node *n = r->graph->node[at];
+    int64_t start[MOST], end[MOST], axis[MOST], step[MOST];
+    int starts = 0, ends = 0, axes = 0, steps = 0;
+    char name[FRI_ONNX_NAME + 16], number[16];
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "starts", start, MOST, &starts));
+    FRI_TRY(fri_onnx_integers(r, n, 2, "ends", end, MOST, &ends));
+    FRI_TRY(fri_onnx_integers(r, n, 3, "axes", axis, MOST, &axes));
+    FRI_TRY(fri_onnx_integers(r, n, 4, NULL, step, MOST, &steps));
+    if (starts < 1 || starts != ends || (axes != 0 && axes != starts) || (steps != 0 && steps != starts))
+        return fr_fail(FR_EFORMAT, "%d starts, %d ends, %d axes, %d steps", starts, ends, axes, steps);
+    fri_onnx_value now = *x;
+    for (int i = 0; i < starts; i++) {
+        const int64_t a = axes > 0 ? axis[i] : i, by = steps > 0 ? step[i] : 1;
+        const int place = place_of(r, x, a), rank = fri_onnx_rank(r, x->x);
+        if (place < 0 || by < 1 || (place == rank - 1 && by != 1))
+            return fr_fail(FR_EUNSUPPORTED,
+                           "axis %lld, step %lld; frugal takes contiguous channels, and steps of height and width",
+                           (long long)a, (long long)by);
+        const int64_t size = fr_net_dim(r->net, now.x, place);
+        const int64_t from = start[i] < 0 ? start[i] + size : start[i], to = end[i] < 0 ? end[i] + size : end[i];
+        const int64_t b = from < 0 ? 0 : from, e = to > size ? size : to;
+        if (b >= e)
+            return fr_fail(FR_EUNSUPPORTED, "it takes nothing of the %lld of axis %lld", (long long)size, (long long)a);
+        snprintf(number, sizeof number, "%d", i);
+        const char *called = starts == 1 ? r->name[at] : named(r, at, number, name);
+        if (place == rank - 1)
+            now.x = narrow(r, called, &now, b, e);
+        else if (b > 0 || e < size || by > 1)
+            now.x = fr_net_slice(r->net, called, now.x, place, b,
+                                 end[i] < 0 || end[i] >= size ? (end[i] < 0 ? end[i] : INT64_MAX) : e, by);
+        FRI_TRY(fri_onnx_put(r, n, now.x));
+    }
+    return fri_onnx_put_like(r, n, now.x, x);
+}
+
+/* A single channel with an Unsqueeze of the axis, or contiguous channels. */
+fr_status fri_onnx_gather(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const fri_onnx_constant *index = NULL;
+    fri_onnx_value *x = NULL;
+    int64_t axis = fri_onnx_attribute_int(n, "axis", 0), back = -1;
+    int count = 0;
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &index));
+    const int rank = fri_onnx_rank(r, x->x), next = index->rank == 0 ? fri_onnx_next(r, at, "Unsqueeze") : at;
+    if (axis < 0) axis += rank;
+    if (next >= 0 && next != at) FRI_TRY(fri_onnx_integers(r, r->graph->node[next], 1, "axes", &back, 1, &count));
+    const int64_t channels = fr_net_dim(r->net, x->x, -1);
+    const int64_t first = index->n > 0 ? fri_onnx_int(index, 0) : -1, begin = first < 0 ? first + channels : first;
+    bool run = index->n > 0 && begin >= 0 && begin + index->n <= channels && index->rank <= 1;
+    for (int64_t i = 0; i < index->n && run; i++) run = fri_onnx_int(index, i) == first + i;
+    if (!run || next < 0 || place_of(r, x, axis) != rank - 1 || (next != at && (back < 0 ? back + rank : back) != axis))
+        return fr_fail(FR_EUNSUPPORTED, "frugal gathers contiguous channels, and one with an Unsqueeze of its axis");
+    r->done[next] = next != at || r->done[next];
+    return fri_onnx_put_like(r, r->graph->node[next], narrow(r, r->name[at], x, begin, begin + index->n), x);
+}
+
+/* ---- moving ---------------------------------------------------------------------------------------------- */
+
+/* The shape of a Reshape's result; false: unknown. `have` is the input's in the file's order. */
+static bool new_shape(fri_onnx_reader *r, const node *n, int rank, const int64_t *have, int64_t *to, int *to_rank) {
+    int64_t all = 1, known = 1;
+    int open = -1;
+    if (fri_onnx_integers(r, n, 1, "shape", to, FRI_ONNX_RANK, to_rank) < 0 || *to_rank < 1) return false;
+    for (int i = 0; i < rank; i++) all *= have[i];
+    for (int i = 0; i < *to_rank; i++) {
+        if (to[i] == 0 && i < rank) to[i] = have[i];
+        if (to[i] == -1 && open < 0)
+            open = i;
+        else if (to[i] < 1 || __builtin_mul_overflow(known, to[i], &known) || known > all)
+            return false;
+    }
+    if (open >= 0) to[open] = all / known;
+    return known * (open >= 0 ? to[open] : 1) == all;
+}
+
+/* Reshape, Transpose, Reshape of images: PyTorch's channel shuffle, and pixel shuffle both ways. FR_END: none begins at
+ * the Reshape. */
+static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, int rank, const int64_t *to) {
+    static const struct {
+        int rank;
+        int64_t perm[6];
+    } kinds[] = {{5, {0, 2, 1, 3, 4}}, {4, {0, 2, 1, 3}}, {6, {0, 1, 4, 2, 5, 3}}, {6, {0, 1, 3, 5, 2, 4}}};
+    const int turn = fri_onnx_next(r, at, "Transpose"), end = turn >= 0 ? fri_onnx_next(r, turn, "Reshape") : -1;
+    const int64_t c = fri_onnx_dim(r, x->x, 1), h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3);
+    int64_t perm[6], turned[6], back[FRI_ONNX_RANK];
+    int count = 0, back_rank = 0, kind = -1;
+    if (end < 0 || rank < 4 || rank > 6 || fri_onnx_rank(r, x->x) != 4 || x->last) return FR_END;
+    if (fri_onnx_integers(r, r->graph->node[turn], SIZE_MAX, "perm", perm, 6, &count) < 0 || count != rank)
+        return FR_END;
+    for (int i = 0; i < 4; i++)
+        if (kinds[i].rank == rank && memcmp(kinds[i].perm, perm, (size_t)rank * sizeof *perm) == 0) kind = i;
+    for (int i = 0; i < rank; i++) turned[i] = to[perm[i]];
+    if (kind < 0 || to[0] != fri_onnx_dim(r, x->x, 0) ||
+        !new_shape(r, r->graph->node[end], rank, turned, back, &back_rank) || back_rank != 4)
+        return FR_END;
+    const int64_t factor = kind == 2 ? to[2] : to[rank - 1];
+    const bool channels = kind <= 1 && to[1] * to[2] == c && back[1] == c && back[2] == h && back[3] == w;
+    const bool up =
+        kind == 2 && to[2] == to[3] && to[4] == h && to[5] == w && back[2] == h * factor && back[3] == w * factor;
+    const bool down = kind == 3 && to[1] == c && to[3] == to[5] && back[1] == c * factor * factor &&
+                      back[2] == h / factor && back[3] == w / factor;
+    if (!channels && !up && !down) return FR_END;
+    r->done[turn] = r->done[end] = true;
+    return fri_onnx_put(r, r->graph->node[end],
+                        channels ? fr_net_channel_shuffle(r->net, r->name[at], x->x, to[1])
+                        : up     ? fr_net_pixel_shuffle(r->net, r->name[at], x->x, factor)
+                                 : fr_net_pixel_unshuffle(r->net, r->name[at], x->x, factor));
+}
+
+/* Flattens to rows per image, makes images of 1 x 1 of rows, keeps the shape, or begins a shuffle. */
+fr_status fri_onnx_reshape(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    int64_t to[FRI_ONNX_RANK], have[FRI_ONNX_RANK];
+    int rank = 0;
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
+    const int old = fri_onnx_rank(r, x->x);
+    for (int i = 0; i < old; i++) have[i] = fri_onnx_dim(r, x->x, i);
+    if (!new_shape(r, n, old, have, to, &rank))
+        return fr_fail(FR_EUNSUPPORTED, "its shape is no constant, or of another number of elements");
+    if (rank == old && memcmp(to, have, (size_t)rank * sizeof *to) == 0) return fri_onnx_same(r, at);
+    if (rank == 2 && old == 4 && to[0] == r->batch && have[0] == r->batch) return fri_onnx_flat(r, at, x);
+    if (rank == 4 && old == 2 && to[0] == have[0] && to[1] == have[1])
+        return fri_onnx_put(r, n, fr_net_unflatten(r->net, r->name[at], x->x, 1, 1));
+    const fr_status s = shuffle(r, at, x, rank, to);
+    if (s != FR_END) return s;
+    return fr_fail(FR_EUNSUPPORTED,
+                   "from rank %d to rank %d; frugal makes rows [N, C H W] of images, images [N, C, 1, 1] of rows, and "
+                   "shuffles by Reshape, Transpose, Reshape",
+                   old, rank);
+}
+
+/* Rows [N, C] become images [N, C, 1, 1]. */
+fr_status fri_onnx_unsqueeze(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const int second = fri_onnx_next(r, at, "Unsqueeze");
+    int64_t axis[4] = {0};
+    int count = 0, end = at, more = 0;
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, 2, &count));
+    if (count == 1 && second >= 0) {
+        FRI_TRY(fri_onnx_integers(r, r->graph->node[second], 1, "axes", axis + 1, 1, &more));
+        end = second;
+    }
+    const bool back = axis[0] + axis[1] == 5 || axis[0] + axis[1] == -3 || (axis[0] == -1 && axis[1] == -1);
+    if (fri_onnx_rank(r, x->x) != 2 || count + more != 2 || !back)
+        return fr_fail(FR_EUNSUPPORTED, "frugal makes images [N, C, 1, 1] of rows, axes 2 and 3, and nothing else");
+    r->done[end] = end != at || r->done[end];
+    return fri_onnx_put(r, r->graph->node[end], fr_net_unflatten(r->net, r->name[at], x->x, 1, 1));
+}
