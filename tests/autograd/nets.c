@@ -53,7 +53,7 @@ static fr_status norm(net *n, int p, int b, fr_tensor **x) {
     return fr_batchnorm2d(*x, n->parameters[p], n->parameters[p + 1], n->buffers[b], n->buffers[b + 1], NULL, x);
 }
 
-/* ---- units: what can be a checkpoint of its own ------------------------------------------------------------------ */
+/* ---- units: each can be a checkpoint ------------------------------------------------------------------------- */
 
 typedef fr_status unit_fn(net *n, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out);
 
@@ -114,7 +114,7 @@ static fr_status stem(net *n, fr_tensor *const *in, int n_in, fr_tensor **out, i
     return fr_conv2d(in[0], n->parameters[0], NULL, FR_CONV2D_OPTS(.padding = 1), out);
 }
 
-/* norm - relu - conv of everything there is so far. */
+/* norm - relu - conv of all features so far. */
 static fr_status compose(net *n, int p, int b, int64_t padding, fr_tensor *const *in, int n_in, fr_tensor **out) {
     fr_tensor *x = NULL;
     fr_status s = FR_OK;
@@ -167,7 +167,7 @@ done:
     return s;
 }
 
-/* List of features: four tensors go out as they are. */
+/* List of features: four tensors are handed out unchanged. */
 static fr_status dense_front(net *n, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     (void)n_in;
     fr_tensor *f[MAX_FEATURES] = {0};
@@ -384,7 +384,7 @@ static void append_tensor(record *r, fr_tensor *t) {
     append(r, host_of(t), fr_tensor_nbytes(t));
 }
 
-/* Descends on the host: no allocation, no version, equal on every device that has data. */
+/* Descends on the host: no allocation, no version, equal results on every device with data. */
 static void descend(net *n) {
     for (int i = 0; i < n->n_parameters; i++) {
         fr_tensor *p = n->parameters[i];

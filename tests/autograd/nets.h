@@ -1,7 +1,7 @@
-/* nets.h - two small networks built from ops alone, run under any switches, with everything they computed on record.
+/* nets.h - two small networks of plain ops, run under any switches, with a record of all they computed.
  *
- * Between them they hold what makes saved tensors hard: features that many later ops read (a dense block's list, skips
- * of a U-Net), residual sums, a pool behind a relu, dropout, batch norm, views, products. */
+ * Together they hold the hard cases of saved tensors: features read by many later ops (a dense block's list, skips of
+ * a U-Net), residual sums, a pool behind a relu, dropout, batch norm, views, products. */
 #ifndef TESTS_AUTOGRAD_NETS_H
 #define TESTS_AUTOGRAD_NETS_H
 
@@ -34,16 +34,16 @@ typedef struct record {
 fr_status net_create(net *n, net_kind kind, fr_device device);
 void net_release(net *n);
 
-/* Forward and backward on the batch of this number, then a step of gradient descent. r may be NULL; on meta only its
- * numbers of bytes are filled in. Leaves gradients in place; drops those of before. */
+/* Forward and backward on batch number `step`, then a step of gradient descent. r may be NULL; on meta only its
+ * numbers of bytes are filled in. Leaves gradients in place, and drops the gradients of the step before. */
 fr_status net_step(net *n, int step, record *r);
 void net_clear_gradients(net *n);
 
-/* A fresh network of this kind trained for some steps on an allocator of its own, whose last statistics are *stats. */
+/* A fresh network of the kind, trained for some steps on its own allocator, whose last statistics are *stats. */
 void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps, record *r, fr_memory_stats *stats);
 
-/* Distance between the points that a test of faults tries: `usual`, or three times as much under the address sanitizer,
- * where a point takes longer; 1 with FRUGAL_FAULTS=all, which takes some minutes. */
+/* Distance between the points tried by a test of faults: `usual`, three times as much under the address sanitizer,
+ * where a point takes longer, or 1 with FRUGAL_FAULTS=all, which takes minutes. */
 uint64_t fault_stride(uint64_t usual);
 /* Every third allocation of a training step (fault_stride) fails in turn: the step returns FR_OK (it managed without)
  * or FR_ENOMEM, nothing is left behind, and the same step then computes what it computes without failures. Returns the

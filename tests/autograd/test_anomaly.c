@@ -21,7 +21,7 @@ static void expect_found(const char *op, bool backward, const char *text) {
     cr_expect_eq(a.backward, backward, "%s", text);
 }
 
-/* x * y overflows the type; the sum after it is bad as well, but not the first. */
+/* x * y overflows the type. The sum after it is bad too, but not first. */
 Test(anomaly, forward_in_every_type) {
     static const struct {
         fr_dtype dtype;
@@ -47,7 +47,7 @@ Test(anomaly, forward_in_every_type) {
     expect_nothing_left();
 }
 
-/* NaN counts, and what an op was given counts when the op hands it on. */
+/* NaN counts, and so does a bad input that the op hands on. */
 Test(anomaly, nan_and_off) {
     fr_tensor *x = full(NAN, FR_F32, false), *y = NULL;
     fr_detect_anomaly(true);
@@ -100,7 +100,7 @@ Test(anomaly, backward_also_through_a_checkpoint) {
     expect_nothing_left();
 }
 
-/* Looking allocates nothing, and meta has nothing to look at. */
+/* Looking allocates nothing. Meta tensors have no values to look at. */
 Test(anomaly, costs_no_bytes) {
     size_t peak[2];
     for (int on = 0; on < 2; on++) {

@@ -87,7 +87,7 @@ Test(backward, misuse_is_a_status_and_a_sentence) {
     expect_refused(fr_backward(y, plain), FR_EUSAGE, "already used", "scale", NULL);
     expect_refused(fr_tensor_set_requires_grad(y, false), FR_EUSAGE, "result of op", "scale", NULL);
     expect_refused(fr_tensor_set_grad(x, wrong), FR_ESHAPE, "[3]", "[4]", NULL);
-    /* A new op on the used part: its own backward runs, and meets the freed graph. */
+    /* A new op on the used part: the backward of the op runs, and meets the freed graph. */
     must(fr_sum(y, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "already used", "scale", NULL);
     RELEASE_ALL(&x, &y, &s, &plain, &wrong);
@@ -106,7 +106,7 @@ static fr_status hook(void *ctx, fr_tensor *t) {
     return fr_tensor_set_grad(t, NULL);
 }
 
-/* The hook sees the complete gradient once per backward, and may free it. */
+/* The hook sees the complete gradient once per backward, and may free the gradient. */
 Test(backward, hook_runs_when_the_gradient_is_complete) {
     fr_tensor *x = leaf(3), *a = NULL, *s = NULL;
     struct hook_log log = {0};
@@ -182,7 +182,7 @@ Test(backward, every_allocation_fails_in_turn, .timeout = 240) {
     must(fri_allocator_get(test_device(), &a));
     must(fr_resnet(18, FR_MODEL_OPTS(.classes = 4, .image_size = 32, .device = test_device()), &m));
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9), &o));
-    must(step(m, o)); /* optimizer state is there from here on */
+    must(step(m, o)); /* optimizer state exists from here on */
     must(fr_memory_stats_get(test_device(), &t));
     size_t live = t.requested;
     uint64_t before = t.allocs;
@@ -193,7 +193,7 @@ Test(backward, every_allocation_fails_in_turn, .timeout = 240) {
         fri_allocator_fail_at(a, n);
         fr_status s = step(m, o);
         fri_allocator_fail_at(a, 0);
-        /* A mask that could not be encoded stays a tensor: some failures are absorbed. */
+        /* A mask without room to be encoded stays a tensor: some failures are absorbed. */
         cr_expect(s == FR_ENOMEM || s == FR_OK, "allocation %d of %d: %s: %s", (int)n, (int)allocations,
                   fr_status_name(s), fr_last_error());
         must(fr_memory_stats_get(test_device(), &t));

@@ -183,7 +183,7 @@ Test(checkpoint, several_tensors_in_and_out) {
     expect_nothing_left();
 }
 
-/* A function that fills only the first of its outputs. */
+/* A function that fills the first output only. */
 static fr_status half_filled(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     (void)ctx;
     (void)n_in;

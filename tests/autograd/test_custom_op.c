@@ -1,4 +1,4 @@
-/* test_custom_op.c - what fr_op_record and backward demand of an op, and what they do for it. */
+/* test_custom_op.c - rules of fr_op_record and backward for a program's own op, and their service to the op. */
 #include <criterion/criterion.h>
 #include <frugal/extend.h>
 #include <frugal/ops.h>
@@ -46,7 +46,7 @@ static fr_status count_call(void *ctx, fr_tensor *t) {
 /* ---- the gradients ----------------------------------------------------------------------------------------------- */
 
 static fr_status forgetful_backward(fr_node *node, fr_tensor **dy) {
-    return fr_node_grad(node, 0, dy); /* and nothing for input 1 */
+    return fr_node_grad(node, 0, dy); /* and no gradient for input 1 */
 }
 static const fr_op forgetful = {.name = "forgetful", .backward = forgetful_backward};
 
@@ -60,7 +60,7 @@ Test(custom_op, a_gradient_that_is_not_handed_over_is_an_error) {
         must(fr_sum(y, &y));
         expect_refused(fr_backward(y, NULL), FR_EUSAGE, "forgetful", "1 gradients, but 2", NULL);
         fr_tensor_release(&y);
-        must(fr_tensor_set_requires_grad(b, false)); /* then one gradient is all there is */
+        must(fr_tensor_set_requires_grad(b, false)); /* then a single gradient is complete */
         must(record_sum(&forgetful, NULL, 0, a, b, &y));
         must(fr_sum(y, &y));
         must(fr_backward(y, NULL));
@@ -175,7 +175,7 @@ Test(custom_op, a_gradient_on_another_device_is_refused) {
     expect_nothing_left();
 }
 
-/* ---- parameters that own memory ---------------------------------------------------------------------------------- */
+/* ---- parameters that own memory ------------------------------------------------------------------------------ */
 
 struct owned {
     char *text;

@@ -1,6 +1,7 @@
-/* test_faults.c - every third device allocation of a training step (with FRUGAL_FAULTS=all each) fails in turn. The
- * step says so (or did without, where only a code could not be made), nothing is left behind, and the same step then
- * gives the same bytes as ever. */
+/* test_faults.c - every third device allocation of a training step (with FRUGAL_FAULTS=all each) fails in turn.
+ *
+ * The step reports the failure (or does without, where only a code could not be made), nothing leaks, and the step
+ * repeated gives the usual bytes. */
 #include <criterion/criterion.h>
 
 #include "autograd/nets.h"

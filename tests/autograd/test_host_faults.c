@@ -1,10 +1,11 @@
 /* test_host_faults.c - every eleventh request for host memory of a training step (fault_stride) fails in turn:
- * loader, forward, loss, backward, clipping, scaler, optimizer. The step says that memory is short (or did without,
- * where only a code could not be made), nothing is left behind, the next step with the same objects works, and the same
- * step then gives the same bytes as ever. (Device memory: test_faults.c.)
+ * loader, forward, loss, backward, clipping, scaler, optimizer.
  *
- * What a process makes once and keeps (oneDNN's primitives, interned names) is made at the first step only: the cold
- * test does each of its points in a process of its own. */
+ * The step says that memory is short (or does without, where only a code could not be made), nothing leaks, the next
+ * step with these objects works, and a repeated step gives the usual bytes. (Device memory: test_faults.c.)
+ *
+ * Objects made once per process and kept (oneDNN's primitives, interned names) are made at the first step only: the
+ * cold test runs each of its points in a fresh process. */
 #include "support/host_faults.h"
 
 #include "autograd/nets.h"
@@ -147,7 +148,7 @@ done:
     return s;
 }
 
-/* One step as a program writes it; leaves nothing but the model and the optimizer's state. */
+/* A step as a program writes it; leaves only the model and the optimizer's state. */
 static fr_status step(world *w, double *loss) {
     fr_tensor *images = NULL, *labels = NULL;
     fr_step_scope scope;
@@ -180,14 +181,14 @@ static bool same_model(const world *w, const small_bytes *want) {
     return same;
 }
 
-/* `more`: requests behind the failed one that fail too, as they do when memory is really short. */
+/* `more`: requests behind the failed one that fail too, as happens when memory is really short. */
 static void sweep(const setting *c, uint64_t more) {
     world w;
     small_bytes want = {0};
     double loss = 0, first = 0;
     uint64_t points = 0, managed = 0;
     world_open(&w, c);
-    for (int i = 0; i < 3; i++) { /* until nothing is made for the first time any more */
+    for (int i = 0; i < 3; i++) { /* until no object is made for the first time any more */
         renew(&w);
         must(step(&w, &first));
     }
@@ -207,7 +208,7 @@ static void sweep(const setting *c, uint64_t more) {
                   fr_status_name(s), fr_last_error());
         if (s == FR_OK) cr_expect(same_model(&w, &want), "request %d: a step that managed without is another", (int)k);
         cr_expect_eq(fr_graph_stats_get().nodes, 0u, "request %d: nodes are left", (int)k);
-        must(step(&w, &loss)); /* the objects that met the failure still work */
+        must(step(&w, &loss)); /* the objects still work after the failure */
         cr_expect(isfinite(loss), "request %d: the next loss is %g", (int)k, loss);
         renew(&w);
         must(step(&w, &loss));
@@ -284,11 +285,11 @@ Test(host_faults, fused_bf16) {
     sweep(&c, 0);
 }
 
-/* ---- what is made once ----------------------------------------------------------------------------------------- */
+/* ---- objects made once per process --------------------------------------------------------------------------- */
 
 enum { CHILD_SAME = 0, CHILD_NO_FAULT = 10, CHILD_STATUS, CHILD_NEXT, CHILD_OTHER };
 
-/* A whole life with one failure: from the first allocation of the model on. */
+/* A whole life with a failure: from the first allocation of the model on. */
 static int live_once(uint64_t k, const small_bytes *want) {
     static const setting plain = {.net = SMALL_VGG};
     setting c = plain;
@@ -312,7 +313,7 @@ Test(host_faults, cold) {
     int points = 0, status = CHILD_SAME;
     small_bytes want = {0};
     int ends[2];
-    /* The bytes come from a child too: this process must not warm up, nor start threads before it forks. */
+    /* The bytes come from a child too: the parent must not warm up, nor start threads before the fork. */
     cr_assert_eq(pipe(ends), 0);
     for (uint64_t k = 0; WEXITSTATUS(status) != CHILD_NO_FAULT; k += stride()) {
         pid_t pid = fork();

@@ -36,7 +36,7 @@ Test(inplace, a_leaf_that_requires_grad_is_refused) {
     expect_refused(fr_scale_inplace(x, 2), FR_EUSAGE, "scale", "leaf", NULL);
     expect_values(x, values, "the leaf");
     cr_expect_eq(fr_tensor_version(x), 0u);
-    bool was = fr_no_grad_begin(); /* what optimizers do */
+    bool was = fr_no_grad_begin(); /* as optimizers do */
     must(fr_scale_inplace(x, 2));
     fr_no_grad_end(was);
     cr_expect_eq(fr_tensor_version(x), 1u);
@@ -45,7 +45,7 @@ Test(inplace, a_leaf_that_requires_grad_is_refused) {
     expect_nothing_left();
 }
 
-/* y = relu(2 x) in place, then y += c and y *= 3, all on one storage. */
+/* y = relu(2 x) in place, then y += c and y *= 3, all on a single storage. */
 Test(inplace, a_chain_on_one_storage_has_the_gradient_of_the_plain_chain) {
     fr_tensor *x = leaf(), *c = leaf(), *y = NULL, *s = NULL;
     must(fr_scale(x, 2, &y));
@@ -62,7 +62,7 @@ Test(inplace, a_chain_on_one_storage_has_the_gradient_of_the_plain_chain) {
     expect_nothing_left();
 }
 
-/* y += y where nobody else sees y: both summands are read before the sum is written. */
+/* y += y with no other reader of y: both summands are read before the sum is written. */
 Test(inplace, a_tensor_added_to_itself) {
     fr_tensor *x = leaf(), *y = NULL, *s = NULL;
     must(fr_scale(x, 3, &y));
@@ -77,7 +77,7 @@ Test(inplace, a_tensor_added_to_itself) {
     expect_nothing_left();
 }
 
-/* Once nobody holds y its mask is kept as bits: not those of what overwrote it. */
+/* The mask of y is kept as bits when the last handle to y goes: the bits of y, not of its overwriting value. */
 Test(inplace, an_overwritten_result_is_not_encoded_when_its_last_handle_goes) {
     fr_tensor *x = leaf(), *y = NULL, *z = NULL, *s = NULL;
     must(fr_relu(x, &y));
@@ -100,13 +100,13 @@ Test(inplace, an_overwritten_saved_tensor_is_an_error_that_names_both_ops) {
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "mul", "relu", NULL);
     RELEASE_ALL(&y, &z, &s);
 
-    must(fr_relu(x, &y)); /* saves its own output */
+    must(fr_relu(x, &y)); /* relu saves its output */
     must(fr_scale_inplace(y, 2));
     must(fr_sum(y, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "relu", "scale", NULL);
     RELEASE_ALL(&y, &s);
 
-    must(fr_scale(x, 2, &y)); /* y *= w saves the y that it overwrites */
+    must(fr_scale(x, 2, &y)); /* y *= w saves the overwritten y */
     must(fr_mul_inplace(y, w));
     must(fr_sum(y, &s));
     expect_refused(fr_backward(s, NULL), FR_EUSAGE, "mul", "mul", NULL);
@@ -128,7 +128,7 @@ Test(inplace, a_weight_changed_between_forward_and_backward_is_an_error) {
 Test(inplace, what_is_not_saved_may_be_overwritten) {
     fr_tensor *x = leaf(), *y = NULL, *z = NULL, *s = NULL;
     must(fr_scale(x, 2, &y));
-    must(fr_scale(y, 5, &z)); /* saves nothing */
+    must(fr_scale(y, 5, &z)); /* scale saves nothing */
     must(fr_relu_inplace(y));
     must(fr_sum(z, &s));
     must(fr_backward(s, NULL));
@@ -147,7 +147,7 @@ Test(inplace, the_other_side_of_a_view_is_stale) {
         must(fr_scale(x, 2, &base));
         must(fr_reshape(base, 2, (int64_t[]){2, 3}, &view));
         must(fr_relu_inplace(through_view ? view : base));
-        must(fr_sum(through_view ? view : base, &s)); /* the handle that was written through is fine */
+        must(fr_sum(through_view ? view : base, &s)); /* the handle used for writing is fine */
         must(fr_backward(s, NULL));
         expect_values(fr_tensor_get_grad(x), (float[]){0, 0, 2, 2, 2, 2}, "dx");
         must(fr_tensor_set_grad(x, NULL));
@@ -167,7 +167,7 @@ Test(inplace, a_view_of_a_leaf_that_requires_grad_is_refused) {
     expect_nothing_left();
 }
 
-/* torch: detach shares storage and version; only what was saved is protected. */
+/* torch: detach shares storage and version; only saved tensors are protected. */
 Test(inplace, a_detached_handle_does_not_stand_in_the_way) {
     fr_tensor *x = leaf(), *y = NULL, *d = NULL, *s = NULL;
     must(fr_scale(x, 2, &y));
@@ -200,7 +200,7 @@ Test(inplace, permission_is_used_only_where_nobody_else_looks) {
     must(fr_scale(y, 2, &y));
     cr_expect_neq(fr_tensor_data(y), data, "a view reads it");
     fr_tensor_release(&view);
-    must(fr_relu(y, &y)); /* in place, and saves its output */
+    must(fr_relu(y, &y)); /* in place, and relu saves its output */
     data = fr_tensor_data(y);
     must(fr_scale(y, 2, &y));
     cr_expect_neq(fr_tensor_data(y), data, "relu saved it");
@@ -230,7 +230,7 @@ Test(inplace, the_switch_takes_the_permission_away) {
     expect_nothing_left();
 }
 
-/* Backward writes over gradients it owns, never over the caller's. */
+/* Backward writes over its own gradients, never over the caller's. */
 Test(inplace, the_gradient_that_was_passed_in_survives) {
     fr_tensor *x = leaf(), *y = NULL, *dy = NULL;
     const float before[N] = {1, 2, 3, 4, 5, 6};

@@ -1,5 +1,5 @@
-/* test_offload.c - what is offloaded leaves the process's resident set, comes back as it was, and its file lies on disk
- * where there is one. What is moved, byte for byte, is counted in test_switch_bytes.c. */
+/* test_offload.c - offloaded tensors leave the process's resident set and come back unchanged; their file lies on
+ * disk where there is a disk. test_switch_bytes.c counts the moved bytes. */
 #include <frugal/autograd.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -27,8 +27,8 @@ static size_t resident(void) {
 enum { ROWS = 1024, COLUMNS = 2048, LINKS = 10 };
 #define MAP_BYTES ((size_t)ROWS * COLUMNS * sizeof(float))
 
-/* x^(2^LINKS) by squaring: each link saves its input, of MAP_BYTES. *grown: the resident set before backward less that
- * at the beginning. */
+/* x^(2^LINKS) by squaring: each link saves its input, of MAP_BYTES. *grown: growth of the resident set from the
+ * beginning to backward. */
 static float *gradient(bool offload, size_t *grown) {
     fr_tensor *x = NULL, *y = NULL;
     fr_switches s = fr_switches_all_off(), was = fr_switches_get();

@@ -1,5 +1,5 @@
-/* test_rebuild.c - outputs that are made again: what is held for it, when it must not be tried, and graphs whose other
- * half is gone. */
+/* test_rebuild.c - outputs made again in backward: the tensors held for a rebuild, cases where a rebuild must not be
+ * tried, and graphs whose other half is gone. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 #include <stdlib.h>
@@ -53,9 +53,9 @@ static fr_status conv(fr_tensor *x, fr_tensor *w, fr_tensor **y) {
     return fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.padding = 1), y);
 }
 
-/* conv - batch norm - relu - conv, with a max pool, or that and a concat of twice the same, before the second conv; or
- * a concat of relu's result and of the same resized, as in a U-Net. The bytes kept for backward, and the gradient
- * of the second conv's weight. */
+/* conv - batch norm - relu - conv. Before the second conv there may be a max pool, a max pool and a concat of its
+ * output twice, or a concat of relu's result and relu's result resized, as in a U-Net. Gives the bytes kept for
+ * backward, and the gradient of the second conv's weight. */
 typedef enum between { NOTHING, POOL, POOL_TWICE, RESIZED } between;
 static const bool joined[] = {[POOL_TWICE] = true, [RESIZED] = true};
 
@@ -89,10 +89,10 @@ static size_t two_convs(between what, bool rebuild, bool encode, float *gradient
     return kept;
 }
 
-/* The second conv's input is not kept, nor is a mask: in backward the sign is taken from the value that is made again
- * for the convolution. Of a max pool its index remains, one byte for each of the pooled. The pooled map stays where a
- * longer chain reads the map: making the map again reads four times as much as the map has, each time. A resized map is
- * made again; relu keeps its mask then. */
+/* The second conv's input is not kept, nor is a mask: backward takes the sign from the value made again for the
+ * convolution. A max pool leaves its index, a byte for each pooled element. The pooled map stays where a longer chain
+ * reads the map: each rebuild of the map reads four times its size. A resized map is made again; relu keeps its mask
+ * then. */
 Test(rebuild, what_is_between_convolutions_costs_little) {
     static const size_t bytes[] = {[POOL] = IMAGE / 16, [POOL_TWICE] = IMAGE / 16 + IMAGE / 4, [RESIZED] = IMAGE / 32};
     float kept[2 * C * 3 * 3 * C], made[2 * C * 3 * 3 * C];
@@ -109,8 +109,8 @@ Test(rebuild, what_is_between_convolutions_costs_little) {
 
 enum { BLOCKS = 6 };
 
-/* x = relu(norm(conv(x)) + x), or the sum the other way round, or of two norms, or without relu, or with hardswish, or
- * of half the norm, or of one vector of channels. */
+/* x = relu(norm(conv(x)) + x). Variants: the sum the other way round, a sum of two norms, no relu, hardswish, half
+ * the norm, a vector of channels. */
 typedef enum sum_kind { AHEAD, BEHIND, TWO_NORMS, NO_RELU, HARDSWISH, SCALED, VECTOR, BLOCK_KINDS } sum_kind;
 
 static fr_status block(sum_kind kind, fr_tensor *const *w, fr_tensor *const *norm, fr_tensor **x) {
@@ -141,7 +141,7 @@ done:
 
 typedef struct residual {
     float gradient[2][C * 3 * 3 * C];
-    size_t kept, peak; /* activations before backward; what backward needs beyond what was there */
+    size_t kept, peak; /* activations before backward; further bytes that backward needs */
 } residual;
 
 static residual residual_net(fr_device d, fr_dtype t, int blocks, sum_kind kind, fr_switches switches) {
@@ -185,7 +185,7 @@ static residual residual_net(fr_device d, fr_dtype t, int blocks, sum_kind kind,
     return r;
 }
 
-/* The sum and the relu behind it are made in the norm's pass, whichever side of the sum that is on. */
+/* Sum and relu are made in the norm's pass, on either side of the sum. */
 Test(rebuild, residual_blocks_have_the_bits_of_kept_ones) {
     static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
     for (int i = 0; i < 3 * BLOCK_KINDS; i++) {
@@ -206,8 +206,8 @@ Test(rebuild, residual_blocks_have_the_bits_of_kept_ones) {
     expect_nothing_left();
 }
 
-/* One value of a chain of blocks is alive, however long the chain is: the sums' other sides wait for it, not it for
- * them. What is more are the masks that are taken on the way. */
+/* A single value of a chain of blocks is alive, however long the chain: the sums' other sides wait for the value, not
+ * the value for them. The remaining bytes are the masks taken on the way. */
 Test(rebuild, a_chain_of_blocks_needs_one_value) {
     static const sum_kind kinds[] = {AHEAD, BEHIND, SCALED};
     fr_switches s = fr_switches_default();
@@ -234,7 +234,7 @@ static void ended(void *count, const char *kernel, const fri_backend *b) {
     (void)b;
 }
 
-/* Backward of a chain of blocks keeps values that it needs again, as long as its peak stays: 17 passes, not 21. */
+/* Backward of a chain of blocks keeps values for a second use, as long as its peak stays: 17 passes, not 21. */
 Test(rebuild, a_chain_of_blocks_is_made_in_few_passes) {
     int passes = 0;
     const fri_kernel_watch watch = {count_applies, ended, &passes};
@@ -248,8 +248,8 @@ Test(rebuild, a_chain_of_blocks_is_made_in_few_passes) {
     expect_nothing_left();
 }
 
-/* conv - norm - relu - depthwise conv: where the gradient of the depthwise weight normalizes what it reads, no map is
- * made again; with a sum in place of the relu, one is. Bits are those of a map that was kept. */
+/* conv - norm - relu - depthwise conv: where the gradient of the depthwise weight normalizes its input, no map is
+ * made again; with a sum in place of the relu, one map is. The bits are those of a kept map. */
 Test(rebuild, a_weight_gradient_normalizes_what_it_reads) {
     enum { CHANNELS = 16, COUNT = CHANNELS * 9 };
     float gradient[4][COUNT];
@@ -360,9 +360,9 @@ Test(rebuild, checkpoints_stay_independent_of_each_other) {
     cr_expect_leq(with, without, "peak %zu with rebuild, %zu without", with, without);
 }
 
-/* ---- graphs of which one half is gone ---------------------------------------------------------------------------- */
+/* ---- graphs of which a half is gone -------------------------------------------------------------------------- */
 
-/* Two losses over one batch norm: the first backward frees it, the second finds a used graph. */
+/* Two losses over a batch norm: the first backward frees the graph, the second finds a used graph. */
 Test(rebuild, a_source_that_was_used_and_freed_is_an_error) {
     fr_tensor *w[3] = {kernel(), kernel(), kernel()}, *x = image(), *loss[2] = {0};
     fr_tensor *gamma = parameter(1, (int64_t[]){C}), *beta = parameter(1, (int64_t[]){C});
@@ -384,8 +384,8 @@ Test(rebuild, a_source_that_was_used_and_freed_is_an_error) {
     expect_nothing_left();
 }
 
-/* Sources of a rebuild after detach stay alive when the backward of another loss has passed them: the source itself, a
- * batch norm, and the batch norm that a relu needs to be made again. */
+/* Sources of a rebuild after detach stay alive when the backward of another loss has passed them: the source, a batch
+ * norm, and the batch norm needed to make a relu again. */
 static void two_losses(bool rectified, bool held, bool rebuild, float *gradient) {
     fr_seed(11);
     fr_tensor *w[3] = {kernel(), kernel(), kernel()}, *x = image(), *d = NULL, *h = NULL, *loss[2] = {0};
@@ -435,7 +435,7 @@ Test(rebuild, long_chains, .timeout = 60) {
     must(fr_scale(x, 1, &y));
     for (int i = 0; i < LENGTH; i++) {
         must(fr_scale(y, 1, &y));
-        if (i % 1000 == 0) must(fr_mul(y, w, &z)); /* saves y: it settles while the chain goes on */
+        if (i % 1000 == 0) must(fr_mul(y, w, &z)); /* saves y, which settles while the chain goes on */
     }
     must(fr_mul(y, w, &y));
     must(fr_sum(y, &y));
@@ -444,7 +444,7 @@ Test(rebuild, long_chains, .timeout = 60) {
     expect_nothing_left();
 }
 
-/* y = y + 2 y doubles the paths at every step; looking for a way to rebuild must not follow them all. */
+/* y = y + 2 y doubles the paths at every step; a search for a rebuild must not follow every path. */
 Test(rebuild, branching_chains, .timeout = 60) {
     enum { LENGTH = 60 };
     fr_tensor *x = parameter(1, (int64_t[]){3}), *w = parameter(1, (int64_t[]){3}), *y = NULL, *t = NULL;
@@ -465,7 +465,7 @@ Test(rebuild, branching_chains, .timeout = 60) {
     expect_nothing_left();
 }
 
-/* segment - scale - segment - ...: releasing such a graph must not recurse from segment to segment. */
+/* segment - scale - segment - ...: releasing the graph must not recurse from segment to segment. */
 static fr_status times(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     (void)n_in;
     (void)n_out;
@@ -495,7 +495,7 @@ Test(rebuild, many_segments, .timeout = 60) {
 
 /* ---- places inside a storage ------------------------------------------------------------------------------------- */
 
-/* An op in place on the second half of a storage: what is rebuilt from it reads that half. */
+/* An op in place on the second half of a storage: a rebuild reads the right half. */
 Test(rebuild, remembers_where_in_the_storage) {
     float gradient[2][4];
     for (int on = 0; on < 2; on++) {

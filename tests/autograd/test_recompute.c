@@ -1,5 +1,5 @@
-/* test_recompute.c - the contract of fr_checkpoint around its edges: slots, early stop, generator state, outputs that
- * are used by themselves, functions that do not do the same each time. */
+/* test_recompute.c - edges of the contract of fr_checkpoint: slots, early stop, generator state, outputs used alone,
+ * functions whose runs differ. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void context_free(void *p) {
     ((struct context *)p)->freed++;
 }
 
-/* out[0] = x x x; the later the op, the later it is needed first in backward. */
+/* out[0] = x x x; the later the op, the later backward needs its result first. */
 static fr_status cube(void *p, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     struct context *c = p;
     fr_status s = FR_OK;
@@ -46,14 +46,14 @@ static fr_status cube(void *p, fr_tensor *const *in, int n_in, fr_tensor **out, 
     c->reached = 1;
     FR_TRY(s, fr_mul(*out, in[0], out));
     c->reached = 2;
-    FR_TRY(s, fr_scale(*out, 2, out)); /* saves nothing: the second run has no need of it */
+    FR_TRY(s, fr_scale(*out, 2, out)); /* saves nothing: the second run does not need the scaled value */
     c->reached = 3;
     if (c->fail) s = FR_EINVAL;
 done:
     return s;
 }
 
-/* x = checkpoint(x): one slot is input and output, and the function still sees an empty one. */
+/* x = checkpoint(x): a slot is input and output, and the function still sees an empty slot. */
 Test(recompute, a_slot_may_be_input_and_output) {
     fr_tensor *x = leaf(3), *y = fr_tensor_retain(x);
     struct context c = {0};
@@ -103,7 +103,7 @@ Test(recompute, a_function_that_fails_leaves_the_slots_alone) {
     cr_expect_eq(c.freed, 1);
 }
 
-/* a and b both saved by the second op, made by two ops of which the second run leaves one out. */
+/* a and b, both saved by the second op, are made by two ops; the second run leaves out an op. */
 static fr_status two_products(void *p, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     struct context *c = p;
     fr_tensor *a = NULL, *b = NULL;
@@ -135,7 +135,7 @@ Test(recompute, a_missing_op_is_named) {
     expect_nothing_left();
 }
 
-/* A segment's input that was overwritten cannot be run from again. */
+/* A segment with an overwritten input cannot run again. */
 Test(recompute, an_overwritten_input_is_an_error) {
     fr_tensor *x = leaf(3), *h = NULL, *y = NULL;
     struct context c = {0};
@@ -178,7 +178,7 @@ Test(recompute, the_generator_goes_on_as_if_nothing_had_happened) {
     expect_nothing_left();
 }
 
-/* ---- an output with a life of its own ---------------------------------------------------------------------------- */
+/* ---- an output alive after its segment --------------------------------------------------------------------------- */
 
 /* Outputs: r = relu(x - x^2), and the square of a max pool of r. */
 static fr_status relu_and_pool(void *p, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
@@ -198,14 +198,14 @@ static fr_status relu_and_pool(void *p, fr_tensor *const *in, int n_in, fr_tenso
     out[0] = fr_tensor_retain(r);
     out[1] = fr_tensor_retain(square);
 done:
-    fr_tensor_release(&r); /* while the pool's output is still there */
+    fr_tensor_release(&r); /* while the pool's output is still alive */
     fr_tensor_release(&pooled);
     fr_tensor_release(&square);
     return s;
 }
 
-/* While running again, nobody seems to read the relu but the pool, which could then take its mask over. But the program
- * still holds the relu's first output, and starts backward there. */
+/* The pool seems in the second run to be the only reader of the relu, and could take the mask over. But the program
+ * still holds the relu's first output, and starts backward at that output. */
 Test(recompute, a_mask_is_not_given_away_while_the_output_can_be_used) {
     const float values[N] = {-1, 0.25f, 0.75f, 2}, dy[N] = {1, 1, 1, 1};
     float want[N], got[N];
@@ -231,7 +231,7 @@ Test(recompute, a_mask_is_not_given_away_while_the_output_can_be_used) {
                  want[0], want[1], want[2], want[3]);
 }
 
-/* Backward through the outputs one after the other: the second finds the part it shares with the first used. */
+/* Backward through the outputs in turn: the second finds the shared part used by the first. */
 Test(recompute, one_output_at_a_time) {
     fr_tensor *x = NULL, *out[2] = {0}, *s = NULL;
     must(fr_tensor_full(4, (int64_t[]){1, 2, 2, 1}, 0.5, FR_F32, test_device(), &x));

@@ -1,4 +1,4 @@
-/* test_scratch.c - scratch of convolutions that fills what is free below a peak (autograd/scratch.h), on meta, for a
+/* test_scratch.c - scratch of convolutions fills the bytes free below a peak (autograd/scratch.h), on meta, for a
  * device whose kernels take all they may. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
@@ -22,7 +22,7 @@ static const fri_backend device = {.name = "greedy",
                                                .conv2d_backward_input_workspace = greedy,
                                                .conv2d_backward_weight_workspace = greedy}};
 
-/* Convolutions of 8, 16 and 8 channels, [8, 128, 128, c] f32: 4, 8 and 4 MiB; the last one's shape is the first's. */
+/* Convolutions of 8, 16 and 8 channels, [8, 128, 128, c] f32: 4, 8 and 4 MiB; the last shape equals the first. */
 static size_t step(fr_scratch *scratch, bool again) {
     static const int64_t channels[] = {8, 16, 8, 8};
     fr_switches was = fr_switches_get(), s = fr_switches_all_off();
@@ -84,7 +84,7 @@ Test(scratch, fills_what_is_free_below_the_peak_and_raises_it_nowhere) {
     fr_scratch_release(&s);
 }
 
-/* A call that comes with more alive, and one that comes with less, have the limit of the first. */
+/* Two calls, with more and with fewer bytes alive than the first, have the limit of the first. */
 Test(scratch, calls_of_one_convolution_have_one_limit) {
     fr_scratch *s = NULL, *both = NULL;
     must(fr_scratch_create(&s));

@@ -38,7 +38,7 @@ static fr_module *make_net(kind k, fr_device device) {
     return m;
 }
 
-/* ---- one setting ------------------------------------------------------------------------------------------------ */
+/* ---- a setting -------------------------------------------------------------------------------------------------- */
 
 typedef struct setting {
     kind k;
@@ -173,7 +173,7 @@ Test(settling, unet_under_all_switches, .timeout = 250) {
     all_settings(UNET);
 }
 
-/* relu's mask may move into the codes of its only reader: a pool beside another reader leaves it where it is. */
+/* relu's mask may move into the codes of its only reader: a pool beside another reader leaves the mask in place. */
 Test(settling, a_relu_with_two_readers_keeps_its_mask) {
     for (int encode = 0; encode < 2; encode++) {
         const float values[] = {-3, 1, -2, 4};
@@ -187,7 +187,7 @@ Test(settling, a_relu_with_two_readers_keeps_its_mask) {
         must(fr_relu(x, &y));
         must(fr_scale(y, 10, &a));
         must(fr_maxpool2d(y, 2, NULL, &p));
-        fr_tensor_release(&y); /* settles: the pool is the reader that came last */
+        fr_tensor_release(&y); /* settles: the pool is the last reader */
         must(fr_sum(a, &a));
         must(fr_sum(p, &p));
         must(fr_add(a, p, &a));
@@ -226,7 +226,8 @@ Test(settling, relu_and_pool_bytes_are_the_formula) {
         must(fr_conv2d(x, w2, NULL, FR_CONV2D_OPTS(.padding = 1), &x));
         must(fr_memory_stats_get(test_device(), &t));
         size_t saved = t.requested_by[FR_MEM_ACTIVATION] - before;
-        /* The weights are leaves made here, not parameters of a module: they count as saved once a conv holds them. */
+        /* The weights are leaves made here, not parameters of a module: they count as saved once a conv holds
+         * them. */
         saved -= fri_round_bytes(fr_tensor_nbytes(w2));
         cr_expect_eq(saved, expected[on], "%s: %zu bytes saved, formula %zu", on ? "encode" : "all off", saved,
                      expected[on]);

@@ -1,5 +1,5 @@
-/* test_step_bytes.c - what a training step takes beside activations, in bytes: gradients, the optimizer's step, casts,
- * graphs that should not be there. The formulas are docs/memory.md's. */
+/* test_step_bytes.c - bytes of a training step beside activations: gradients, the optimizer's step, casts, graphs
+ * kept by mistake. The formulas are docs/memory.md's. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static void forward_backward(fr_module *m, fr_dtype dtype) {
     fr_tensor_release(&x);
 }
 
-/* Released between steps: nothing of them lives through the next forward. Kept and cleared: all do. */
+/* Released between steps: no gradient lives through the next forward. Kept and cleared: all gradients do. */
 Test(step_bytes, gradients_released_or_kept) {
     fr_module *m = chain_of_linear(true);
     fr_optimizer *o = NULL;
@@ -103,8 +103,8 @@ Test(step_bytes, gradients_released_or_kept) {
     nothing_left();
 }
 
-/* Bytes of a whole step: parameters, state, and at most one gradient, the largest weight's (a bias's is gone before the
- * weight's is made); state is none, one or two copies and the count of steps. */
+/* Bytes of a whole step: parameters, state, and at most one gradient, the largest weight's (a bias's is gone before
+ * the weight's is made). State is nothing, one copy or two, and the count of steps. */
 Test(step_bytes, fused_step) {
     for (int k = 0; k < 3; k++)
         for (int bias = 0; bias < 2; bias++)
@@ -208,7 +208,7 @@ Test(step_bytes, autocast_casts) {
     nothing_left();
 }
 
-/* ---- graphs that should not be, or are forgotten ----------------------------------------------------------------- */
+/* ---- graphs kept by mistake ---------------------------------------------------------------------------------- */
 
 /* Training keeps every layer's input but the batch; without a graph nothing is kept, and two neighbouring maps are all
  * that ever lives. */
@@ -236,8 +236,8 @@ Test(step_bytes, no_grad) {
     nothing_left();
 }
 
-/* total = total + loss keeps the graph of every step that went into total: one step's saved maps and its batch more
- * per step. Without the graph (item) nothing stays. */
+/* total = total + loss keeps the graph of every summed step: a step's saved maps and its batch more per step. Without
+ * the graph (item) nothing stays. */
 Test(step_bytes, summing_losses) {
     size_t saved = 0, batch = rounded(4 * B * widths[0]);
     for (int i = 1; i < LAYERS; i++) saved += rounded(4 * B * widths[i]);

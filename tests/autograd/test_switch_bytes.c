@@ -1,7 +1,7 @@
-/* test_switch_bytes.c - what each switch saves, in bytes: the formulas of docs/memory.md, "Each switch in bytes",
- * computed here from shapes and compared with what the allocator counted.
+/* test_switch_bytes.c - bytes saved by each switch: the formulas of docs/memory.md, "Each switch in bytes", computed
+ * here from shapes and compared with the allocator's count.
  *
- * What a step's gradients, optimizer and casts take: test_step_bytes.c. */
+ * Bytes of a step's gradients, optimizer and casts: test_step_bytes.c. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static fr_status by_mul(fr_tensor *x, fr_tensor *z, fr_tensor **y) {
     return fr_mul(x, z, y);
 }
 
-/* Use of dy in a backward: hands it on, may write dx over it, or needs a map for dx. */
+/* Use of dy in a backward: handed on, overwritten by dx, or beside a new map for dx. */
 typedef enum dy_use { HANDS_ON, WRITES_OVER, NEEDS_MAP } dy_use;
 
 static const struct {
@@ -97,8 +97,8 @@ Test(switch_bytes, inplace_saves_one_map_forward_and_one_backward) {
     nothing_left();
 }
 
-/* norm(conv(x)) + conv(x): the sum's gradient is both inputs', so dx cannot take its place; it takes the place of what
- * the norm saved, which nobody reads again, if early release lets go of that. */
+/* norm(conv(x)) + conv(x): both inputs share the sum's gradient, so dx cannot take its place. dx takes the place of
+ * the norm's saved map, whose last reader is done, if early release lets go of the map. */
 static size_t norm_over_x(bool group, bool inplace, bool early) {
     fr_switches s = fr_switches_all_off();
     s.inplace = inplace;
@@ -129,7 +129,7 @@ Test(switch_bytes, norm_over_x) {
     nothing_left();
 }
 
-/* The defaults save what stays in memory; all off is PyTorch's set, whose autocast caches its casts. */
+/* The defaults save bytes that stay in memory; all off is PyTorch's set, whose autocast caches its casts. */
 Test(switch_bytes, defaults_and_all_off) {
     static const struct {
         const char *name;
@@ -169,7 +169,7 @@ Test(switch_bytes, batch_norm_and_activation) {
         size_t before = begin();
         if (form == ABN) {
             must(fr_inplace_abn(x, gamma, beta, NULL, NULL, NULL, 0.01, &x));
-            /* |gamma| + eps needs a vector for eps while it is made */
+            /* |gamma| + eps takes a vector for eps meanwhile */
             expect_bytes(rise(before), statistics + 2 * rounded(4 * C), "inplace_abn in place");
         } else {
             must(fr_batchnorm2d(x, gamma, beta, NULL, NULL, NULL, &x));
@@ -205,7 +205,7 @@ Test(switch_bytes, encode_relu) {
     nothing_left();
 }
 
-/* Max pooling 2 x 2 of n elements into n / 4: with encode one byte per output, else an index of pool_index per output
+/* Max pooling 2 x 2 of n elements into n / 4: with encode a byte per output, else an index of pool_index per output
  * and its input. */
 Test(switch_bytes, encode_maxpool) {
     static const struct {
@@ -376,7 +376,8 @@ static size_t kept_by(fr_module *m, const int *first, int segments) {
     return bytes;
 }
 
-/* Inputs of all but the last segment stay, and the first one's is the batch; the last segment keeps everything. */
+/* Inputs of all segments but the last stay, and the first input is the batch; the last segment keeps all its
+ * tensors. */
 Test(switch_bytes, checkpoint_segments) {
     size_t map = rounded(4 * B * F);
     fr_switches_set(fr_switches_all_off());

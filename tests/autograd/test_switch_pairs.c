@@ -21,7 +21,7 @@
 
 enum { STEPS = 10, SETS = 16, MOST_SETS = 1024, DRY_STEPS = 3 };
 
-/* The bits of a set: these, then those of the list (fr_switch_at). */
+/* The bits of a set: the following, then the bits of the list (fr_switch_at). */
 enum { POOL_I32, POOL_U8, TWO_SEGMENTS, EACH_UNIT, NESTED, GRAD_ZERO, FUSED, AMP_F16, AMP_BF16, LISTED };
 static const char *const names[LISTED] = {"pool i32",  "pool u8",    "two segments", "each unit", "nested",
                                           "grad zero", "fused step", "f16",          "bf16"};
@@ -42,7 +42,8 @@ static bool is(unsigned set, const char *name) {
     return __builtin_popcount(set) == 1 && strcmp(name_of(__builtin_ctz(set)), name) == 0;
 }
 
-/* One of each group at most: they are values of one switch, or (fused) have no gradient to keep or to unscale. */
+/* A set has at most one bit of each group: a group's bits are values of one switch, or (fused) have no gradient to
+ * keep or to unscale. */
 static const unsigned groups[] = {BIT(POOL_I32) | BIT(POOL_U8), BIT(TWO_SEGMENTS) | BIT(EACH_UNIT) | BIT(NESTED),
                                   BIT(GRAD_ZERO) | BIT(FUSED), BIT(FUSED) | BIT(AMP_F16), BIT(AMP_F16) | BIT(AMP_BF16)};
 
@@ -81,7 +82,7 @@ static const char *text_of(small_net net, unsigned set) {
     return buf;
 }
 
-/* ---- one set ----------------------------------------------------------------------------------------------------- */
+/* ---- a set ------------------------------------------------------------------------------------------------------ */
 
 static void expect_equal(const small_bytes *a, const small_bytes *b, const char *what, const char *text) {
     cr_assert_eq(a->n, b->n, "%s: %zu bytes of %s, not %zu", text, b->n, what, a->n);
@@ -100,7 +101,7 @@ static void expect_same_peaks(const fr_memory_stats *run, const fr_memory_stats 
                  "%s: categories at the peak differ", text);
 }
 
-/* A switch that did nothing proves nothing: alone, each must have been at work. */
+/* A switch without effect proves nothing: each switch, set alone, must have been at work. */
 static void expect_at_work(small_net net, unsigned set, const small_record *r) {
     const char *text = text_of(net, set);
     if (is(set, "inplace")) cr_expect_gt(r->graph.inplace, 0u, "%s: nothing ran in place", text);
@@ -132,7 +133,7 @@ static void run_set(study *s, unsigned set) {
     s->runs++;
 }
 
-/* ---- which sets -------------------------------------------------------------------------------------------------- */
+/* ---- choosing ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t random_below(uint32_t *state, uint32_t n) {
     *state = *state * 1664525u + 1013904223u;
@@ -150,7 +151,7 @@ static int list_sets(unsigned *sets) {
     return n;
 }
 
-/* Half of the choice are pairs, so that not only triples come up: there are some 80 pairs and 300 triples. */
+/* Half of the choice are pairs, lest all be triples: there are some 80 pairs and 300 triples. */
 static void run_choice(study *s, int wanted) {
     static unsigned sets[MOST_SETS];
     uint32_t random = 17 + (uint32_t)s->net;
@@ -208,7 +209,7 @@ Test(switch_pairs, unet, .timeout = 3000) {
     study_net(SMALL_UNET);
 }
 
-/* ---- what is bounded --------------------------------------------------------------------------------------------- */
+/* ---- bounded differences ------------------------------------------------------------------------------------- */
 
 /* Autocast rounds inputs, weights and maps to 11 (f16) or 8 (bf16) bits: the first loss is off by one such rounding at
  * most, relatively. Training amplifies that; over these 20 steps the losses stay within 5 % of the first one

@@ -1,4 +1,4 @@
-/* test_array.c - arrays that grow by one element at a time. */
+/* test_array.c - arrays that grow by an element at a time. */
 #include "base/status.h"
 
 #include <criterion/criterion.h>

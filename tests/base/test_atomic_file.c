@@ -1,7 +1,7 @@
-/* test_atomic_file.c - a file that is written appears whole and on disk or not at all, keeps its mode, and what is no
- * regular file is written to, never replaced; what is read is a regular file; text from files is printable.
+/* test_atomic_file.c - a written file appears complete or not at all and keeps its mode; special files are written
+ * to, never replaced; only regular files are read; text from files is printable.
  *
- * Linked with --wrap: calls of fsync and rename are noted, in their order. */
+ * Linked with --wrap: calls of fsync and rename are recorded in order. */
 #include "io/support.h"
 
 #include "base/atomic_file.h"
@@ -114,7 +114,7 @@ Test(atomic_file, links_are_followed) {
     OK(write_text(in_folder("link2"), "new"));
     expect_text(in_folder("sub/real"), "new");
     cr_expect(lstat(in_folder("link2"), &st) == 0 && S_ISLNK(st.st_mode), "the link was replaced");
-    /* To what is not there yet; in a circle; into a folder that is not there. */
+    /* Links to a missing file, to themselves, and into a missing folder. */
     cr_assert_eq(symlink("sub/later", in_folder("dangling")), 0);
     OK(write_text(in_folder("dangling"), "made"));
     expect_text(in_folder("sub/later"), "made");

@@ -1,4 +1,4 @@
-/* frugal.hpp: what handles own is released once, failures carry status and sentence, scopes end. */
+/* frugal.hpp: handles release exactly once, failures carry status and sentence, scopes end. */
 #include <criterion/criterion.h>
 #include <cstdio>
 #include <cstring>

@@ -1,5 +1,5 @@
-/* test_null.c - the rule about NULL (base.h): every public function, each pointer argument NULL in turn. The tests are
- * written by public_calls.py from the headers; here is what their other arguments are. */
+/* test_null.c - the rule about NULL (base.h): calls every public function with each pointer argument NULL in turn.
+ * public_calls.py generates the tests from the headers; the remaining arguments are defined here. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/unstable.h>
@@ -14,7 +14,7 @@
 #define FRI_RANKS
 #endif
 
-/* A path at which nothing can be opened or made. */
+/* A path that cannot be opened or created. */
 #define NOWHERE "/dev/null/nothing"
 
 static struct {
@@ -190,7 +190,7 @@ static void refused(const char *function, const char *parameter, fr_status s) {
     cr_expect_str_eq(fr_last_error(), sentence(function, parameter));
 }
 
-/* The call may fail for another reason. */
+/* The call may fail for a different reason. */
 static void accepted(const char *function, const char *parameter, fr_status s) {
     cr_expect(s >= 0 || strcmp(fr_last_error(), sentence(function, parameter)) != 0, "%s", fr_last_error());
 }

@@ -1,6 +1,6 @@
-/* test_threads.c - a system that starts few threads or none: what asks for them says so, or goes on with fewer.
+/* test_threads.c - a system that starts few threads or none: functions report the lack or continue with fewer.
  *
- * Linked with --wrap: pthread_create fails once `left` threads were started. */
+ * Linked with --wrap: pthread_create fails after `left` threads. */
 #include "base/container.h"
 #include "base/threads.h"
 
@@ -118,7 +118,7 @@ static void write_text(const char *folder, const char *name, const char *text) {
     fclose(f);
 }
 
-/* Folders as the kernel shows them. A group of version 2 lies below another one; version 1 has a folder per kind. */
+/* Folders as in the kernel. A version 2 group is below another group; version 1 has a folder per kind. */
 Test(threads, limits_of_containers_are_read) {
     static const struct {
         const char *groups, *folder, *name, *text, *above; /* above: text of the file in the parent folder */
@@ -160,7 +160,7 @@ Test(threads, limits_of_containers_are_read) {
 
 enum { IMAGES = 23, SIDE = 6, PIXELS = SIDE * SIDE * 3 };
 
-/* All batches of two epochs, one after another. */
+/* All batches of two epochs in sequence. */
 static float *batches(int workers, int may_start, int64_t *count) {
     fr_dataset *d = NULL;
     fr_loader *l = NULL;

@@ -27,14 +27,14 @@ static bool is_lacking(const char *name) {
 
 enum { STREAMS = FAKE_ORDER_STREAMS, EVENTS = 512, PINNED = 256 };
 
-/* One thing in a stream: a copy, another library's call, or to follow another stream up to a place. */
+/* An item in a stream: a copy, a library's call, or an order to follow a second stream up to a place. */
 typedef struct work {
     bool (*over)(void *ctx); /* or NULL */
     void *ctx;
     void *dst;
     const void *src;
     size_t bytes;
-    int follow; /* the other stream, or -1 */
+    int follow; /* the followed stream, or -1 */
     size_t up_to;
 } work;
 
@@ -45,9 +45,9 @@ static struct {
 
 static struct {
     int stream;
-    size_t at;  /* things queued in it by then */
-    int begun;  /* kernels by then */
-    bool spins; /* who waits for it */
+    size_t at;  /* items queued in the event's stream at the record */
+    int begun;  /* kernels begun by the record */
+    bool spins; /* waiting thread */
     fake_clock clock;
     double ms;
 } events[EVENTS];
@@ -56,7 +56,7 @@ static struct { char *begin, *end; } pinned[PINNED];
 
 static size_t made_events, n_pinned;
 
-/* Calls of several threads come one after the other. */
+/* Calls of several threads run in turn. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 int fake_enter(void) {
@@ -130,7 +130,7 @@ static bool calls_wait(int stream, size_t up_to) {
     return false;
 }
 
-/* Queued calls of another library move on when the host looks. */
+/* Queued calls of a library move on when the host looks. */
 static void look(int stream, size_t up_to) {
     while (calls_wait(stream, up_to)) {
         const work *w = &queue[stream].items[queue[stream].done];
@@ -322,7 +322,7 @@ static cudaError_t event_create(cudaEvent_t *out, unsigned flags) {
     return cudaSuccess;
 }
 
-/* Only the newest one's place is used again. */
+/* Only the newest event's place is used again. */
 static cudaError_t event_destroy(cudaEvent_t event) {
     GUARD;
     if ((uintptr_t)event == made_events) made_events--;
@@ -399,8 +399,8 @@ static size_t cudnn_version(void) {
     return fake.cudnn;
 }
 
-/* Every library is there and every symbol is some address: of them only NVML and cuDNN's version are called, unless a
- * test says so. */
+/* Every library exists and every symbol has an address: only NVML and cuDNN's version are called, unless a test says
+ * so. */
 static void *open_fake(const char *name) {
     return hidden != NULL && strstr(name, hidden) != NULL ? NULL : &fake;
 }

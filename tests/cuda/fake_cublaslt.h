@@ -1,4 +1,4 @@
-/* fake_cublaslt.h - cuBLASLt without cuBLASLt: what the last product was asked to end with. */
+/* fake_cublaslt.h - cuBLASLt without cuBLASLt: records the epilogue asked of the last product. */
 #ifndef TESTS_CUDA_FAKE_CUBLASLT_H
 #define TESTS_CUDA_FAKE_CUBLASLT_H
 
@@ -6,8 +6,8 @@
 #include "cuda/fake.h"
 
 typedef struct fake_cublaslt_state {
-    cublasLtEpilogue_t without; /* an epilogue that has no algorithm; 0: none */
-    cublasStatus_t refusal;     /* what is said then; success: no algorithm is found */
+    cublasLtEpilogue_t without; /* an epilogue without an algorithm; 0: all have one */
+    cublasStatus_t refusal;     /* status of a refusal; success: no algorithm is found */
     cublasStatus_t product;     /* what a product answers */
     int heuristics, products, descriptors;
     cublasLtEpilogue_t epilogue; /* of the last product, */
@@ -18,7 +18,7 @@ typedef struct fake_cublaslt_state {
 
 extern fake_cublaslt_state fake_lt;
 
-/* fake_begin, with this library behind cuBLASLt's name. */
+/* fake_begin, with the fake library behind cuBLASLt's name. */
 void fake_cublaslt_begin(void);
 
 #endif

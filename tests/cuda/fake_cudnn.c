@@ -19,7 +19,7 @@ typedef struct descriptor {
     int engine; /* of an engine, a configuration, a plan */
     cudnnBackendHeurMode_t mode;
     bool for_handle;
-    int operations; /* of a graph, and of what was made from it */
+    int operations; /* of a graph, and of descriptors made from the graph */
     int graph;      /* likewise: its row in `graphs` */
     int pointers;
     const void *data[POINTERS];

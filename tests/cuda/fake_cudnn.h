@@ -1,7 +1,6 @@
-/* fake_cudnn.h - cuDNN's graph API without cuDNN: engines are rows of a table, and executing one moves a clock.
+/* fake_cudnn.h - cuDNN's graph API without cuDNN: engines are rows of a table, and executing an engine moves a clock.
  *
- * Enough of it for planning and timing convolution plans; any graph gets the same engines. It remembers the
- * input of a graph. */
+ * Complete enough to plan and time convolutions; all graphs get equal engines. The input of a graph is recorded. */
 #ifndef TESTS_CUDA_FAKE_CUDNN_H
 #define TESTS_CUDA_FAKE_CUDNN_H
 
@@ -15,10 +14,10 @@ typedef struct fake_engine {
     int64_t workspace;
     double ms; /* of one execution */
     double warm_up_ms;
-    bool nondeterministic, no_tensor_core, strict_nan; /* what its notes say */
+    bool nondeterministic, no_tensor_core, strict_nan; /* as its notes say */
     bool unbindable, fails;
     int executions;
-    int64_t fused_workspace; /* for a graph of more than one operation */
+    int64_t fused_workspace; /* for a graph of several operations */
     bool fused_strict_nan;   /* likewise */
 } fake_engine;
 
@@ -29,13 +28,13 @@ typedef struct fake_graph {
 
 typedef struct fake_cudnn_state {
     fake_engine engine[FAKE_ENGINES];
-    int n, in_list_a; /* engines; the first ones are the heuristics', the others the fallback's */
+    int n, in_list_a; /* engines; the first are the heuristics', the rest the fallback's */
     double ramp_ms;   /* until then the device's clock is low, and executions take five times as long */
     int searches;     /* lists that were asked for */
     int descriptors;  /* alive */
     bool no_memory;   /* for a handle's plan */
     bool not_fused;   /* a graph of more than one operation has no engine */
-    int pointers;     /* of the last execution, and which: */
+    int pointers;     /* of the last execution, with its operands: */
     const void *x, *w, *y, *b;
     int operations;   /* of the graph that the last executed plan was searched for with */
     fake_graph graph; /* likewise */
@@ -43,7 +42,7 @@ typedef struct fake_cudnn_state {
 
 extern fake_cudnn_state fake_dnn;
 
-/* fake_begin, with this library behind cuDNN's name; no engine. */
+/* fake_begin, with the fake library behind cuDNN's name; no engine. */
 void fake_cudnn_begin(void);
 
 #endif

@@ -77,7 +77,7 @@ template <int I, auto *REAL, auto SLOT, typename R, typename... A> struct failin
 
 static void *(*symbol_before)(const char *name);
 
-/* The functions of a library that a test has put in place; others keep the address that stands for them. */
+/* The functions of a library put in place by a test; all else keeps its placeholder address. */
 static void *symbol(const char *name) {
     void *at = symbol_before != nullptr ? symbol_before(name) : nullptr;
     if (at == nullptr) return nullptr;

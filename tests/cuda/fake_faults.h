@@ -1,6 +1,6 @@
 /* fake_faults.h - every function of cudart, cuDNN and cuBLASLt that answers with a status can be made to fail, once.
  *
- * What waits or gives back does so and then says that it failed, as after an error of earlier work; anything else is
+ * Functions that wait or give back do so and then report a failure, as after an error of earlier work; all else is
  * left undone. */
 #ifndef TESTS_CUDA_FAKE_FAULTS_H
 #define TESTS_CUDA_FAKE_FAULTS_H
@@ -11,10 +11,10 @@
 extern "C" {
 #endif
 
-/* Wraps the functions that are in place now. Call after fake_begin and the like. */
+/* Wraps the functions now in place. Call after fake_begin and the like. */
 void fake_faults_begin(void);
 
-/* Functions, and of each its name and how often it was called since the last fake_faults_arm. */
+/* Number of functions; name of each, and its calls since the last fake_faults_arm. */
 int fake_faults_functions(void);
 const char *fake_faults_name(int function);
 int fake_faults_calls(int function);

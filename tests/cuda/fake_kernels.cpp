@@ -26,7 +26,7 @@ template <typename T> static const T *copy_of(owned &o, int count, const T *p) {
     return all.get();
 }
 
-/* Structs that are only read are the host's: descriptions, and lists whose length is the call's one int. */
+/* Structs that are only read are the host's: descriptions, and lists whose length is the call's only int. */
 #define KEPT(type, n)                                             \
     static const type *keep(owned &o, int count, const type *p) { \
         (void)count;                                              \
@@ -69,7 +69,7 @@ template <typename A, typename... B> static int length(A first, B... rest) {
 /* A slot of the table of f32 and halves, or of the other one. */
 static const fri_kernels *table[2];
 
-/* Notes the addresses that a kernel reads and writes. */
+/* Notes the addresses read and written by a kernel. */
 template <typename T> static void note(int, T) {
 }
 
@@ -85,7 +85,7 @@ static void note(int count, const fri_array *list) {
     for (int i = 0; list != nullptr && i < count; i++) fake_order_access(list[i].data, 1, true);
 }
 
-/* Once, when it is its turn in the stream. */
+/* Runs once, in turn in the stream. */
 static bool run_once(void *ctx) {
     auto *f = (std::function<void()> *)ctx;
     (*f)();

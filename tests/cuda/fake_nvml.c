@@ -1,4 +1,4 @@
-/* fake_nvml.c - NVML for machines without a driver; it checks what it is handed. */
+/* fake_nvml.c - NVML for machines without a driver; checks its arguments. */
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>

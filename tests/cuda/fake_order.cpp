@@ -10,15 +10,14 @@
 struct access {
     uintptr_t begin, end;
     int stream;
-    unsigned long long at; /* that stream's clock */
+    unsigned long long at; /* clock of the stream */
     bool writes;
 };
 
-/* Number of the newest ranges that are kept; of an address that a kernel names, the last access of each stream
- * suffices. */
+/* Number of newest ranges kept; for an address named by a kernel, the last access of each stream suffices. */
 enum { RANGES = 1024 };
 static fake_clock clock_of[FAKE_ORDER_STREAMS];
-static thread_local fake_clock host; /* what one thread waits for another need not know */
+static thread_local fake_clock host; /* per thread: a wait of one thread is no news to the rest */
 static std::deque<access> ranges;
 static std::map<uintptr_t, access> points[2]; /* read, written: by the compute stream, which alone runs kernels */
 static int current, faults;

@@ -1,6 +1,6 @@
-/* fake_order.h - which accesses of the fake device's streams are ordered: a vector clock per stream, moved on by what
- * is queued and handed over by events and by what the host waits for. Two accesses to the same memory, one of them
- * a write, must be ordered, however fast the streams run.
+/* fake_order.h - order of accesses of the fake device's streams: a vector clock per stream, moved on by queued work
+ * and handed over by events and the host's waits. Two accesses to overlapping memory, one of them a write, must be
+ * ordered, however fast the streams run.
  *
  * Copies are known with their bytes, kernels by their operands' addresses. */
 #ifndef TESTS_CUDA_FAKE_ORDER_H
@@ -21,7 +21,7 @@ typedef struct fake_clock {
 } fake_clock;
 
 void fake_order_reset(void);
-/* Accesses of one thing that is queued: begin, then each operand. */
+/* Accesses of a queued item: begin, then each operand. */
 void fake_order_begin(int stream);
 void fake_order_access(const void *p, size_t bytes, bool writes);
 fake_clock fake_order_mark(int stream);
@@ -29,7 +29,7 @@ void fake_order_follow(int stream, const fake_clock *event);
 /* The host has waited: whatever is queued from now on comes after. */
 void fake_order_host(const fake_clock *event);
 
-/* Accesses that are not ordered since the last reset, and the first as a sentence ("" without one). */
+/* Unordered accesses since the last reset, and the first as a sentence ("" without any). */
 int fake_order_faults(void);
 const char *fake_order_first(void);
 

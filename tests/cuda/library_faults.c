@@ -1,11 +1,11 @@
 /* library_faults.c - every call of cudart, cuDNN and cuBLASLt fails once, in turn: the run ends with a sentence or
- * comes to the same weights, nothing is left on the device, and the next run does what the first one did.
+ * reaches the weights of a run without fault, nothing is left on the device, and the next run equals the first.
  *
  *
- *     build/tests/library_faults        what went wrong, and a line of sums
- *     build/tests/library_faults all    also each fault and the sentence it led to
+ *     build/tests/library_faults      faults that went wrong, and a line of sums
+ *     build/tests/library_faults all    also each fault and the sentence of its run
  *
- * A plain program: each fault has a process of its own, in which nothing of the library has run before. */
+ * A plain program: each fault has a fresh process, in which nothing of the library has run before. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 #include "cuda/kernels.h"
 #include "cuda/small.h"
 
-/* ---- what runs ------------------------------------------------------------------------------------------------ */
+/* ---- scenarios ----------------------------------------------------------------------------------------------- */
 
 static void begin_training(void) {
     fake_begin();
@@ -142,12 +142,12 @@ static const struct {
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios, FUNCTIONS_MOST = 128 };
 
-/* ---- one fault ------------------------------------------------------------------------------------------------ */
+/* ---- a fault ------------------------------------------------------------------------------------------------- */
 
 static struct {
     int calls[FUNCTIONS_MOST], left;
     bool ended;
-    char sentence[512]; /* that it ended with */
+    char sentence[512]; /* of the end of the run */
     char wrong[512];
 } * shared;
 
@@ -162,7 +162,7 @@ static void undisturbed(int scenario) {
     shared->left = scenarios[scenario].left();
 }
 
-/* True of functions that are asked once in a process. */
+/* True of functions asked once in a process. */
 static bool is_probe(int function) {
     return strstr(fake_faults_name(function), "GetDevice") != NULL;
 }
@@ -183,7 +183,7 @@ static void disturbed(int scenario, int function, int nth) {
     if (scenarios[scenario].left() > shared->left) return wrong("leaves something afterwards", "");
 }
 
-/* Runs the scenario in a process of its own; function -1: without a fault. */
+/* Runs the scenario in a fresh process; function -1: without a fault. */
 static bool in_a_process(int scenario, int function, int nth) {
     int status = 0;
     shared->wrong[0] = '\0';

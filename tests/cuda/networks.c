@@ -1,4 +1,4 @@
-/* networks.c - see networks.h: a forward pass on meta, and who listens to its kernels. */
+/* networks.c - see networks.h: a forward pass on meta, with a listener for its kernels. */
 #include "cuda/networks.h"
 
 #include <criterion/criterion.h>
@@ -50,8 +50,8 @@ fr_module *network_make(network which) {
     return m;
 }
 
-/* Channels in and out, the filter's side, stride, the map's side; without depthwise ones. Squeeze and excitation
- * convolves one pixel. */
+/* Channels in and out, the filter's side, stride, the map's side; without depthwise convolutions. Squeeze and
+ * excitation convolves a single pixel. */
 static const int16_t efficientnet_b0[][5] = {
     {3, 32, 3, 2, 224},  {32, 8, 1, 1, 1},     {8, 32, 1, 1, 1},     {32, 16, 1, 1, 112},  {16, 96, 1, 1, 112},
     {96, 4, 1, 1, 1},    {4, 96, 1, 1, 1},     {96, 24, 1, 1, 56},   {24, 144, 1, 1, 56},  {144, 6, 1, 1, 1},

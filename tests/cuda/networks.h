@@ -1,4 +1,4 @@
-/* networks.h - the distinct convolutions of the networks that this library has, for tests that plan them. */
+/* networks.h - the distinct convolutions of the library's networks, for tests that plan them. */
 #ifndef TESTS_CUDA_NETWORKS_H
 #define TESTS_CUDA_NETWORKS_H
 

@@ -6,18 +6,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Images of 32 pixels in 10 classes; '--dataset digits' has this many, synthetic ones. */
+/* Images of 32 pixels in 10 classes, the sizes of '--dataset digits', synthetic. */
 enum { SMALL_IMAGES = 22, SMALL_TEST_IMAGES = 8 };
 
-/* Number of the forward pass on the device, from 1, that asks for memory that no plan knows; 0: none. */
+/* Number of the forward pass on the device, from 1, that asks for memory outside every plan; 0: none. */
 extern int small_odd_forward;
 
-/* A folder for what trainings leave behind; small_end removes it. */
+/* A folder for the files of trainings; small_end removes the folder. */
 void small_begin(void);
 void small_end(void);
 
-/* Trains with these flags (separated by blanks; batches of 4 unless they say so), leaves weights and report in the
- * folder under this name. The exit status must be 0. */
+/* Trains with the flags (separated by blanks; batches of 4 unless the flags set a size), leaves weights and report in
+ * the folder under `name`. The exit status must be 0. */
 void small_train(const char *device, const char *flags, const char *name);
 /* Likewise, and returns the exit status. */
 int small_try(const char *device, const char *flags, const char *name);
@@ -26,7 +26,7 @@ int small_try(const char *device, const char *flags, const char *name);
 void small_report(const char *name, const char *key, char text[64]);
 /* True if both files hold equal weights, bit for bit. */
 bool small_same(const char *a, const char *b);
-/* Weights, losses, accuracy and skipped steps of two trainings are the same, bit for bit. */
+/* Weights, losses, accuracy and skipped steps of two trainings are equal, bit for bit. */
 void small_expect_same(const char *a, const char *b, const char *what);
 
 #endif

@@ -1,5 +1,6 @@
-/* test_async.c - a training step on an asynchronous device: nobody waits in it, and the numbers are those of a host
- * that waits for everything. Whole trainings on the fake device, whose copies are done as late as the rules allow. */
+/* test_async.c - a training step on an asynchronous device: the host never waits in a step, and the numbers equal
+ * those of a host that always waits. Whole trainings on the fake device, whose copies are done as late as the rules
+ * allow. */
 #include <criterion/criterion.h>
 #include <frugal/addon.h>
 #include <frugal/extend.h>
@@ -48,7 +49,7 @@ static int waits(void) {
 static void nobody_waits(const char *more) {
     int before = waits();
     train("cuda", 4, more, "few");
-    int few = waits() - before; /* two per tensor that is exported, and the last values */
+    int few = waits() - before; /* two per exported tensor, and the last values */
     cr_expect_lt(few, TEST_BATCHES, "%s: %d waits, in the evaluation's %d batches, too", more, few, TEST_BATCHES);
     train("cuda", 14, more, "many");
     int many = waits() - before - few;
@@ -88,7 +89,7 @@ static void count_traffic(void *ctx, const fri_kernel_call *c) {
     if (strcmp(c->name, "cast") == 0) t->casts += c->dim[0] == BATCH && t->transfers > 0;
 }
 
-/* Images cross the bus as they are, and become at once what the network takes. */
+/* Images cross the bus as bytes, and become at once the network's input type. */
 Test(async, a_batch_crosses_the_bus_as_bytes) {
     static const struct {
         const char *flags;
@@ -113,7 +114,7 @@ Test(async, a_batch_crosses_the_bus_as_bytes) {
     }
 }
 
-/* Kernels of the setup may still use the memory that a first prefetch writes. */
+/* Kernels of the setup may still use the memory of a first prefetch. */
 Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
     fr_dataset *images = NULL;
     fr_loader *loader = NULL;
@@ -138,7 +139,7 @@ Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
 
 enum { LINKS = 10, LINK = 1 << 18 };
 
-/* The gradient of a chain of which each link saves its input, and the plan's peak of it or its own. */
+/* The gradient of a chain of which each link saves its input; the plan's peak or the run's. */
 static size_t chain(fr_device device, bool offload, float *gradient) {
     fr_tensor *x = NULL, *y = NULL;
     fr_memory_stats m;
@@ -151,7 +152,7 @@ static size_t chain(fr_device device, bool offload, float *gradient) {
     must(fr_scale(x, 1, &y));
     for (int i = 0; i < LINKS; i++) must(fr_silu(y, &y));
     must(fr_mean(y, &y));
-    fake.stalls = 0; /* in forward a result may take the place of what is still on its way out */
+    fake.stalls = 0; /* in forward a result may take the place of a tensor still on its way out */
     must(fr_backward(y, NULL));
     if (gradient != NULL) must(fr_tensor_to_host(fr_tensor_get_grad(x), gradient));
     must(fr_memory_stats_get(device, &m));
@@ -188,7 +189,7 @@ static fr_status hand_on(fr_node *node, fr_tensor **dy) {
     return fr_node_grad(node, 0, dy);
 }
 
-/* y = 1, which saves x and does not read it. */
+/* y = 1; the op saves x and does not read the saved value. */
 static void forgetful(fr_tensor *x, fr_tensor **y) {
     static const fr_op op = {.name = "forgetful", .backward = hand_on};
     fr_tensor *out = NULL;
@@ -198,7 +199,7 @@ static void forgetful(fr_tensor *x, fr_tensor **y) {
     *y = out;
 }
 
-/* A value on its way back that nobody reads: its place is used again only behind the copy. */
+/* An unread value on its way back: its place is used again only behind the copy. */
 Test(async, an_offloaded_value_that_is_not_read_leaves_its_place_in_order) {
     fr_tensor *x = NULL, *y = NULL;
     fr_switches s = fr_switches_all_off();
@@ -253,7 +254,7 @@ TRAINING(all_off, "--all-off --arena")
 TRAINING(workers, "--workers 2")
 TRAINING(scaled_adam8, "--amp=fp16 --optimizer adam8 --lr 0.001")
 
-/* ---- the loss scaler on the device, against the one on the host -------------------------------------------------- */
+/* ---- the loss scaler on the device, against the host's ------------------------------------------------------- */
 
 enum { ELEMENTS = 1000, UPDATES = 40 };
 
@@ -311,7 +312,7 @@ static void scaled_release(scaled *b) {
     fr_module_release(&b->m);
 }
 
-/* look: after each step, which brings the counts to the host in between; else only at the end. */
+/* look: look after each step, which brings the counts to the host in between; else only at the end. */
 static void expect_host_rule(bool adam, bool clip, bool look) {
     scaled a = scaled_new(FR_CPU, adam), b = scaled_new(FR_CUDA, adam);
     int before = 0;
@@ -340,7 +341,7 @@ Test(async, the_device_decides_by_the_hosts_rule) {
     for (int i = 0; i < 8; i++) expect_host_rule(i & 1, i & 2, i & 4);
 }
 
-/* A dampened momentum begins in another way than it goes on, so there the host must know which step was the first. */
+/* A dampened momentum begins differently from its later steps, so the host must know the first step. */
 Test(async, a_dampened_momentum_is_decided_on_the_host) {
     fake_kernels();
     scaled a = scaled_new(FR_CPU, false), b = scaled_new(FR_CUDA, false);
@@ -355,7 +356,7 @@ Test(async, a_dampened_momentum_is_decided_on_the_host) {
     scaled_release(&b);
 }
 
-/* ---- memory that another stream uses ----------------------------------------------------------------------------- */
+/* ---- memory used by a second stream -------------------------------------------------------------------------- */
 
 static fri_block *block_of(size_t bytes) {
     fri_allocator *a = NULL;
@@ -383,7 +384,7 @@ Test(async, a_place_is_used_again_only_behind_the_other_streams_fence) {
     must(fri_block_used(b, f));
     int follows = fake.follows, waited = waits();
     fri_block_free(&b);
-    b = block_of(2048); /* a part of it */
+    b = block_of(2048); /* a part of the block */
     cr_expect_eq(b->data, place);
     cr_expect_eq(fake.follows, follows + 1, "compute does not follow the copy");
     must(fri_cuda_copy(NULL, FRI_COPY_HOST_TO_DEVICE, eight, b->data, 2048));
@@ -416,7 +417,7 @@ Test(async, a_segment_goes_back_only_after_the_other_streams_fence) {
     streams->host_free(kept, 4096);
 }
 
-/* ---- positions that are reported late ---------------------------------------------------------------------------- */
+/* ---- positions reported late --------------------------------------------------------------------------------- */
 
 Test(async, a_bad_target_is_reported_by_a_later_step) {
     fr_tensor *x = NULL, *target = NULL, *loss = NULL;

@@ -1,5 +1,5 @@
-/* test_control.c - what the CUDA backend does around its kernels: finding a device, failing calls, staging, waiting. On
- * a fake runtime, so it runs without a GPU. */
+/* test_control.c - the CUDA backend around its kernels: finding a device, failing calls, staging, waiting. On a fake
+ * runtime, so without a GPU. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/plan.h>

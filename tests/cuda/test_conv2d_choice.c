@@ -1,5 +1,5 @@
-/* test_conv2d_choice.c - which of cuDNN's plans a convolution gets: the workspace limit, determinism, and timing. On a
- * fake runtime and a fake cuDNN whose engines take the time that the test says. */
+/* test_conv2d_choice.c - the choice among cuDNN's plans for a convolution: the workspace limit, determinism, and
+ * timing. On a fake runtime and a fake cuDNN whose engines take a given time. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +122,7 @@ Test(conv2d_choice, an_engine_of_last_resort_comes_behind_all_others) {
     cr_expect(choose_f32(2, MIB).slow);
 }
 
-/* Engines for depthwise convolutions have such notes: cuDNN's first choice is the fast one. */
+/* Engines for depthwise convolutions have the note: cuDNN's first choice is the fast engine. */
 Test(conv2d_choice, a_first_engine_without_tensor_cores_is_cudnns_choice) {
     engines(1, 3, (fake_engine[]){{.no_tensor_core = true}, {.workspace = MIB}, {.strict_nan = true}});
     cr_expect_eq(choose(1, 2 * MIB).engine, 0);
@@ -198,7 +198,7 @@ Test(conv2d_choice, the_fastest_within_the_limit_is_kept) {
     cr_expect_eq(c.workspace, (size_t)MIB);
     cr_expect(abs((int)c.nanoseconds - 1000000) < 1000, "%lld ns", (long long)c.nanoseconds);
     cr_expect_eq(c.configurations, 4, "%d plans timed", c.configurations);
-    /* Each to load its code, then twice two timed ones; the first until 30 ms are over, too. */
+    /* Each loads its code, then runs twice two timed executions; the first also until 30 ms are over. */
     for (int i = 0; i < 5; i++)
         cr_expect_eq(fake_dnn.engine[i].executions,
                      i == 3   ? 0
@@ -214,7 +214,7 @@ Test(conv2d_choice, the_fastest_within_the_limit_is_kept) {
     expect_counts(1, 0);
 }
 
-/* An idle device's clock is low: what is timed first would look slow. */
+/* An idle device's clock is low: the engine timed first would look slow. */
 Test(conv2d_choice, a_clock_that_rises_does_not_change_the_choice) {
     for (int ramp = 0; ramp <= 80; ramp += 5) {
         fake_cudnn_begin();
@@ -283,7 +283,7 @@ Test(conv2d_choice, determinism_holds_for_timed_plans_too) {
     cr_expect_eq(choose(1, MIB).engine, 1);
 }
 
-/* A description stands for the device where there is none. */
+/* A description stands for the device where none is present. */
 Test(conv2d_choice, without_a_device_the_heuristics_choose) {
     engines(4, 5, timed_engines);
     fake.devices = 0;
@@ -294,11 +294,11 @@ Test(conv2d_choice, without_a_device_the_heuristics_choose) {
     expect_counts(0, 1);
 }
 
-/* ---- the bias in the same kernel ------------------------------------------------------------------------------- */
+/* ---- the bias in the kernel ---------------------------------------------------------------------------------- */
 
 static _Alignas(512) char memory[4][1 << 20], scratch[4 << 20];
 
-/* Bytes of workspace that the forward pass asks for; it runs with exactly those. */
+/* Bytes of workspace asked by the forward pass, which runs with exactly these bytes. */
 static size_t forward(fri_conv2d_desc d, const void *x, const void *w, const void *b) {
     fri_exec e = {.workspace = scratch};
     must(fri_cuda_conv2d_forward_workspace(&d, &e.workspace_bytes));
@@ -367,7 +367,7 @@ Test(conv2d_choice, the_fused_pass_keeps_to_the_workspace_limit) {
     cr_expect_eq(fake_dnn.operations, 2);
 }
 
-/* ---- plans that a handle refuses --------------------------------------------------------------------------------- */
+/* ---- plans refused by a handle ------------------------------------------------------------------------------- */
 
 Test(conv2d_choice, a_refused_plan_is_a_failure_with_cudnns_sentence) {
     fri_conv2d_desc d = shape(1, MIB);
@@ -389,7 +389,7 @@ Test(conv2d_choice, without_memory_for_cudnn_the_sentence_says_what_is_free) {
     cr_expect_eq(fake_dnn.searches, n, "another plan would need memory, too");
     fake_dnn.no_memory = false;
     (void)forward(d, memory[0], memory[1], NULL);
-    /* A module that finds no room is a failed execution. */
+    /* A module without room is a failed execution. */
     fake_dnn.engine[0].fails = true;
     cr_expect_eq(fri_cuda_conv2d_forward(&(fri_exec){0}, &d, memory[0], memory[1], NULL, memory[2]), FR_ENOMEM);
     fake.memory = (size_t)1 << 30;

@@ -56,7 +56,7 @@ typedef struct counts {
     size_t largest;
 } counts;
 
-/* A slow plan is right only where cuDNN's first one is slow, or everything that it lists, whatever it takes. */
+/* A slow plan is right only where cuDNN's first plan is slow, or every listed plan, at any cost of workspace. */
 static void expect_no_better(const fri_conv2d_desc *limited, fri_cuda_conv2d_pass pass, const char *whose) {
     fri_cuda_conv2d_plan *all = calloc(FRI_CONV2D_PLANS, sizeof *all);
     fri_conv2d_desc d = *limited;

@@ -1,5 +1,5 @@
-/* test_conv2d_plan.c - convolutions are planned for a device description, without a GPU: every one of the networks that
- * this library has, in every float type and all three directions, and what each needs of workspace. */
+/* test_conv2d_plan.c - convolutions are planned for a device description, without a GPU: all convolutions of the
+ * library's networks, in every float type and all three directions, with their needs of workspace. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ TestSuite(conv2d_plan, .init = needs_cudnn);
 
 static const char *const pass_name[] = {"forward", "backward input", "backward weight"};
 
-/* The forward pass with bias as one kernel: plans, and those above the workspace limit. Then
- * how many of the three passes would be another engine's without --deterministic. */
+/* The forward pass with bias as a single kernel: plans, and plans above the workspace limit. Then the number of
+ * passes among the three that would have a different engine without --deterministic. */
 static void expect_fused(const char *name, fr_dtype type, const convolutions *l, size_t limit) {
     int plans = 0, above = 0, others = 0;
     for (int i = 0; i < l->n; i++) {
@@ -50,7 +50,7 @@ static void expect_fused(const char *name, fr_dtype type, const convolutions *l,
     cr_expect_eq(plans, l->n, "%s %s: bias", name, fr_dtype_name(type));
 }
 
-/* One line per type: directions planned, the largest workspace and whose it is. */
+/* A line per type: directions planned, the largest workspace and its convolution. */
 static void expect_planned(const char *name, const convolutions *l, size_t limit) {
     static const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
     cr_assert_gt(l->n, 0);
@@ -139,7 +139,7 @@ static size_t rounded(size_t bytes) {
     return (bytes + 511) / 512 * 512;
 }
 
-/* Scratch for x and w with zeros up to a multiple of 4 or 8 channels, and the workspace of that convolution. */
+/* Scratch for x and w with zeros up to a multiple of 4 or 8 channels, and the workspace of the padded convolution. */
 static size_t padded_total(fri_conv2d_desc d, fri_cuda_conv2d_pass pass, int64_t to) {
     fri_cuda_conv2d_choice c;
     const size_t size = fr_dtype_size(d.dtype);
@@ -149,8 +149,8 @@ static size_t padded_total(fri_conv2d_desc d, fri_cuda_conv2d_pass pass, int64_t
            c.workspace;
 }
 
-/* cuDNN's workspace for a stem of 3 channels in half types is such a copy already: with padding of our own the total
- * stays what it was, so convolutions are not padded. Where that changes (another cuDNN), this fails. */
+/* cuDNN's workspace for a stem of 3 channels in half types is already such a copy: with our own padding the total
+ * stayed equal, so convolutions are not padded. A newer cuDNN may change the rule, and fail the test. */
 Test(conv2d_plan, padding_a_stem_in_scratch_saves_next_to_nothing) {
     static const struct {
         const char *whose;

@@ -1,5 +1,5 @@
-/* test_linear_epilogue.c - what cuBLASLt is asked to do with the bias of a linear layer and its gradient, and what
- * happens where it cannot. On a fake runtime and a fake cuBLASLt; the sums themselves are checked on a GPU. */
+/* test_linear_epilogue.c - requests to cuBLASLt for the bias of a linear layer and its gradient, and the way without
+ * the epilogue. On a fake runtime and a fake cuBLASLt; the sums themselves are checked on a GPU. */
 #include <criterion/criterion.h>
 
 #include "cuda/fake_cublaslt.h"
@@ -79,12 +79,12 @@ Test(linear_epilogue, a_bias_of_another_type_is_not_the_librarys) {
     expect_product(CUBLASLT_EPILOGUE_DEFAULT, NULL, 1);
 }
 
-/* Said in one way or another: the product runs without, and the question is not asked twice. */
+/* Refused in either way: the product runs without the epilogue, and the question is not repeated. */
 Test(linear_epilogue, without_an_algorithm_the_product_runs_alone) {
     static const cublasStatus_t refusals[] = {CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED,
                                               CUBLAS_STATUS_INVALID_VALUE};
     for (int i = 0; i < 3; i++) {
-        char *moved = vector + (256 >> i); /* another alignment, so another question */
+        char *moved = vector + (256 >> i); /* a new alignment, so a new question */
         fake_lt.refusal = refusals[i];
         fake_lt.without = CUBLASLT_EPILOGUE_BGRADB;
         backward_weight(FR_F16, moved);

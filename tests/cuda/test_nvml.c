@@ -1,5 +1,5 @@
-/* test_nvml.c - what the driver counts of the device's memory: a missing library, failing calls, good values; and the
- * lines that reports make of it. On a fake runtime and a fake NVML. */
+/* test_nvml.c - the driver's counts of the device's memory: a missing library, failing calls, good values; and the
+ * lines made for reports. On a fake runtime and a fake NVML. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/tensor.h>
@@ -23,7 +23,7 @@ static fr_memory_use asked(void) {
     return use;
 }
 
-/* A tensor of 4 MiB: there is a context, and a segment of 20 MiB. */
+/* A tensor of 4 MiB, with a context and a segment of 20 MiB. */
 static fr_tensor *something(void) {
     fr_tensor *t = NULL;
     must(fr_tensor_empty(1, (int64_t[]){1 << 20}, FR_F32, FR_CUDA, &t));

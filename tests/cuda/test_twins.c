@@ -33,7 +33,7 @@ static const int64_t lengths[] = {1, 3, 8, 31, 257, 4099};
     BOTH(k->name(ex(), t, n, 0.37, p(&a), p(&y))) \
     expect_same(#name, &y, ELEMENTWISE_TOLERANCE);
 
-/* The elementwise kernels of the map (backend/kernel_map.h), and those that have a type of their own. */
+/* The elementwise kernels of the map (backend/kernel_map.h), and kernels with their own type. */
 Test(twins, pointwise){EACH_VECTOR({
     buf a = numbers_between(t, n, offset, -2, 2, true);
     buf b = numbers(t, n, offset);
@@ -104,7 +104,7 @@ Test(twins, binary_image) {
             }
 }
 
-/* A permutation, a window with a step, a window of bytes that go in pairs, one element. */
+/* A permutation, a window with a step, a window of bytes that go in pairs, a single element. */
 Test(twins, copy_strided) {
     static const fri_strided_desc shapes[] =
         {{.rank = 3, .extent = {3, 7, 40}, .x_stride = {280, 1, 7}, .y_stride = {280, 40, 1}},
@@ -142,7 +142,8 @@ Test(twins, sums){EACH_VECTOR({
     drop(&y);
 })}
 
-/* More arrays than one launch holds, empty ones among them, some not aligned; a second call adds to the first's sum. */
+/* More arrays than fit in a launch, empty arrays among them, some not aligned; a second call adds to the first's
+ * sum. */
 Test(twins, norm_squared) {
     enum { ARRAYS = 400 };
     static buf x[ARRAYS];
@@ -164,8 +165,8 @@ Test(twins, norm_squared) {
         }
 }
 
-/* More arrays than one launch holds, empty ones among them, some not aligned; one element of the last one, or none, is
- * inf or NaN: the first, the last, one between. */
+/* More arrays than fit in a launch, empty arrays among them, some not aligned; an element of the last array, or none,
+ * is inf or NaN: the first, the last, one between. */
 Test(twins, unscale) {
     enum { ARRAYS = 400, LAST = 4099 };
     static const struct {
@@ -368,7 +369,7 @@ Test(twins, batchnorm2d){EACH_MATRIX({
     expect_same("running mean", &rm, 1e-6);
     if (rows > 1) expect_same("running variance", &rv, 1e-5);
     BOTH(k->batchnorm2d_invstd(ex(), &d, p(&rv), p(&invstd)));
-    copy_in(&mean); /* the same statistics on both sides from here on */
+    copy_in(&mean); /* equal statistics on both sides in the rest */
     copy_in(&invstd);
     for (int act = FRI_ACTIVATION_NONE; act <= turn; act += turn) {
         BOTH(k->batchnorm2d_apply(ex(), &d, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), NULL, act, p(&y)));
@@ -417,7 +418,7 @@ Test(twins, batchnorm2d){EACH_MATRIX({
 Test(twins, softmax){EACH_MATRIX({
     fri_loss_desc d = {.dtype = t, .rows = rows, .classes = c};
     for (int logarithm = 0; logarithm < 2; logarithm++) {
-        if (rows * c > 25000) continue; /* larger ones have the same paths */
+        if (rows * c > 25000) continue; /* larger matrices take the same paths */
         buf x = numbers(t, rows * c, offset);
         buf dy = numbers(t, rows * c, offset);
         buf y = blank(t, rows * c, offset);
@@ -438,7 +439,7 @@ Test(twins, softmax){EACH_MATRIX({
 /* Group norm on images, then on rows; on the GPU the twin is the emulator's code itself. */
 Test(twins, group_norm){EACH_MATRIX({
     for (int64_t groups = 1; groups <= 4; groups *= 2) {
-        if (c % groups != 0 || rows * c > 25000) continue; /* larger ones have the same paths */
+        if (c % groups != 0 || rows * c > 25000) continue; /* larger matrices take the same paths */
         const bool rows_alone = groups == 1 && rows % 2 == 0;
         fri_group_norm_desc d = {.dtype = t,
                                  .n = rows_alone ? rows : 1,
@@ -457,7 +458,7 @@ Test(twins, group_norm){EACH_MATRIX({
         BOTH(k->group_norm_forward(ex(), &d, p(&x), p(&gamma), p(&beta), p(&y), p(&mean), p(&invstd)));
         expect_same("mean", &mean, 1e-6);
         if (d.hw * c / groups > 1) expect_same("invstd", &invstd, 1e-4);
-        copy_in(&mean); /* the same statistics on both sides from here on */
+        copy_in(&mean); /* equal statistics on both sides in the rest */
         copy_in(&invstd);
         buf dx = blank(t, rows * c, offset);
         buf dgamma = blank(FR_F32, c, 0);

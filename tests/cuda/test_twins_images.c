@@ -242,7 +242,7 @@ Test(twins_images, embedding) {
             }
 }
 
-/* Three dimensions, along each of them; the index smaller than x, with repetitions; positions out of range. */
+/* Three dimensions, along each; the index smaller than x, with repetitions; positions out of range. */
 Test(twins_images, gather_and_scatter) {
     static const int64_t x[] = {5, 40, 7}, size[] = {4, 33, 6};
     for (int ti = 0; ti < 3; ti++)
@@ -313,7 +313,7 @@ static void make(parameters *all, int count, fr_dtype t, fr_dtype g, int states,
     }
 }
 
-/* Each parameter has made another number of steps, 1 the fewest. */
+/* Each parameter has made a different number of steps, 1 the fewest. */
 static void count_steps(parameters *all, int count) {
     all->step = blank(FR_F32, count > 0 ? count : 1, 0);
     for (int i = 0; i < count; i++) set(&all->step, i, 1 + i % 5);
@@ -437,7 +437,7 @@ Test(twins_images, rmsprop) {
     })
 }
 
-/* Maps of both kinds of moments, as ascending numbers that are easily told apart. */
+/* Maps of both kinds of moments, as ascending numbers easily told apart. */
 static buf make_maps(void) {
     buf maps = blank(FR_F32, 512, 0);
     for (int i = 0; i < 256; i++) {

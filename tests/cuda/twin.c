@@ -12,7 +12,7 @@ enum { GUARD = 64, WORKSPACE = 1 << 21 };
 const fri_kernels *twin_kernels;
 bool on_gpu;
 const fr_dtype floats[3] = {FR_F32, FR_F16, FR_BF16};
-static int side; /* of the call that runs: 0 the CPU's, 1 the device's */
+static int side; /* of the running call: 0 the CPU's, 1 the device's */
 static buf scratch;
 
 static const fri_backend *gpu(void) {
@@ -114,7 +114,7 @@ void *p(const buf *b) {
 
 const fri_exec *ex(void) {
     static fri_exec e[2];
-    if (!on_gpu) memset(scratch.data[side], 0xff, WORKSPACE); /* NaN: what nobody wrote is not to be read */
+    if (!on_gpu) memset(scratch.data[side], 0xff, WORKSPACE); /* NaN: unwritten elements are not to be read */
     e[side] = (fri_exec){.workspace = scratch.data[side], .workspace_bytes = WORKSPACE};
     return &e[side];
 }

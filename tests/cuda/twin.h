@@ -1,4 +1,4 @@
-/* twin.h - one call on the CPU's kernels and on the CUDA ones, and what they wrote compared.
+/* twin.h - a call on the CPU's kernels and on the CUDA kernels, with a comparison of the results.
  *
  * With FRUGAL_TEST_DEVICE=cuda the second side is the GPU, else the emulator: then index arithmetic, tails and the
  * order of sums are shown, and no more. */
@@ -12,7 +12,7 @@
 #include "cuda/emulator/emulated.h"
 #include "support/golden.h"
 
-/* One array on both sides, with guard bytes behind its end. */
+/* An array on both sides, with guard bytes behind its end. */
 typedef struct buf {
     char *whole[2], *data[2]; /* CPU, device under test */
     size_t bytes, offset;
@@ -20,7 +20,7 @@ typedef struct buf {
     int64_t n;
 } buf;
 
-extern const fri_kernels *twin_kernels; /* of the side that runs */
+extern const fri_kernels *twin_kernels; /* of the running side */
 extern bool on_gpu;
 
 void twin_begin(void);
@@ -32,12 +32,12 @@ buf blank(fr_dtype t, int64_t n, int64_t offset);
 /* Numbers in [low, high); `special` puts NaN, infinities, zeros of both signs and a subnormal among them. */
 buf numbers_between(fr_dtype t, int64_t n, int64_t offset, double low, double high, bool special);
 buf numbers(fr_dtype t, int64_t n, int64_t offset); /* in [-2, 2) */
-void set(buf *b, int64_t i, double v);              /* on the CPU's side; copy_in takes it to the other */
+void set(buf *b, int64_t i, double v);              /* on the CPU's side; copy_in copies to the second side */
 void copy_in(buf *b);
 double value_at(fr_dtype t, const void *p, int64_t i);
 void drop(buf *b);
 
-/* Pointer of the array for the side that runs (NULL for an empty buf), and an execution with scratch. */
+/* Pointer of the array for the running side (NULL for an empty buf), and an execution with scratch. */
 void *p(const buf *b);
 const fri_exec *ex(void);
 void twin_side(int side);
@@ -53,7 +53,7 @@ void twin_side(int side);
 /* Expects no race in the emulated kernels that ran since the last call (emulator/races.h). */
 void expect_no_race(const char *call);
 
-/* Differences up to `tolerance` of the largest magnitude, and nothing written behind the end. 0: the same numbers. */
+/* Differences up to `tolerance` of the largest magnitude, and no byte written behind the end. 0: equal numbers. */
 void expect_same(const char *what, const buf *b, double tolerance);
 /* One rounding of the type, where sums have another order. */
 double rounding(fr_dtype t);

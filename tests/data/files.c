@@ -126,7 +126,7 @@ static void sink_flush(png_structp png) {
     (void)png;
 }
 
-/* One row in the layout of the kind; palette and 1 bit use the parity of the pixel. */
+/* A row in the layout of the kind; palette and 1 bit use the parity of the pixel. */
 static void png_row(enum png_kind kind, const uint8_t *rgb, int y, int width, uint8_t *row) {
     memset(row, 0, (size_t)width * 8);
     for (int x = 0; x < width; x++) {

@@ -1,4 +1,4 @@
-/* files.h - what the data tests share: a folder of their own, and files written into it, good ones and bad ones. */
+/* files.h - shared by the data tests: a temporary folder, and good and bad files in the folder. */
 #ifndef TESTS_DATA_FILES_H
 #define TESTS_DATA_FILES_H
 
@@ -15,7 +15,7 @@ extern char files_root[512];
 void files_begin(void);
 void files_end(void);
 
-/* files_root/<name>; one of several static buffers. */
+/* files_root/<name> in a rotating set of static buffers. */
 const char *files_path(const char *name);
 void files_write(const char *name, const void *bytes, size_t n);
 void files_write_gzip(const char *name, const void *bytes, size_t n);
@@ -24,11 +24,11 @@ void files_make_folder(const char *name);
 /* An IDX file's bytes: header words, then a body; returns the size. */
 size_t idx_bytes(uint8_t *to, uint32_t magic, int words, const uint32_t *word, const uint8_t *body, size_t body_bytes);
 
-/* A picture whose pixel (y, x) has a slowly changing color, so that JPEG keeps it within a few levels. */
+/* A picture of slowly changing colors, so that JPEG changes each pixel by a few levels only. */
 void picture_fill(uint8_t *rgb, int height, int width);
 
 enum jpeg_kind { JPEG_RGB, JPEG_GRAY, JPEG_CMYK, JPEG_PROGRESSIVE };
-/* malloc'ed bytes in *out; returns their number. */
+/* *out: malloced bytes; returns their number. */
 size_t jpeg_bytes(enum jpeg_kind kind, const uint8_t *rgb, int height, int width, uint8_t **out);
 
 enum png_kind {
@@ -42,7 +42,7 @@ enum png_kind {
 };
 size_t png_bytes(enum png_kind kind, const uint8_t *rgb, int height, int width, uint8_t **out);
 
-/* status, and that the sentence holds every one of the words (NULL ends the list). */
+/* Expects the status and a sentence with all the words (NULL ends the list). */
 #define EXPECT_FAIL(expression, status, ...)                                                                         \
     do {                                                                                                             \
         fr_status got_ = (expression);                                                                               \

@@ -1,4 +1,4 @@
-/* frames.h - a data set of three classes, one of which is frequent, and the batches of an epoch. */
+/* frames.h - a data set of three classes, among them a frequent one, and the batches of an epoch. */
 #ifndef TESTS_DATA_FRAMES_H
 #define TESTS_DATA_FRAMES_H
 
@@ -12,7 +12,7 @@ int64_t frames_class(int64_t index);
 /* Gray frames of 8 x 8; vectors instead of classes, if so. */
 fr_dataset *frames_make(fr_target target);
 fr_loader *frames_loader(const fr_loader_opts *o);
-/* The numbers of some batches of epoch 2, from a loader with these options. */
+/* Numbers of some batches of epoch 2, from a loader with these options. */
 void frames_collect(fr_loader_opts o, int64_t from, int64_t to, float *images, float *shares);
 
 #endif

@@ -1,7 +1,7 @@
-/* loader_threads.c - the loader's threads as hard as they can be driven, for the thread sanitizer (.ci/run tsan), under
- * which Criterion does not start. Two callers, each with loaders of its own over one dataset, read, jump and stop at
- * any time; both must see the same batches. Then frames are pushed into a ring while its loader reads: an image and its
- * target always belong together. Exit status 1 if not. */
+/* loader_threads.c - a stress test of the loader's threads for the thread sanitizer (.ci/run tsan), under which
+ * Criterion does not start. Two callers with separate loaders over a shared dataset read, jump and stop at any time;
+ * both must see equal batches. Then frames are pushed into a ring while a loader reads: image and target must belong
+ * together. Exit status 1 on failure. */
 #include "data/dataset.h"
 #include "data/loader.h"
 
@@ -32,7 +32,7 @@ typedef struct buffers {
 
 static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     buffers *b = ctx;
-    free(b->images[slot]); /* always new ones: a write into the old ones is seen */
+    free(b->images[slot]); /* new buffers each time, so that writes into old ones are detected */
     free(b->labels[slot]);
     *images = b->images[slot] = malloc(b->per_batch * sizeof(float));
     *targets = b->labels[slot] = malloc(BATCH * sizeof(int64_t));
@@ -117,7 +117,7 @@ static int64_t torn(fr_loader *l) {
     return found;
 }
 
-/* -1: it could not be tried. */
+/* -1: not possible here. */
 static int64_t ring(void) {
     fr_dataset *d = NULL;
     fr_loader *l = NULL;

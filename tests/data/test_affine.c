@@ -1,6 +1,7 @@
-/* test_affine.c - the random rotation, zoom and shear: the map is read off the image itself.
+/* test_affine.c - random rotation, zoom and shear: the map is measured from the image.
  *
- * Three blobs, one per channel, in the middle, right of it and below it: where their centroids land is the matrix. */
+ * Three blobs, one per channel, in the middle, right of the middle and below: the centroids' positions give the
+ * matrix. */
 #include "files.h"
 
 #include "data/transform.h"
@@ -39,7 +40,7 @@ typedef struct map {
     double degrees, scale, shear;
 } map;
 
-/* The map of one image: its first column is scale * (cos, sin), its second adds tan(shear) times the first. */
+/* Map of an image: the first column is scale * (cos, sin), the second adds tan(shear) times the first. */
 static map measure(const fri_transform *t, int64_t epoch, int64_t index) {
     fri_transform_scratch scratch = {0};
     fri_pixels image = {.u8 = blobs, .height = SIDE, .width = SIDE, .channels = 3};

@@ -14,7 +14,7 @@ static int64_t size_of(const fr_augment_input *in) {
     return in->n * in->height * in->width * in->channels;
 }
 
-/* Inverted, in the other buffer. */
+/* Inverts the image into the second buffer. */
 static uint8_t *invert(const fr_augmentation *a, const fr_augment_input *in, uint8_t *pixels, uint8_t *spare) {
     (void)a;
     for (int64_t i = 0; i < size_of(in); i++) spare[i] = (uint8_t)(255 - pixels[i]);

@@ -1,5 +1,5 @@
-/* test_datasets.c - every format gives the pixels and labels that were written, and every damaged or hostile file gives
- * a status and a sentence with its name and both values. */
+/* test_datasets.c - every format returns the written pixels and labels; damaged or hostile files give a status and a
+ * sentence with the file's name and both values. */
 #include "files.h"
 
 #include "data/source.h"
@@ -127,7 +127,7 @@ Test(datasets, idx_refuses_damaged_gzip) {
     FILE *f = fopen(files_path("train-images-idx3-ubyte.gz"), "rb");
     size_t n = fread(file, 1, sizeof file, f);
     fclose(f);
-    for (size_t cut = 2; cut < n; cut++) { /* wherever it breaks off, also inside the checksum */
+    for (size_t cut = 2; cut < n; cut++) { /* cut at any position, also inside the checksum */
         files_write("train-images-idx3-ubyte.gz", file, cut);
         EXPECT_FAIL(fr_dataset_idx(files_root, FR_SPLIT_TRAIN, 10, &d), FR_EFORMAT, "train-images-idx3-ubyte.gz");
     }
@@ -148,14 +148,14 @@ Test(datasets, idx_never_inflates_past_the_header) {
     idx_bytes(bomb, 0x803, 3, (uint32_t[]){N, H, W}, NULL, 0);
     files_write_gzip("train-images-idx3-ubyte.gz", bomb, n);
     EXPECT_FAIL(fr_dataset_idx(files_root, FR_SPLIT_TRAIN, 10, &d), FR_EFORMAT, "goes on after the 76 bytes");
-    /* A promise that no deflate stream of this size can keep is refused before the allocation. */
+    /* An impossible size for a deflate stream is refused before the allocation. */
     idx_bytes(bomb, 0x803, 3, (uint32_t[]){1u << 20, 1024, 1024}, NULL, 0);
     files_write_gzip("train-images-idx3-ubyte.gz", bomb, 4096);
     EXPECT_FAIL(fr_dataset_idx(files_root, FR_SPLIT_TRAIN, 10, &d), FR_EFORMAT, "1099511627776 bytes", "cannot hold");
     free(bomb);
 }
 
-/* A gzip file of 2^61 bytes (a hole in a file system that allows it) may hold more than 64 bits can count. */
+/* The content of a gzip file of 2^61 bytes (a hole, if the file system allows) may exceed 64 bits. */
 Test(datasets, what_a_gzip_file_can_hold_does_not_overflow) {
     fri_source s = {.name = "hole.gz", .gzip = true, .stored = UINT64_C(1) << 61};
     MUST(fri_source_expect(&s, UINT64_C(1) << 62, "many images"));
@@ -328,7 +328,7 @@ Test(datasets, image_folder_sorts_classes_and_files_by_bytes) {
     files_write("train/Zebra/notes.txt", "no image", 8);
     files_write("train/LICENSE", "no folder", 9);
     files_make_folder("train/bee/more");
-    files_make_folder("train/bee/z.jpg"); /* is no image, whatever its name says */
+    files_make_folder("train/bee/z.jpg"); /* not an image, despite its name */
     files_write("train/bee/3.webp", "RIFF", 4);
     MUST(fr_dataset_image_folder(files_root, FR_SPLIT_TRAIN, &d));
     MUST(fr_dataset_info_get(d, &info));
@@ -494,7 +494,7 @@ Test(datasets, synthetic_is_a_function_of_seed_and_index) {
 /* ---- a dataset of the program's own ------------------------------------------------------------------------------ */
 
 typedef struct own {
-    fr_dataset *of; /* whose images it hands on */
+    fr_dataset *of; /* source of the images */
     int64_t wrong;  /* the index whose label is out of range; -1: none */
     bool fails, released;
 } own;
@@ -531,7 +531,7 @@ static fr_dataset *own_dataset(own *o) {
     return d;
 }
 
-/* Two epochs from the same place in both. */
+/* Two epochs from an equal position in both. */
 static void same_batches(fr_loader *a, fr_loader *b) {
     fr_tensor *x = NULL, *y = NULL, *s = NULL, *t = NULL;
     for (int i = 0; i < 2 * 4; i++) {

@@ -1,5 +1,5 @@
-/* test_loader.c - the loader on raw buffers: the same batches whatever the workers do, exact positions, transforms
- * that do what they say, errors that surface, and an end at any time. */
+/* test_loader.c - the loader on raw buffers: batches independent of workers, exact positions, correct transforms,
+ * reported errors, and stopping at any time. */
 #include "files.h"
 
 #include "data/loader.h"
@@ -14,19 +14,19 @@ TestSuite(loader, .init = files_begin, .fini = files_end, .timeout = 120);
 
 enum { SLOTS_MAX = 8 };
 
-/* Buffers by malloc, which is what a sanitizer watches best. */
+/* Malloced buffers, which sanitizers watch best. */
 typedef struct buffers {
     float *images[SLOTS_MAX];
     int64_t *labels[SLOTS_MAX];
     size_t per_image;
     int64_t capacity;
-    int asked, fail_at; /* the call that fails; 0 none */
+    int asked, fail_at; /* failing call; 0: none */
 } buffers;
 
 static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     buffers *b = ctx;
     if (++b->asked == b->fail_at) return FR_ENOMEM;
-    /* Always new ones, so that a write into the old ones is seen. */
+    /* New buffers each time, so that writes into old ones are detected. */
     free(b->images[slot]);
     free(b->labels[slot]);
     *images = b->images[slot] = malloc((size_t)b->capacity * b->per_image * sizeof(float));
@@ -57,14 +57,14 @@ static void rig_close(rig *r) {
     }
 }
 
-/* A sum over all bits of a batch that depends on their order. */
+/* Order-dependent hash of all bits of a batch. */
 static uint64_t digest(uint64_t h, const void *bytes, size_t n) {
     const uint8_t *p = bytes;
     for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * UINT64_C(1099511628211);
     return h;
 }
 
-/* FR_OK: *h takes in the next batch, whose length is returned in *n. */
+/* FR_OK: *h includes the next batch, whose length is returned in *n. */
 static fr_status take(rig *r, uint64_t *h, int64_t *n) {
     int slot = -1;
     fr_status s = fri_loader_fetch(r->loader, &slot, n);
@@ -139,7 +139,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 Test(loader, augmentation_belongs_to_the_image_and_the_epoch) {
-    /* Images do not depend on order and batches; only the epoch changes them. */
+    /* Images depend on the epoch only, not on order and batches. */
     enum { COUNT = 297 };
     static uint64_t digests[4][COUNT];
     static const int epoch_of[4] = {1, 1, 1, 2};
@@ -200,7 +200,7 @@ Test(loader, the_batch_in_use_is_left_alone) {
             size_t bytes = (size_t)n * r.b.per_image * sizeof(float);
             uint64_t before = digest(1, images, bytes);
             fri_loader_advance(r.loader);
-            usleep(3000); /* the workers run ahead as far as they may */
+            usleep(3000); /* workers run ahead as far as allowed */
             cr_assert_eq(r.b.images[slot], images, "its buffer was replaced");
             cr_assert_eq(digest(1, images, bytes), before, "its buffer was written");
         }
@@ -232,7 +232,7 @@ Test(loader, position_resumes_exactly) {
                 h = 1;
             }
             cr_expect_eq(take(&resumed, &h, &n), FR_END);
-            MUST(take(&resumed, &h, &n)); /* the next epoch begins by itself */
+            MUST(take(&resumed, &h, &n)); /* the next epoch begins automatically */
             cr_expect_eq(h, all[10]);
             /* Positions also move back and forth in the middle of an epoch, with batches decoded ahead and one held. */
             MUST(fri_loader_position_set(resumed.loader, 0, 3));
@@ -261,7 +261,7 @@ Test(loader, an_epoch_visits_every_image_once) {
             while ((s = fri_loader_fetch(r.loader, &slot, &n)) == FR_OK) {
                 cr_expect_eq(n, !drop && batches == 10 ? 3 : 10);
                 for (int64_t i = 0; i < n; i++) {
-                    int64_t index = -1; /* by its first pixels: they are a function of the index */
+                    int64_t index = -1; /* found by the first pixels, a function of the index */
                     for (int64_t k = 0; k < 103 && index < 0; k++) {
                         uint8_t p[16];
                         MUST(fr_dataset_read(d, k, p, sizeof p, NULL, NULL, NULL));
@@ -290,7 +290,7 @@ Test(loader, an_epoch_visits_every_image_once) {
     fr_dataset_release(&d);
 }
 
-/* One image of 2 x 3 pixels through a loader: what comes out. */
+/* Passes an image of 2 x 3 pixels through a loader. */
 static void transform_one(const uint8_t pixels[6], const fr_loader_opts *opts, int64_t epoch, float *out) {
     uint8_t images[22] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3}, labels[9] = {0, 0, 8, 1, 0, 0, 0, 1, 0};
     fr_dataset *d = NULL;
@@ -343,7 +343,7 @@ static void other_pixels(const fr_augmentation *a, const fr_augment_input *in, f
     pixels[0]++;
 }
 
-/* Random changes of the options are left out; everything else is the loader's, bit for bit. */
+/* Random changes in the options are left out; all other transforms equal the loader's bit for bit. */
 Test(loader, a_preprocessed_image_is_the_loaders) {
     enum { N = 3 };
     const fr_loader_opts asked =
@@ -378,7 +378,7 @@ Test(loader, a_preprocessed_image_is_the_loaders) {
 }
 
 Test(loader, shifts_and_flips_are_those_of_a_padded_crop) {
-    /* Every result must be one of 5 x 5 shifts, times 2; over many epochs all of them come, evenly. */
+    /* Every result must be one of 5 x 5 shifts, times 2; over many epochs all occur evenly. */
     const uint8_t x[6] = {10, 20, 30, 40, 50, 60};
     int seen[5][5][2] = {0};
     enum { EPOCHS = 2000 };
@@ -403,7 +403,7 @@ Test(loader, shifts_and_flips_are_those_of_a_padded_crop) {
         cr_assert_gt(hits, 0, "epoch %d", epoch);
         seen[at[0]][at[1]][at[2]]++;
     }
-    /* Shifts of 2 rows leave nothing, so all of those look alike; the others are told apart when 2 columns are left. */
+    /* Shifts of 2 rows leave only zeros and look alike; the others are distinguished by the 2 columns left. */
     int blank = 0;
     for (int dx = 0; dx < 5; dx++)
         for (int flip = 0; flip < 2; flip++) blank += seen[0][dx][flip] + seen[4][dx][flip];
@@ -413,7 +413,7 @@ Test(loader, shifts_and_flips_are_those_of_a_padded_crop) {
             for (int flip = 0; flip < 2; flip++)
                 cr_expect(seen[dy][dx][flip] > 10 && seen[dy][dx][flip] < 70, "%d %d %d: %d of 40 expected", dy, dx,
                           flip, seen[dy][dx][flip]);
-    int told = 0, flipped = 0; /* one in two is mirrored: 360 of the 720 that are told apart, sigma 13.4 */
+    int told = 0, flipped = 0; /* half are mirrored: 360 of the 720 distinguishable, sigma 13.4 */
     for (int dy = 1; dy <= 3; dy++)
         for (int dx = 1; dx <= 3; dx++) {
             told += seen[dy][dx][0] + seen[dy][dx][1];
@@ -432,8 +432,8 @@ Test(loader, without_random_crop_the_middle_is_taken) {
     cr_expect(y[0] == (float)(20 / 255.0) && y[1] == (float)(50 / 255.0));
 }
 
-/* Values by Pillow: Image.fromarray(x).resize((w, h), Image.BILINEAR). Pillow rounds between the two directions and in
- * fixed point, so one level of difference is its own. */
+/* Values by Pillow: Image.fromarray(x).resize((w, h), Image.BILINEAR). Pillow rounds between the two directions and
+ * uses fixed point, which explains a difference of one level. */
 Test(loader, resize_agrees_with_pil) {
     static const uint8_t x[6] = {0, 100, 255, 30, 60, 90};
     static const uint8_t up[4 * 5] = {0,  40, 100, 193, 255, 8,  41, 90, 164, 214,
@@ -485,7 +485,7 @@ Test(loader, impossible_options_are_refused) {
     fr_dataset_release(&d);
 }
 
-/* An image folder of 40 images in which two are broken after the dataset was opened. */
+/* An image folder with 40 images, two of which break after the dataset was opened. */
 static fr_dataset *damaged_folder(void) {
     fr_dataset *d = NULL;
     uint8_t rgb[3 * 16 * 16], *bytes;
@@ -518,7 +518,7 @@ Test(loader, a_broken_image_surfaces_with_its_name_and_nothing_hangs) {
             EXPECT_FAIL(take(&r, &h, &n), FR_EFORMAT, "train/a/23.jpg", "broken JPEG");
         fri_loader_position_get(r.loader, &epoch, &batch);
         cr_expect(epoch == 0 && batch == 2);
-        MUST(fri_loader_position_set(r.loader, 0, 3)); /* a program may decide to go on behind it */
+        MUST(fri_loader_position_set(r.loader, 0, 3)); /* the program may continue after the broken image */
         MUST(take(&r, &h, &n));
         cr_expect_eq(take(&r, &h, &n), FR_END);
         rig_close(&r);
@@ -526,11 +526,11 @@ Test(loader, a_broken_image_surfaces_with_its_name_and_nothing_hangs) {
     fr_dataset_release(&d);
 }
 
-/* Reads like digits until one image, in which it ends the thread that reads. */
+/* Reads like digits up to an image at which the reading thread is ended. */
 typedef struct trap {
     fr_dataset *digits;
     int64_t image;
-    bool every; /* not only that image */
+    bool every; /* true: at every image */
 } trap;
 
 static fr_status trap_read(const fr_dataset *d, int64_t index, fr_image *image) {
@@ -587,7 +587,7 @@ Test(loader, a_refused_buffer_is_reported_and_asked_for_again) {
             while ((s = take(&r, &h, &n)) == FR_ENOMEM) refused++;
             MUST(s);
         }
-        /* Workers: advance meets the refusal, and the next fetch repairs it silently. */
+        /* Advance meets the refusal where there are workers, and the next fetch mends the state. */
         cr_expect_eq(refused, workers == 0);
         cr_expect_eq(take(&r, &h, &n), FR_END);
         rig_close(&r);
@@ -611,7 +611,7 @@ Test(loader, can_be_released_at_any_time) {
     rig r;
     fr_loader_opts o = augmented(2, 2);
     rig_open(&r, d, &o);
-    fr_dataset_release(&d); /* the loader keeps its own reference */
+    fr_dataset_release(&d); /* the loader holds a reference */
     uint64_t digests[100];
     cr_expect_eq(run(&r, 1, digests), 24);
     rig_close(&r);

@@ -1,5 +1,5 @@
-/* test_loader_tensor.c - the loader's batches as tensors: shapes, counted memory, and buffers that are written again
- * only when nobody else holds them. */
+/* test_loader_tensor.c - batches as tensors: shapes, counted memory, and buffers that are reused only without other
+ * holders. */
 #include "files.h"
 
 #include <frugal/memory.h>
@@ -16,7 +16,7 @@ static size_t input_bytes(fr_device d) {
     return stats.requested_by[FR_MEM_INPUT];
 }
 
-/* One slot: images and labels, each rounded up to 512. */
+/* A slot: images and labels, each rounded up to 512. */
 static size_t slot_bytes(size_t images, size_t labels) {
     return (images * sizeof(float) + 511) / 512 * 512 + (labels * sizeof(int64_t) + 511) / 512 * 512;
 }
@@ -59,7 +59,7 @@ Test(loader_tensor, batches_are_tensors_and_the_last_is_short) {
     fr_dataset_release(&d);
 }
 
-/* Loaders share 19 batches, the last one short, in groups of 5: each third batch of a group from `first` on. */
+/* Loaders share 19 batches, the last of them short, in groups of 5: every third batch of a group from `first` on. */
 Test(loader_tensor, loaders_share_the_batches_of_an_epoch) {
     enum { BATCHES = 19, GROUP = 5, EVERY = 3 };
     fr_dataset *d = NULL;
@@ -177,7 +177,7 @@ Test(loader_tensor, buffers_are_reused_when_the_caller_lets_go) {
         MUST(fr_memory_stats_get(FR_CPU, &before));
         for (int i = 0; i < 40; i++) {
             MUST(fr_loader_next(l, &x, &t));
-            if (workers == 0) { /* the only buffer: letting go of it before next makes it free */
+            if (workers == 0) { /* releasing the only buffer before next frees it */
                 fr_tensor_release(&x);
                 fr_tensor_release(&t);
             }

@@ -1,5 +1,5 @@
-/* test_targets.c - images of any element type and number of channels, masks, vectors, rings: what reaches the batch is
- * what was given, whoever reads it; a mask goes where its image goes; torchvision's transforms give the same. */
+/* test_targets.c - images of any element type and number of channels, masks, vectors, rings: a batch holds the given
+ * data for any reader; a mask follows its image; transforms agree with torchvision. */
 #include "files.h"
 #include "support/golden.h"
 
@@ -11,7 +11,7 @@ TestSuite(targets, .init = files_begin, .fini = files_end, .timeout = 120);
 
 enum { COUNT = 11, H = 14, W = 17, CLASSES = 5, LENGTH = 4 };
 
-/* ---- images and masks that show where a pixel comes from --------------------------------------------------------- */
+/* ---- images and masks that show the origin of a pixel -------------------------------------------------------- */
 
 /* Class (y + 2 x + i) % 6, 5 being "ignored"; the image's color is 40 * class + 20. */
 static uint8_t class_of(int64_t i, int64_t y, int64_t x) {
@@ -56,7 +56,7 @@ static fr_dataset *mask_folder(int count, int step) {
     return d;
 }
 
-/* Everything that a loader gives, of two epochs: images, then targets, batch by batch. */
+/* All bytes of two epochs of a loader: images, then targets, batch by batch. */
 typedef struct epochs {
     uint8_t *bytes;
     size_t n;
@@ -102,7 +102,7 @@ static const fr_loader_opts *varied(int workers) {
     return &o;
 }
 
-/* ---- what a program reads itself --------------------------------------------------------------------------------- */
+/* ---- data read by the program -------------------------------------------------------------------------------- */
 
 static fr_status hand_on(void *ctx, int64_t index, void *pixels, void *target) {
     fr_dataset *of = ctx;
@@ -206,8 +206,8 @@ static fr_image in_f32(const uint8_t *pixels, float *to, int64_t n) {
     return (fr_image){.f32 = to};
 }
 
-/* f32 pixels 0..255 normalized by 255 times the mean and deviation are the 8 bit ones, but for the rounding to 8 bits
- * within resize, rotation (which has weights of 1/256, too) and the way to gray. */
+/* f32 pixels 0..255, normalized by 255 times mean and deviation, equal 8-bit pixels up to the 8-bit rounding in
+ * resize, rotation (with weights of 1/256) and conversion to gray. */
 Test(targets, f32_pixels_go_the_way_of_8_bits) {
     static const int channels[][2] = {{3, 3}, {1, 3}, {3, 1}, {1, 1}};
     uint8_t pixels[20 * 24 * 3];
@@ -310,7 +310,7 @@ Test(targets, images_and_masks_are_torchvisions) {
     cr_expect_eq(cases, 24);
 }
 
-/* Rotation and zoom: large areas of one class each, so that a pixel of a pure color has its class. */
+/* Rotation and zoom of large areas of a class each: a pixel of a pure color must have the color's class. */
 Test(targets, a_mask_turns_with_its_image) {
     enum { SIDE = 40 };
     uint8_t pixels[SIDE * SIDE], mask[SIDE * SIDE];
@@ -338,7 +338,7 @@ Test(targets, a_mask_turns_with_its_image) {
     fri_transform_scratch_free(&scratch);
 }
 
-/* Images of any size without a resize: each window is one of its image, and the same at any number of workers. */
+/* Images of any size without resize: each window comes from its image, equal for any number of workers. */
 Test(targets, native_crops_are_windows_of_images_of_any_size) {
     enum { SIDE = 12 };
     fr_dataset *d = mask_folder(COUNT, 3);
@@ -458,7 +458,7 @@ Test(targets, a_ring_holds_the_newest_images) {
         MUST(fr_dataset_push(d, &pixel, &label));
         EXPECT_FAIL(fr_dataset_push(d, &pixel, &wrong), FR_EINVAL, "label 7", "0..6");
         for (int64_t i = 0; i < 3; i++) {
-            int64_t want = pushed < 3 ? i % pushed : i; /* then the newest one of i, i + 3, ... */
+            int64_t want = pushed < 3 ? i % pushed : i; /* afterwards the newest of i, i + 3, ... */
             while (want + 3 < pushed) want += 3;
             MUST(fr_dataset_read(d, i, &pixel, 1, NULL, NULL, NULL));
             MUST(fr_dataset_label(d, i, &label));

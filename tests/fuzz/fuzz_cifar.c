@@ -1,5 +1,5 @@
-/* fuzz_cifar.c - any bytes as a CIFAR file; the first byte says which of the two. The reader takes folders, so the
- * bytes go through a file in one under $TMPDIR. */
+/* fuzz_cifar.c - random bytes as a CIFAR file; the first byte selects the format. The reader takes folders, so the
+ * bytes go through a file in a folder under $TMPDIR. */
 #include "fuzz.h"
 
 #include <frugal/data.h>

@@ -1,4 +1,4 @@
-/* fuzz_image.c - any bytes as a JPEG or PNG file, and as a mask: refused, or pixels that are all there. */
+/* fuzz_image.c - random bytes as a JPEG or PNG file, and as a mask: refused, or all pixels are present. */
 #include "fuzz.h"
 
 #include "data/dataset.h"

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         const char *setting = fri_state_record_setting(&r, "seed");
         FUZZ_CHECK(setting == NULL || strlen(setting) <= n);
         (void)fri_state_record_number(&r, "sum", &number);
-        /* What was parsed prints and parses again to the same. */
+        /* A parsed record prints and parses again to an equal record. */
         char *printed = NULL;
         const fr_state state = {.step = r.step};
         fri_state_record again;

@@ -1,5 +1,5 @@
-/* fuzz_safetensors.c - any bytes as a safetensors file: refused with a sentence, or every tensor lies inside the bytes
- * and what is written from them reads back the same. */
+/* fuzz_safetensors.c - random bytes as a safetensors file: refused with a sentence, or every tensor lies inside the
+ * bytes and survives writing and reading. */
 #include "fuzz.h"
 
 #include "io/safetensors.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is said of the network is refused with a sentence, or reads back the same from what it is written as. */
+/* Facts about the network are refused with a sentence, or survive writing and reading. */
 static void check_info(const char *text) {
     fr_weights_info info = {0}, again = {0};
     char *written = NULL;

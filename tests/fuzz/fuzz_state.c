@@ -1,5 +1,5 @@
-/* fuzz_state.c - any bytes as a training state: the checksum is made right first, so that what lies behind it is
- * reached. A refused state changes nothing. */
+/* fuzz_state.c - random bytes as a training state: the checksum is corrected first, so that the code after the check
+ * is reached. A refused state changes nothing. */
 #include "net/layers.h"
 #include "fuzz.h"
 
@@ -29,7 +29,7 @@ done:
     FUZZ_CHECK(s == FR_OK);
 }
 
-/* What a failed load must leave alone. */
+/* Data that a failed load must not change. */
 typedef struct content {
     float weight[6], bias[2];
     fr_rng random;

@@ -1,4 +1,4 @@
-/* app.cpp - app.c in C++; prints the same. */
+/* app.cpp - app.c in C++; prints equal output. */
 #include <cstdio>
 #include <frugal/frugal.hpp>
 

@@ -1,5 +1,5 @@
-/* bare.c - a library that was built without oneDNN, libjpeg and libpng says so where it is asked for what they do, and
- * does the rest. */
+/* bare.c - a library without oneDNN, libjpeg and libpng names the missing library when asked for its functions, and
+ * otherwise works. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 #include <string.h>

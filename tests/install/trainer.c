@@ -1,4 +1,4 @@
-/* trainer.c - a training program of one's own outside the tree, with the trainers' flags. */
+/* trainer.c - a training program outside of the tree, with the trainers' flags. */
 #include <frugal/train.h>
 #include <stdio.h>
 

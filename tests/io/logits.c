@@ -1,9 +1,10 @@
-/* logits.c - a model's logits for given images, for test_torchvision.py.
+/* logits.c - logits of a model for given images, for test_torchvision.py.
  *
  *   logits MODEL WEIGHTS INPUT OUTPUT [exact]      (exact: fr_exact_convolutions_set)
- * MODEL is vgg16_bn, resnet50, densenet121, or what fr_model knows. WEIGHTS is a safetensors file to load; if there is
- * none, the model gets random weights and running statistics and they are saved there. INPUT holds "images" f32 [n,
- * height, width, 3], OUTPUT gets "logits" f32 [n, 1000]. */
+ * MODEL is vgg16_bn, resnet50, densenet121, or a name of fr_model. WEIGHTS is a safetensors file; if the file does
+ * not
+ * exist, the model gets random weights and running statistics, which are saved to the file. INPUT holds "images" f32
+ * [n, height, width, 3], OUTPUT gets "logits" f32 [n, 1000]. */
 #include "io/safetensors.h"
 
 #include <frugal/io.h>

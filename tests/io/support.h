@@ -1,4 +1,4 @@
-/* support.h - what the tests of src/io share: a folder of their own, files as bytes, and a small network. */
+/* support.h - shared by the tests of src/io: a temporary folder, files as bytes, and a small network. */
 #ifndef TESTS_IO_SUPPORT_H
 #define TESTS_IO_SUPPORT_H
 
@@ -11,11 +11,11 @@
 #define EXPECT_SENTENCE(part) \
     cr_expect(strstr(fr_last_error(), (part)) != NULL, "no \"%s\" in: %s", (part), fr_last_error())
 
-/* A new folder under $TMPDIR, removed with everything in it. */
+/* Creates a folder under $TMPDIR, which is removed with all its content. */
 extern char folder[512];
 void make_folder(void);
 void remove_folder(void);
-/* <folder>/<name> in one of 8 buffers that take turns. */
+/* <folder>/<name> in a rotating set of 8 buffers. */
 const char *in_folder(const char *name);
 /* Entries of a folder but . and .. */
 int files_in(const char *path);
@@ -24,14 +24,14 @@ int files_in(const char *path);
 unsigned char *read_bytes(const char *path, size_t *n);
 void write_bytes(const char *path, const void *bytes, size_t n);
 
-/* Until the next call no file grows above `bytes`, as on a full disk; RLIM_INFINITY ends it. */
+/* Limits the size of files to `bytes`, as on a full disk, until the next call; RLIM_INFINITY removes the limit. */
 void limit_files(size_t bytes);
 
-/* Conv2d 3 -> 4 (3 x 3), BatchNorm2d, ReLU, Dropout 0.3, AdaptiveAvgPool2d 2 x 3, Flatten, Linear 24 -> 5: everything
- * that has a layout of its own, height and width different. */
+/* Conv2d 3 -> 4 (3 x 3), BatchNorm2d, ReLU, Dropout 0.3, AdaptiveAvgPool2d 2 x 3, Flatten, Linear 24 -> 5: all
+ * tensors with a special layout, with different height and width. */
 fr_module *small_net(uint64_t seed, fr_device device);
 
-/* All bytes of a module's tensors one after another; freed by the caller. */
+/* Bytes of all tensors of a module; the caller frees them. */
 unsigned char *module_bytes(fr_module *m, size_t *n);
 bool module_equals(fr_module *m, const unsigned char *bytes, size_t n);
 

@@ -1,5 +1,5 @@
-/* test_dlpack.c - DLPack in and out: no copy, one owner at a time, and everything that is not ours is refused. That
- * PyTorch agrees is test_dlpack.py's business. */
+/* test_dlpack.c - DLPack import and export: no copy, a single owner, and foreign objects are refused. test_dlpack.py
+ * compares with PyTorch. */
 #include "io/support.h"
 
 #include "memory/allocator.h"
@@ -92,10 +92,10 @@ Test(dlpack, every_type_goes_there_and_back) {
     cr_expect_eq(live_bytes(), before);
 }
 
-/* ---- memory of another program ----------------------------------------------------------------------------- */
+/* ---- foreign memory ------------------------------------------------------------------------------------------ */
 
 static int deleted;
-static float first_value; /* of the memory that was given back last */
+static float first_value; /* of the memory released last */
 
 static void delete_foreign(struct DLManagedTensorVersioned *self) {
     deleted++;
@@ -131,10 +131,10 @@ Test(dlpack, import_uses_the_memory_and_gives_it_back_once) {
     cr_expect(m == NULL);
     cr_expect_eq(live_bytes(), before, "in no report");
     cr_expect_eq(fr_tensor_data(t), data);
-    data[0] = 7; /* seen here */
+    data[0] = 7; /* visible to the library */
     OK(fr_relu(t, &y));
     cr_expect_eq(((float *)fr_tensor_data(y))[0], 7);
-    OK(fr_tensor_fill(t, -2)); /* seen there */
+    OK(fr_tensor_fill(t, -2)); /* visible to the owner */
     cr_expect_eq(data[11], -2);
     OK(fr_tensor_narrow0(t, 1, 1, &view));
     fr_tensor_release(&t);
@@ -157,7 +157,7 @@ Test(dlpack, no_op_writes_over_foreign_memory_and_backward_works) {
     m = foreign();
     OK(fr_tensor_from_dlpack(&m, &t));
     OK(fr_mul(t, w, &y));
-    fr_tensor_release(&t); /* only backward needs it now */
+    fr_tensor_release(&t); /* needed by backward only */
     cr_expect_eq(deleted, 1);
     OK(fr_sum(y, &y));
     OK(fr_backward(y, NULL));
@@ -168,7 +168,7 @@ Test(dlpack, no_op_writes_over_foreign_memory_and_backward_works) {
     fr_tensor_release(&w);
 }
 
-/* Parameters in foreign memory: relabelling, gradients and in-place updates of memory that is in no allocator. */
+/* Parameters in foreign memory: relabelling, gradients and in-place updates of memory outside of any allocator. */
 Test(dlpack, foreign_memory_can_be_a_leaf) {
     fr_tensor *t = NULL, *loss = NULL;
     struct DLManagedTensorVersioned *m = foreign();

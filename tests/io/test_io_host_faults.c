@@ -1,7 +1,7 @@
-/* test_io_host_faults.c - every request for host memory of what a training does outside of its steps fails in turn:
- * making a model, an optimizer and a loader, saving, finding and loading states and weights, logging. Each says that
- * memory is short and leaves no block, no open file and no half of anything; the state on disk and the model in memory
- * are those of before, and the same call then works. (cJSON keeps the system's functions.) */
+/* test_io_host_faults.c - every request for host memory outside of training steps fails in turn: making a model, an
+ * optimizer and a loader, saving, finding and loading states and weights, logging. Each failure reports the lack of
+ * memory and leaves no block, open file or partial data; state on disk and model in memory are unchanged, and
+ * repeating the call works. (cJSON uses the system's functions.) */
 #include "io/support.h"
 #include "support/host_faults.h"
 
@@ -50,7 +50,7 @@ static void world_close(world *w) {
     remove_folder();
 }
 
-/* A state that can be loaded is there after every failure, and the model is what it was. */
+/* A state can be loaded after every failure, and the model is unchanged. */
 static void check(world *w, int k) {
     char path[FR_STATE_PATH_BYTES];
     fr_state state = w->state;

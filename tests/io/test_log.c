@@ -53,7 +53,7 @@ static void write_steps(fr_log *log, int64_t from, int64_t to) {
 Test(log, lines_are_what_the_page_says) {
     fr_log *log = open_log(-1);
     write_steps(log, 1, 2);
-    expect_file("log.jsonl", JSON_1 JSON_2); /* there already, without a close */
+    expect_file("log.jsonl", JSON_1 JSON_2); /* written before the close */
     OK(fr_log_scalar(log, "test/\"accuracy\"", 2, 0.5));
     fr_log_step p = step(3);
     p.loss = NAN;
@@ -75,7 +75,7 @@ Test(log, a_resumed_run_cuts_off_what_came_after_its_state) {
     write_steps(log, 2, 2);
     fr_log_close(&log);
     expect_file("log.jsonl", JSON_1 JSON_2);
-    /* A line that a killed process left incomplete, although its step is not too late. */
+    /* An incomplete line of a killed process, although its step is not too late. */
     write_bytes(in_folder("log.jsonl"), JSON_1 "{\"step\":2,\"ep", strlen(JSON_1) + 13);
     log = open_log(2);
     expect_file("log.jsonl", JSON_1);

@@ -1,7 +1,6 @@
-/* test_safetensors.c - what is written is read back; what is not sound is refused with a sentence; nothing is left
- * over.
+/* test_safetensors.c - written files are read back; unsound files are refused with a sentence; nothing leaks.
  *
- * Files live in a folder of their own under $TMPDIR. Hostile headers are written byte by byte, never by our writer. */
+ * Files are in a temporary folder under $TMPDIR. Hostile headers are written byte by byte, never by the library. */
 #include "io/safetensors.h"
 
 #include "base/status.h"
@@ -53,7 +52,7 @@ static void write_bytes(const void *data, size_t bytes) {
     cr_assert_eq(fclose(file), 0);
 }
 
-/* A file with this header (n bytes, so that it may hold a NUL) and `data_bytes` zero bytes of data. */
+/* Writes a file with this header (n bytes, may contain a NUL) and `data_bytes` zero bytes of data. */
 static void write_header(const char *header, size_t n, size_t data_bytes) {
     unsigned char *file = calloc(1, 8 + n + data_bytes);
     for (int i = 0; i < 8; i++) file[i] = (unsigned char)((uint64_t)n >> 8 * i);
@@ -83,7 +82,7 @@ static const int8_t chars[3] = {-128, 0, 127};
 static const uint8_t bytes[5] = {0, 1, 2, 254, 255};
 static const uint8_t bools[2] = {1, 0};
 
-/* One tensor of every type, a scalar, an empty tensor, all ranks, and names that need escapes in JSON. */
+/* A tensor of every type, a scalar, an empty tensor, all ranks, and names with JSON escapes. */
 static const fri_safetensors_entry sample[] = {
     {.name = "u8", .dtype = FR_U8, .shape = {1, {5}}, .data = bytes},
     {.name = "features.0.weight", .dtype = FR_F32, .shape = {2, {3, 1}}, .data = three},
@@ -174,7 +173,7 @@ Test(safetensors, open_file_survives_a_new_one_at_its_name) {
     fri_safetensors_close(&f);
 }
 
-/* Hands out one buffer for all tensors: the value of every element is the index of its tensor. */
+/* Uses one buffer for all tensors: the value of every element is the tensor's index. */
 typedef struct source_state {
     float buffer[4];
     int calls, fail_at;
@@ -287,7 +286,7 @@ Test(safetensors, reader_refuses_what_is_no_file) {
     cr_expect(f == NULL);
 }
 
-/* Files that people have under the name of weights; each begins as such files do. */
+/* Typical files wrongly used as weights, with their real first bytes. */
 Test(safetensors, reader_says_what_other_files_are) {
     static const struct {
         const char *bytes, *says;
@@ -320,7 +319,7 @@ Test(safetensors, reader_refuses_every_truncation) {
     }
     whole[size] = 0;
     write_bytes(whole, size + 1);
-    expect_refused(FR_EFORMAT, "bytes of data"); /* one byte too many */
+    expect_refused(FR_EFORMAT, "bytes of data"); /* an excess byte */
     free(whole);
 }
 
@@ -348,7 +347,7 @@ typedef struct hostile {
 } hostile;
 
 static const hostile headers[] = {
-    /* not JSON, or not one object */
+    /* not JSON, or not a single object */
     {"", 0, FR_EFORMAT, "does not begin with '{'"},
     {"[]", 0, FR_EFORMAT, "does not begin with '{'"},
     {"null", 0, FR_EFORMAT, "does not begin with '{'"},
@@ -375,7 +374,7 @@ static const hostile headers[] = {
     {"{\"x\ny\":1}", 0, FR_EFORMAT, "control character 0x0a"},
     {"{\x01}", 0, FR_EFORMAT, "control character 0x01"},
     {"{\"x\":{\"y\":{\"z\":[0]}}}", 0, FR_EFORMAT, "deeper than 3"},
-    /* tensors that are no tensors */
+    /* malformed tensors */
     {"{\"x\":1}", 0, FR_EFORMAT, "described by 1, expected an object"},
     {"{\"x\":[]}", 0, FR_EFORMAT, "described by an array"},
     {"{\"x\":{}}", 0, FR_EFORMAT, "has no \"dtype\""},
@@ -466,8 +465,8 @@ Test(safetensors, reader_bounds_nesting_before_it_parses) {
     free(deep);
 }
 
-/* Any one byte of the header changed to any of a few nasty ones: accepted or refused, but always with an answer that
- * stays inside the file (the sanitizers watch). */
+/* Changes every byte of the header to each of a few nasty values: accepted or refused, but never reading outside of
+ * the file (checked by sanitizers). */
 Test(safetensors, reader_survives_every_changed_byte) {
     static const char header[] = "{\"__metadata__\":{\"k\":\"v\"}," X24 ",\"y\":{\"dtype\":\"U8\",\"shape\":[1],"
                                  "\"data_offsets\":[24,25]}}";

@@ -1,5 +1,5 @@
-/* test_state.c - a resumed run is the run that was not interrupted, bit for bit; damage of any kind is noticed, named
- * and survived; a failed save or load leaves everything as it was. */
+/* test_state.c - a resumed run equals an uninterrupted run bit for bit; damage is detected, named and survived; a
+ * failed save or load changes nothing. */
 #include "net/layers.h"
 #include "io/support.h"
 
@@ -128,7 +128,7 @@ static void add_bytes(sums *all, const void *data, size_t n) {
     all->n += n;
 }
 
-/* Everything that decides how a run goes on. */
+/* All data that determine the further run. */
 static sums everything(const run *r) {
     sums all = {NULL, 0};
     int64_t place[2];
@@ -183,7 +183,7 @@ Test(state, a_resumed_run_is_the_undisturbed_run_bit_for_bit) {
             train(&first, stops[i]);
             OK(fr_state_save(in_folder("states"), &first.state, 1, path));
             close_run(&first);
-            open_run(&second, (kind)k, 99, 2); /* other weights, and workers */
+            open_run(&second, (kind)k, 99, 2); /* different weights, and workers */
             train(&second, 3);
             OK(fr_state_load(path, &second.state));
             cr_assert_eq(second.state.step, stops[i]);
@@ -351,7 +351,7 @@ Test(state, the_newest_good_one_is_found_and_the_others_are_named) {
     cr_expect_eq(s.n, 1);
     cr_expect(strstr(s.last, "state-00000003-step-300.safetensors") != NULL && strstr(s.last, "checksum") != NULL, "%s",
               s.last);
-    /* The second is a sound file, but not a state; and a save that never ended. */
+    /* The second file is sound but not a state; and an unfinished save. */
     fri_safetensors_entry e = {.name = "x", .dtype = FR_U8, .shape = {1, {1}}, .data = "1"};
     OK(fri_safetensors_write_checked(found, &e, 1, NULL, 0, NULL, NULL));
     write_bytes(in_folder("states/state-00000009-step-900.safetensors.1234567-0.tmp"), bytes, n / 2);
@@ -370,7 +370,7 @@ Test(state, the_newest_good_one_is_found_and_the_others_are_named) {
     fr_module_release(&m);
 }
 
-/* Children that save without end are killed at some moment, inside a save more often than not. */
+/* Children that save forever are killed at random moments, mostly during a save. */
 Test(state, a_killed_save_leaves_the_last_state) {
     enum { KILLS = 40 };
     char states[600], found[FR_STATE_PATH_BYTES];
@@ -396,7 +396,7 @@ Test(state, a_killed_save_leaves_the_last_state) {
         skipped s = {0};
         fr_status status_found = fr_state_find_latest(states, found, on_skipped, &s);
         if (status_found != FR_OK) {
-            cr_assert(last_step == 0, "%s", fr_last_error()); /* killed before its first state */
+            cr_assert(last_step == 0, "%s", fr_last_error()); /* killed before the first state */
             continue;
         }
         const char *step = strstr(found, "-step-");
@@ -433,7 +433,7 @@ Test(state, old_states_go_and_the_traces_of_dead_processes) {
     OK(fr_state_save(states, &state, 2, NULL));
     cr_expect(access(path, F_OK) != 0, "a dead process's file stayed");
     cr_expect(access(live, F_OK) == 0, "a living process's file went");
-    /* Back to an earlier step: the newest is what was written last. */
+    /* The newest state is the one written last, also after going back to an earlier step. */
     for (int i = 0; i < 5; i++) {
         state.step = 10 + i;
         OK(fr_state_save(states, &state, 2, path));
@@ -445,7 +445,7 @@ Test(state, old_states_go_and_the_traces_of_dead_processes) {
     fr_module_release(&m);
 }
 
-/* ---- other runs -------------------------------------------------------------------------------------------- */
+/* ---- states of other runs ------------------------------------------------------------------------------------ */
 
 static void expect_refused(run *r, const sums *was, const char *path, const char *part) {
     cr_expect_eq(fr_state_load(path, &r->state), FR_EINVAL);
@@ -596,7 +596,7 @@ Test(state, folders_that_cannot_be_written_are_named) {
     fr_module_release(&m);
 }
 
-/* A state that vanishes or shrinks between being found and being read. */
+/* A state that disappears or shrinks between finding and reading. */
 Test(state, a_state_that_goes_away_is_an_error) {
     char path[FR_STATE_PATH_BYTES];
     const char *saved = saved_state(SGD, 1);

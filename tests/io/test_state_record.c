@@ -1,5 +1,5 @@
-/* test_state_record.c - the record of a training state is believed within bounds only; what a state says of its run is
- * compared, named, and kept apart from other runs. */
+/* test_state_record.c - values in a state's record are checked against bounds; facts about the run are compared and
+ * named, and states of other runs are kept apart. */
 #include "io/support.h"
 
 #include "io/safetensors.h"
@@ -62,7 +62,7 @@ Test(state_record, records_are_checked) {
         char *printed = NULL;
         fri_state_record again;
         OK(fri_state_record_print(&r, &(fr_state){.step = r.step}, &printed));
-        OK(fri_state_record_parse(printed, &again)); /* what was read can be written */
+        OK(fri_state_record_parse(printed, &again)); /* a parsed record can be written */
         fri_state_record_text_free(printed);
         fri_state_record_free(&again);
         fri_state_record_free(&r);
@@ -96,7 +96,7 @@ Test(state_record, schedules_are_bounded) {
     fr_module_release(&m);
 }
 
-/* One step of SGD with momentum, so that there is a state per parameter. */
+/* A step of SGD with momentum, so that each parameter has state. */
 static fr_optimizer *stepped(fr_module *m) {
     fr_optimizer *o = NULL;
     fr_tensor *x = NULL;
@@ -110,7 +110,7 @@ static fr_optimizer *stepped(fr_module *m) {
     return o;
 }
 
-/* Writes a copy of a state without the last tensor of its optimizer, with a right checksum. */
+/* Writes a copy of a state without the optimizer's last tensor, with a correct checksum. */
 static void write_without_one(const char *path, const char *copy) {
     fri_safetensors *f = NULL;
     fri_safetensors_entry kept[64];
@@ -197,7 +197,7 @@ typedef struct pruning {
     int n;
 } pruning;
 
-/* While the newest state is found damaged, a run saves a newer one and removes the one that comes next. */
+/* While the newest state is found damaged, another run saves a newer state and removes the next candidate. */
 static void prune(void *ctx, const char *path, const char *reason) {
     pruning *p = ctx;
     (void)path;

@@ -1,5 +1,5 @@
-/* test_weights.c - weights go to files and come back; layouts and types are those that PyTorch has; what does not fit
- * is listed and changes nothing. That PyTorch agrees is test_torchvision.py's business. */
+/* test_weights.c - weights are written and read back; layouts and types equal PyTorch's; mismatches are listed and
+ * change nothing. test_torchvision.py compares with PyTorch. */
 #include "net/layers.h"
 #include "io/support.h"
 
@@ -56,7 +56,7 @@ static fr_module *net_of(uint64_t seed, int64_t classes) {
     return m;
 }
 
-/* A head of another size stays fresh where it is named; every other tensor is the file's. */
+/* A named head of another size stays fresh; all other tensors come from the file. */
 Test(weights, a_skipped_layer_stays_as_it_is) {
     static const char *const skips[] = {"6", "6.", "6.weight"};
     for (size_t i = 0; i < COUNT(skips); i++) {
@@ -88,7 +88,7 @@ Test(weights, a_skipped_layer_stays_as_it_is) {
     }
 }
 
-/* Names below a skipped prefix may be in the file or not; all others must be. */
+/* Names below a skipped prefix are optional; all others must match. */
 Test(weights, names_below_a_skipped_prefix_may_differ) {
     fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_CPU), *other = NULL;
     OK(fri_nn_batchnorm2d(24, NULL, FR_CPU, &other));
@@ -131,7 +131,7 @@ Test(weights, torch_layout_is_pytorchs) {
     fr_module_release(&m);
 }
 
-/* The file's tensors again, floats as `to` and multiplied by `factor`, without the one called `without`. */
+/* Copies the file's tensors, floats as `to` and multiplied by `factor`, without the tensor `without`. */
 static void rewrite(const char *to_path, fr_dtype to, const char *without) {
     fri_safetensors *f = NULL;
     OK(fri_safetensors_open(file(), &f));
@@ -191,7 +191,7 @@ Test(weights, every_float_type_is_converted_on_load) {
     fr_module_release(&a);
 }
 
-/* A network of other names and shapes than small_net's. */
+/* A network with names and shapes different from small_net's. */
 static fr_module *other_net(void) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(FR_CPU);
@@ -279,7 +279,7 @@ Test(weights, another_layout_than_the_file_says_is_refused) {
     fr_module_release(&m);
 }
 
-/* A module with a forward of its own: nobody knows what its parts are run on. */
+/* A module with a custom forward: inputs of its parts are unknown. */
 static fr_status box_forward(fr_module *m, fr_tensor **x) {
     fr_status s = FR_OK;
     for (int i = 0; i < fr_module_children(m) && s == FR_OK; i++) s = fr_module_run_child(m, i, x);

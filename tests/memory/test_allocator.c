@@ -1,4 +1,4 @@
-/* test_allocator.c - the rules of PyTorch's CUDA caching allocator, one by one, on addresses without memory.
+/* test_allocator.c - the rules of PyTorch's CUDA caching allocator, tested separately, on addresses without memory.
  *
  * Reference: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.x, as summarized in docs/memory.md. */
 #include <criterion/criterion.h>
@@ -9,7 +9,7 @@
 
 static const size_t KIB = 1024, MIB = 1024 * 1024;
 
-/* ---- a source that hands out addresses and remembers what it was asked for --------------------------------------- */
+/* ---- a source that returns addresses and records requests ---------------------------------------------------- */
 
 enum { MAX_SEGMENTS = 64 };
 
@@ -107,7 +107,7 @@ Test(allocator, zero_bytes_take_nothing) {
     cr_expect_eq(stats().frees, 1u);
 }
 
-/* Up to 1 MiB: 2 MiB. Below 10 MiB: 20 MiB. From there on: up to a multiple of 2 MiB. */
+/* Up to 1 MiB: 2 MiB. Below 10 MiB: 20 MiB. Above: rounded up to a multiple of 2 MiB. */
 Test(allocator, segments_have_the_published_sizes) {
     static const struct {
         size_t request, segment;
@@ -150,7 +150,8 @@ Test(allocator, a_small_block_is_split_down_to_512_bytes) {
     put(d);
 }
 
-/* Large pool: the rest becomes a block of its own only above 1 MiB; otherwise it belongs to the block, and counts. */
+/* Large pool: a remainder above 1 MiB becomes a block; a smaller remainder stays in the allocated block and
+ * counts. */
 Test(allocator, the_unsplit_tail_of_a_large_block_counts_as_allocated) {
     fri_block *b = get(19 * MIB); /* own segment of 20 MiB: 1 MiB is left over, not more */
     cr_expect_eq(b->size, 20 * MIB);
@@ -184,7 +185,7 @@ Test(allocator, a_freed_block_merges_with_its_free_neighbours) {
     put(b[0]);
     put(b[2]);
     cr_expect_eq(stats().largest_free, 512 * KIB);
-    put(b[1]); /* before and after it */
+    put(b[1]); /* neighbours on both sides */
     cr_expect_eq(stats().largest_free, 1536 * KIB);
     put(b[3]);
     cr_expect_eq(stats().largest_free, 2 * MIB);
@@ -272,7 +273,7 @@ Test(allocator, empty_cache_gives_back_whole_segments_only) {
     cr_expect_eq(stats().reserved, 0u);
 }
 
-/* Misses that the device cannot serve give back all wholly free segments, and try once more. */
+/* If the device cannot serve a miss, all free segments are released and the request is repeated. */
 Test(allocator, cached_segments_are_given_back_before_giving_up) {
     device.capacity = 40 * MIB;
     fri_block *b = get(12 * MIB), *c = get(14 * MIB);
@@ -380,7 +381,7 @@ Test(allocator, at_peak_is_the_first_instant_of_the_maximum) {
     op = fri_scope_op_push("second");
     fri_block_relabel(b, FR_MEM_GRADIENT);
     put(c);
-    c = get_as(512 * KIB, FR_MEM_INPUT); /* the same height again */
+    c = get_as(512 * KIB, FR_MEM_INPUT); /* an equal peak */
     fri_scope_op_pop(op);
     fr_memory_stats t = stats();
     cr_expect_eq(t.peak_allocated, 1536 * KIB);
@@ -391,7 +392,7 @@ Test(allocator, at_peak_is_the_first_instant_of_the_maximum) {
     cr_expect_str_eq(t.peak_op, "first");
     cr_expect_eq(t.allocated_by[FR_MEM_GRADIENT], 1 * MIB);
     op = fri_scope_op_push("third");
-    fri_block *d = get_as(512, FR_MEM_OTHER); /* higher by the least there is */
+    fri_block *d = get_as(512, FR_MEM_OTHER); /* higher by the minimum */
     fri_scope_op_pop(op);
     t = stats();
     cr_expect_str_eq(t.peak_op, "third");
@@ -405,7 +406,7 @@ Test(allocator, at_peak_is_the_first_instant_of_the_maximum) {
     put(d);
 }
 
-/* Requested and allocated may have their maxima at different instants. */
+/* Requested and allocated bytes may peak at different instants. */
 Test(allocator, requested_and_allocated_have_peaks_of_their_own) {
     fri_block *b = get_as(19 * MIB, FR_MEM_ACTIVATION); /* 20 MiB with its tail */
     put(b);

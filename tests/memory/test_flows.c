@@ -1,4 +1,4 @@
-/* test_flows.c - the table of torch.cuda.memory_summary, and what it counts. */
+/* test_flows.c - the table of torch.cuda.memory_summary and its counts. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/tensor.h>
@@ -7,7 +7,7 @@
 
 #define MIB ((int64_t)1 << 20)
 
-/* Output of PyTorch 2.15's own formatter for the sequence below, with the heading changed; its numbers are those of an
+/* Output of PyTorch 2.15's formatter for the sequence below, with a changed heading; the numbers come from an
  * emulation of the published updates. */
 static const char golden[] = "|===========================================================================|\n"
                              "|                  frugal memory summary, device meta                       |\n"
@@ -77,7 +77,7 @@ static void release_all(void) {
     n_live = 0;
 }
 
-/* The summary behind its own first table. */
+/* The summary after its first table. */
 static char *table(void) {
     char *text = NULL;
     size_t bytes = 0;
@@ -120,8 +120,8 @@ Test(flows, what_came_has_gone) {
     cr_expect_eq(t.flow[FR_FLOW_RESERVED][FR_MEMORY_ALL].peak, 0u);
 }
 
-/* Oversize blocks, from max_split_size_mb on: 25, 600 and 900 MiB, and the segments that hold them; that of 20 MiB + 1
- * is one, too. */
+/* Oversize blocks (max_split_size_mb and larger): 25, 600 and 900 MiB, with their segments; the segment of 20 MiB + 1
+ * counts too. */
 Test(flows, oversize) {
     fr_memory_flows t;
     cr_assert_eq(fr_memory_settings_set(FR_META, "max_split_size_mb:22"), FR_OK);

@@ -1,7 +1,7 @@
-/* test_fuzz.c - 100,000 random events on two allocators: one over memory, one over addresses alone.
+/* test_fuzz.c - 100,000 random events on two allocators: one with memory, one with addresses only.
  *
- * After every event all statistics of the two are equal, totals are the sums of the live blocks, and no two live blocks
- * overlap. That equality is what lets a dry run speak for a run. */
+ * After every event all statistics of both are equal, totals are the sums of the live blocks, and no live blocks
+ * overlap. Therefore a dry run predicts a run. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,7 +143,7 @@ Test(allocator_fuzz, two_sources_agree_at_every_event, .timeout = 240) {
     fri_allocator_destroy(&b);
 }
 
-/* A refused request names the op, the module, the bytes and the largest tensors, and changes nothing. */
+/* A refused request names op, module, bytes and the largest tensors, and changes nothing. */
 Test(allocator_fuzz, out_of_memory_is_a_return) {
     fri_allocator *a = NULL;
     fri_block *big = NULL, *more = NULL;

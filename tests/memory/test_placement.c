@@ -1,5 +1,4 @@
-/* test_placement.c - offline placement: nothing overlaps, nothing is below the bound, training steps come close to
- * it. */
+/* test_placement.c - offline placement: no overlaps, never below the bound, close to the bound for training steps. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +41,7 @@ static problem any(void) {
     return p;
 }
 
-/* Parameters, then steps: a forward pass that keeps maps, a backward pass that frees them, scratch in between. */
+/* Parameters, then steps: a forward pass that keeps maps, a backward pass that frees maps, scratch in between. */
 static problem steps(void) {
     problem p = {0};
     size_t layers = 4 + draw(30), now = 0, map[64];

@@ -1,4 +1,4 @@
-/* test_pool.c - memory of a run's own: what is counted where, who may free it, and what a child of fork may do. */
+/* test_pool.c - a run's memory pool: where bytes are counted, who may free them, and what a forked child may do. */
 #include "memory/allocator.h"
 #include "memory/event.h"
 
@@ -50,7 +50,7 @@ Test(pool, counts_what_its_thread_takes_between_begin_and_end) {
     fr_pool_end(was);
     cr_expect_eq(stats().requested, 512);
     cr_expect_eq(stats().limit, SIZE_MAX);
-    fr_tensor_release(&inside); /* goes back to its pool, not to the one that serves now */
+    fr_tensor_release(&inside); /* returns to its own pool, not to the current pool */
     cr_expect_eq(stats().frees, 0);
     cr_expect_eq(process().requested, 512);
     fr_tensor_release(&outside);
@@ -122,7 +122,7 @@ Test(pool, hears_of_blocks_that_another_thread_frees) {
     fr_pool_release(&p);
 }
 
-/* ---- the arena belongs to the thread that follows it ------------------------------------------------------------- */
+/* ---- an arena belongs to the thread that follows its plan ---------------------------------------------------- */
 
 typedef struct elsewhere {
     fr_pool *pool;

@@ -66,7 +66,7 @@ static bool model_collects(void) {
     return m.threshold > 0 && m.limit != SIZE_MAX;
 }
 
-/* The smallest free piece that is large enough, the lowest of equals; -1: none. */
+/* Smallest sufficient free piece, the lowest among equals; -1: none. */
 static int model_search(bool small, size_t size) {
     int best = -1;
     for (int i = 0; i < m.n; i++)
@@ -118,7 +118,7 @@ static int model_segment(bool small, size_t size) {
     return m.n++;
 }
 
-/* Pieces of at least max_split go back, the one that fits best, else the largest ones. */
+/* Releases pieces of at least max_split: the best fit, else the largest. */
 static bool model_make_room(bool small, size_t size) {
     size_t key = size > m.max_split ? size : m.max_split, got = 0;
     if (m.max_split == SIZE_MAX) return false;
@@ -185,7 +185,7 @@ static void model_free(uintptr_t at) {
     while (m.p[i].at != at) i++;
     m.allocated -= m.p[i].size;
     m.p[i].live = false;
-    for (int k = 1; k >= 0; k--) { /* the neighbour behind, then the one before */
+    for (int k = 1; k >= 0; k--) { /* the next neighbour, then the previous */
         int j = i + k;
         if (j < 1 || j >= m.n || m.p[j].segment != m.p[j - 1].segment || m.p[j].live || m.p[j - 1].live) continue;
         m.p[j - 1].size += m.p[j].size;
@@ -252,7 +252,7 @@ static size_t draw_size(uint32_t kind, uint32_t r) {
     return 1 + r % (90 * MIB);
 }
 
-/* Expects the bytes that are allocated, reserved, and cached beside a live neighbour, by pool. */
+/* Expects the bytes allocated, reserved, and cached next to a live neighbour, per pool. */
 static void expect_flows(size_t c, int operation) {
     static const fr_memory_flow_kind kinds[] = {FR_FLOW_ALLOCATED, FR_FLOW_RESERVED, FR_FLOW_INACTIVE_SPLIT,
                                                 FR_FLOW_INACTIVE_SPLITS};
@@ -386,7 +386,7 @@ Test(settings, a_wrong_one_is_named) {
     }
 }
 
-/* The variable speaks for every pool, and for plans; a wrong one stops the first allocation. */
+/* The variable applies to every pool and to plans; a wrong value stops the first allocation. */
 Test(settings, environment) {
     fr_memory_stats t;
     fr_tensor *x = NULL;

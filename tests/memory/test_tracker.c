@@ -1,4 +1,4 @@
-/* test_tracker.c - FR_TRACK: the published lines, and that only the difference to the last call is printed. */
+/* test_tracker.c - FR_TRACK: the published lines; each call prints only differences to the previous call. */
 #include "memory/tracker.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@ static void must(fr_status s) {
     cr_assert_eq(s, FR_OK, "%s: %s", fr_status_name(s), fr_last_error());
 }
 
-/* Shapes in PyTorch's order and the megabytes that PyTorch's memory trackers printed for them, f32. */
+/* Shapes in PyTorch's order and megabytes printed by PyTorch's memory trackers, f32. */
 static const struct {
     int64_t count;
     int rank;
@@ -47,7 +47,7 @@ static const struct {
     {2, 4, {1, 512, 62, 62}, "15.745"},
 };
 
-/* The text that the call writes; to be freed. */
+/* Text written by the call; the caller frees the text. */
 static char *tracked(void) {
     char *text = NULL;
     size_t bytes = 0;

@@ -1,10 +1,10 @@
-/* training_threads.c - two threads train and a third infers, each with modules, tensors, loaders and, every other time,
- * a memory pool of its own; each result must be that of the same work alone, bit for bit and byte for byte. A plain
- * program, because Criterion does not start under the thread sanitizer (.ci/run tsan).
+/* training_threads.c - two threads train and a third infers, each with separate modules, tensors, loaders and, every
+ * second time, a separate memory pool; each result must equal the result of working alone, bit for bit and byte for
+ * byte. A plain program, because Criterion does not start under the thread sanitizer (.ci/run tsan).
  *
- *   training_threads [SECONDS]     2 if not given
+ *   training_threads [SECONDS]     2 by default
  *
- * Results that one thread hands over are freed by another. Exit status 1 and a sentence if anything differs. */
+ * Results handed over by a thread are freed by another. Exit status 1 and a sentence for any difference. */
 #include <frugal/frugal.h>
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ enum { STEPS = 3, BATCH = 4, SIZE = 16, CLASSES = 5, TRAINERS = 2 };
 
 typedef struct recipe {
     const char *name;
-    int resnet; /* 0: a DenseNet with dropout behind it */
+    int resnet; /* 0: a DenseNet with a final dropout */
     fr_segmentation how;
     int segments; /* 0: no checkpoints */
     bool amp, adam, fused, all_off, offload;
@@ -60,7 +60,7 @@ static fr_status hash_tensor(void *ctx, const char *name, fr_tensor *t, bool par
     return FR_OK;
 }
 
-/* ---- a tensor on its way to another thread ------------------------------------------------------------------- */
+/* ---- handing a tensor to another thread ---------------------------------------------------------------------- */
 
 static pthread_mutex_t mailbox_lock = PTHREAD_MUTEX_INITIALIZER;
 static fr_tensor *mailbox;
@@ -136,7 +136,7 @@ static fr_status train(const recipe *r, result *out) {
     out->requested = t.peak_requested;
     out->allocated = t.peak_allocated;
     FR_TRY(s, fr_tensor_clone(x, &own));
-    own = exchange(own); /* another thread will free it, and what another one left goes here */
+    own = exchange(own); /* freed by another thread, in exchange for a foreign result */
 done:
     fr_tensor_release(&own);
     fr_tensor_release(&x);

@@ -1,4 +1,4 @@
-/* checks.h - checks of a network that tests of several families share. */
+/* checks.h - checks shared by the tests of several network families. */
 #ifndef FRI_TESTS_MODELS_CHECKS_H
 #define FRI_TESTS_MODELS_CHECKS_H
 
@@ -6,7 +6,7 @@
 
 typedef fr_status model_fn(int depth, const fr_model_opts *opts, fr_module **m);
 
-/* Tensors of these names are there, in this order. */
+/* Expects tensors of these names in this order. */
 void expect_names(model_fn *make, int depth, const fr_model_opts *o, const char *const *names, int count);
 /* Channels at width 2 are twice those at width 1: the even numbers among the first and the last of a
  * kernel's four dimensions, [out, height, width, in]; images have 3 channels, classes are 7, depthwise is 1. */
@@ -24,7 +24,7 @@ void expect_initial(model_fn *make, int depth, const fr_model_opts *o, struct wa
 /* The side of a layer's result, of an image of `size` pixels. */
 int64_t side_at(fr_module *m, const char *layer, int64_t size);
 
-/* Layers of the same names, classes, parameters and eps. */
+/* True if names, classes, parameters and eps of all layers are equal. */
 bool same_tree(fr_module *a, fr_module *b);
 
 /* train_golden.c: three SGD steps against PyTorch in f64, with tolerances `exact` and, with Winograd's convolutions,

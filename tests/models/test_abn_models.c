@@ -1,5 +1,5 @@
-/* test_abn_models.c - networks with InPlaceABN: the bytes they keep by formula, parameters under the same names, and
- * gradients near those of batch norm and leaky relu as two layers. */
+/* test_abn_models.c - networks with InPlaceABN: kept bytes by formula, unchanged parameter names, and gradients close
+ * to those of separate batch norm and leaky relu. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <math.h>
@@ -37,7 +37,7 @@ static size_t rounded(int64_t bytes) {
     return (size_t)(bytes + 511) / 512 * 512;
 }
 
-/* What an InPlaceABN keeps less than batch norm and relu: a map; and more: |gamma| + eps. */
+/* Savings of InPlaceABN over batch norm and relu: less by a map, more by |gamma| + eps. */
 typedef struct saving {
     size_t less, more;
     int layers;
@@ -53,7 +53,7 @@ static void on_module(void *ctx, const fr_module *m, const fr_tensor *x) {
     s->layers++;
 }
 
-/* Bytes kept for backward after a forward pass with all switches off, as PyTorch keeps them. */
+/* Bytes kept for backward after a forward pass with all switches off, PyTorch's set. */
 static size_t kept(int net, double slope, saving *s) {
     fr_model_opts o = nets[net].o;
     fr_module *m = NULL;
@@ -126,7 +126,7 @@ Test(abn_models, keep_every_name) {
 
 enum { N = 4, SIDE = 9, LAYERS = 3, CHANNELS = 10 };
 
-/* Convolution and norm, three times; the norms' weights w are such that |w| + eps are the other form's. */
+/* Convolution and norm, three times; the weights w satisfy |w| + eps = weights of the other form. */
 static fr_module *chain(bool abn) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());

@@ -36,7 +36,7 @@ static fr_module *make(int net, fr_device device) {
     return m;
 }
 
-/* Everything a step leaves: the loss, every gradient, every buffer. */
+/* All results of a step: loss, gradients, buffers. */
 struct outcome {
     unsigned char *bytes;
     size_t n, capacity;
@@ -59,7 +59,7 @@ static fr_status keep_each(void *ctx, const char *path, fr_tensor *t, bool is_pa
     return FR_OK;
 }
 
-/* One forward and backward, segments 0: plain. */
+/* A forward and backward pass; segments 0: no checkpoints. */
 static void step(fr_module *m, int segments, fr_device device, struct outcome *o) {
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL;
     must(fr_tensor_uniform(4, (int64_t[]){BATCH, SIZE, SIZE, 3}, -1, 1, FR_F32, device, &x));
@@ -105,7 +105,7 @@ Test(checkpoint_models, equals_plain, .timeout = 240) {
     expect_nothing_left();
 }
 
-/* The classifier's dropout draws the same numbers when it runs again. Without a graph nothing is recomputed. */
+/* The classifier's dropout draws equal numbers when recomputed. Without a graph, no recomputation. */
 Test(checkpoint_models, dropout_in_a_segment, .timeout = 120) {
     struct outcome plain = {0}, cut = {0};
     fr_tensor *x = NULL, *w = NULL, *y = NULL;
@@ -188,7 +188,7 @@ Test(checkpoint_models, refuses_impossible_cuts) {
     expect_nothing_left();
 }
 
-/* A failure inside a checkpointed unit names its path once and leaves nothing behind. */
+/* A failure inside a checkpointed unit names its path once and leaks nothing. */
 Test(checkpoint_models, a_failing_unit_names_its_path) {
     fr_module *m = make(0, test_device());
     fr_tensor *x = NULL, *y = NULL;
@@ -214,7 +214,7 @@ static size_t step_bytes(int net, int segments) {
     return t.peak_requested - parameters;
 }
 
-/* With PyTorch's saving rules the networks whose activations outweigh their parameters' gradients need less. */
+/* With PyTorch's saving rules, networks whose activations outweigh their gradients need less. */
 Test(checkpoint_models, needs_less) {
     fr_switches was = fr_switches_get();
     fr_switches_set(fr_switches_all_off());

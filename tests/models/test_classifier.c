@@ -1,4 +1,4 @@
-/* test_classifier.c - networks by name, what a file of weights says of them, predictions that need only the file. */
+/* test_classifier.c - networks by name, facts in a weights file, predictions that need only the file. */
 #include "models/checks.h"
 
 #include <criterion/criterion.h>
@@ -81,7 +81,7 @@ Test(classifier, another_name_is_refused) {
     cr_expect_null(m);
 }
 
-/* ---- what a file says ------------------------------------------------------------------------------------ */
+/* ---- facts in a file ----------------------------------------------------------------------------------------- */
 
 static char *two_names[] = {"cat", "d\"o\ng \xc3\xa9"}, *no_utf8[] = {"cat", "do\xe9g"};
 
@@ -100,7 +100,7 @@ Test(classifier, what_is_written_is_read_back) {
     fr_weights_info info = small_info(), back = {0};
     char *text = NULL;
     must(fri_weights_info_text(&info, &text));
-    for (int turn = 0; turn < 2; turn++) must(fri_weights_info_parse("f", text, &back)); /* twice: nothing is lost */
+    for (int turn = 0; turn < 2; turn++) must(fri_weights_info_parse("f", text, &back)); /* twice: no fact is lost */
     cr_expect_str_eq(back.model, info.model);
     cr_expect_str_eq(back.head, "");
     cr_expect(back.classes == 2 && back.channels == 3 && back.height == 8 && back.width == 8);
@@ -187,7 +187,7 @@ Test(classifier, a_file_is_all_that_a_prediction_needs) {
     expect_refused(fr_classifier_load(in_folder("plain"), test_device(), &c), FR_EFORMAT, "plain", "says nothing",
                    NULL);
     fr_weights_info other = info;
-    strcpy(other.model, "resnet152"); /* 240 MB: told before anything is allocated */
+    strcpy(other.model, "resnet152"); /* 240 MB: refused before any allocation */
     other.height = other.width = 32;
     must(fr_weights_save(m, in_folder("large"), FR_WEIGHTS_OPTS(.info = &other)));
     expect_refused(fr_classifier_load(in_folder("large"), test_device(), &c), FR_EFORMAT, "parameters", "bytes", NULL);

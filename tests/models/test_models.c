@@ -1,4 +1,4 @@
-/* test_models.c - parameter counts, names, bytes of a model on its device (PyTorch's allocator to the byte), shapes. */
+/* test_models.c - parameter counts, names, bytes of a model on its device (equal to PyTorch's allocator), shapes. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/models.h>
@@ -101,7 +101,7 @@ Test(models, guide_net) {
     fr_module_release(&m);
 }
 
-/* The deepest one: its last concatenation has 65 inputs. */
+/* The deepest network: its last concatenation has 65 inputs. */
 Test(models, densenet_388_is_defined) {
     fr_module *m = NULL;
     fr_layer l;

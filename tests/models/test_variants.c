@@ -1,5 +1,5 @@
-/* test_variants.c - the networks that test_models.c leaves out: torchvision's other depths, small images, U-Net,
- * initial values per family. Counts are len/sum over torchvision's named_parameters(). */
+/* test_variants.c - networks not in test_models.c: torchvision's other depths, small images, U-Net, initial values
+ * per family. Counts are len/sum over torchvision's named_parameters(). */
 #include <criterion/criterion.h>
 #include <frugal/models.h>
 #include <math.h>
@@ -97,7 +97,7 @@ Test(variants, widths_are_rounded_as_torchvision_does) {
     }
 }
 
-/* conv 3x3 a -> b with bias false is 9 a b, its norm 2 b: 32 and 64 channels, one pooling, 3 classes. */
+/* conv 3x3 a -> b without bias has 9 a b parameters, its norm 2 b: 32 and 64 channels, one pooling, 3 classes. */
 Test(variants, unet_parameters) {
     static const int64_t pairs[][2] = {{3, 32}, {32, 32}, {32, 64}, {64, 64}, {64 + 32, 32}, {32, 32}};
     fr_module *m = NULL;
@@ -189,7 +189,7 @@ static fr_status count(void *ctx, const char *path, fr_tensor *t, bool is_parame
     return FR_OK;
 }
 
-/* The skips reach every parameter: each one has a gradient that is not 0. */
+/* Skips reach every parameter: all gradients are nonzero. */
 Test(variants, unet_trains_every_parameter, .timeout = 60) {
     fr_module *m = NULL;
     fr_tensor *x = NULL, *target = NULL, *loss = NULL;
@@ -229,7 +229,7 @@ Test(variants, one_call_turns_all_activations_in_place) {
         uint64_t before = fr_graph_stats_get().inplace;
         must(fr_module_forward(m, x, &y[on]));
         uint64_t ran = fr_graph_stats_get().inplace - before;
-        /* 17 relus and 8 additions; what a convolution keeps for backward stays */
+        /* 17 relus and 8 additions; tensors kept by convolutions stay */
         if (on)
             cr_expect_geq(ran, 17, "%d ops ran in place", (int)ran);
         else

@@ -95,7 +95,7 @@ static fr_status compare(void *ctx, const char *path, fr_tensor *t, bool is_para
     double error = fmax(fabs(sqrt(square) - norm) / norm, fabs(sum - c->sum[c->i]) / (norm * sqrt((double)n)));
     for (int j = 0; j < SAMPLES; j++)
         error = fmax(error, fabs(v[j * n / SAMPLES] - c->samples[c->i * SAMPLES + j]) / rms);
-    if (norm == 0) error = square > 0; /* a frozen mean that stays 0 */
+    if (norm == 0) error = square > 0; /* a frozen mean, which stays 0 */
     cr_expect(error <= c->tolerance, "%s step %d %s: error %.3g, tolerance %.3g", c->net, c->step, path, error,
               c->tolerance);
     if (error > c->worst) c->worst = error;
@@ -180,13 +180,12 @@ static void train(const fri_safetensors *f, const char *net, fr_module *m, doubl
     fr_optimizer_release(&o);
 }
 
-/* Tolerance: ten times what PyTorch's own f32 run differs from f64 after three steps (tests/golden/README.md). For
- * densenet_bc those runs differ by 1.8e-4 where a rectifier's input crosses zero; one such crossing is allowed, no
- * multiple of it. usual: with Winograd's convolutions. In vgg11_bn a rectifier's input of its first layer crosses zero
- * there, and four images average over little: 4.1e-4 was seen (2.7e-3 with another seed). resnet18's seed is one where
- * both ways stay within 2.2e-4 with AVX-512 and AVX2.
- * frozen: names of layers, or NULL where the norms train, too. Which input crosses zero hangs on the order of sums, so
- * on the number of threads: it is always two. */
+/* Tolerance: ten times the difference between PyTorch's f32 and f64 runs after three steps (tests/golden/README.md).
+ * For densenet_bc that difference is 1.8e-4 if a relu's input crosses zero; a single crossing is allowed. usual: with
+ * Winograd convolutions. In vgg11_bn an input of the first relu then crosses zero, and four images average over
+ * little: 4.1e-4 was seen (2.7e-3 with another seed). For resnet18's seed both methods stay within 2.2e-4 with
+ * AVX-512 and AVX2. frozen: names of layers, or NULL if the norms train too. Crossings depend on the order of sums,
+ * hence on the number of threads, which is always two. */
 void golden_run(const char *net, model_fn *make, int depth, bool batch_norm, const char *const *frozen, double exact,
                 double usual) {
     fri_safetensors *f = NULL;

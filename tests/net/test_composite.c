@@ -1,5 +1,5 @@
-/* test_composite.c - composite modules as units of a chain, and what evaluation, conversion and eval-mode batch norm
- * leave as it was. */
+/* test_composite.c - composite modules as units of a chain, and state unchanged by evaluation, conversion and
+ * eval-mode batch norm. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
@@ -65,7 +65,7 @@ Test(composite, without_units_is_one_unit) {
     expect_nothing_left();
 }
 
-/* Composites are one of a network's layers, and one of its units. */
+/* A composite is a layer of a network, and a unit. */
 Test(composite, is_one_unit_of_a_network) {
     fr_module *chain = NULL, *c = NULL;
     fr_tensor *x = uniform_tensor(2, (int64_t[]){3, 4}), *y = NULL, *again = NULL;
@@ -103,7 +103,7 @@ Test(composite, evaluation_leaves_each_mode) {
     fr_module_train(first, false);
     fr_module_evaluation_begin(outer);
     cr_expect(!fr_module_training(outer) && !fr_module_training(first) && !fr_module_training(second));
-    fr_module_evaluation_begin(m); /* within another one */
+    fr_module_evaluation_begin(m); /* within an outer evaluation */
     fr_module_evaluation_end(m);
     cr_expect(!fr_module_training(second));
     fr_module_evaluation_end(outer);
@@ -129,7 +129,7 @@ Test(composite, conversion_leaves_what_is_frozen) {
 
 enum { BATCH = 2, SIDE = 16, CHANNELS = 8, BYTES = BATCH * SIDE * SIDE * CHANNELS * 4 };
 
-/* conv, norm in eval mode, and the gradient of the convolution's weight; y and that gradient as values. */
+/* conv, norm in eval mode, and the gradient of the convolution's weight; y and the gradient as values. */
 static void through_norm(bool gamma_wants, bool inplace, size_t *live, double **y_values, double **dw) {
     fr_module *conv = NULL, *norm = NULL;
     fr_tensor *x = NULL, *y = NULL;
@@ -163,8 +163,8 @@ static void through_norm(bool gamma_wants, bool inplace, size_t *live, double **
     fr_module_release(&norm);
 }
 
-/* Inputs of an eval batch norm are kept for gamma's gradient only: one tensor of x's size less where gamma is frozen,
- * the same bits. */
+/* Inputs of an eval batch norm are kept for gamma's gradient only: a tensor of x's size less where gamma is frozen,
+ * and equal bits. */
 Test(composite, eval_batch_norm_keeps_its_input_for_gamma_only) {
     double *y[2], *dw[2];
     size_t live[2];
@@ -179,7 +179,7 @@ Test(composite, eval_batch_norm_keeps_its_input_for_gamma_only) {
     expect_nothing_left();
 }
 
-/* Batch norm runs over its input without a graph, or with a graph that needs no x: never two tensors of that size. */
+/* Batch norm runs over its input without a graph, or with a graph that needs no x: never two tensors of x's size. */
 Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
     for (int graph = 0; graph < 2; graph++)
         for (int inplace = 0; inplace < 2; inplace++) {
@@ -193,7 +193,7 @@ Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
             }
             s.inplace = inplace;
             fr_switches_set(s);
-            if (graph) { /* x = 2 leaf, which saves nothing */
+            if (graph) { /* x = 2 leaf, and scale saves no tensor */
                 leaf = x;
                 x = NULL;
                 must(fr_tensor_set_requires_grad(leaf, true));
@@ -229,7 +229,7 @@ Test(composite, batch_norm_runs_in_place_where_nothing_needs_its_input) {
     expect_nothing_left();
 }
 
-/* Saved inputs are not written over: the same gradients with the in-place switch and without. */
+/* Saved inputs are not written over: equal gradients with the in-place switch and without. */
 Test(composite, batch_norm_spares_the_input_that_it_saved) {
     for (int train = 0; train < 2; train++) {
         double *got[2][3];

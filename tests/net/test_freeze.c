@@ -1,4 +1,4 @@
-/* test_freeze.c - what is frozen has no gradient, keeps nothing, costs no state and stays what it is. */
+/* test_freeze.c - frozen parts have no gradient, keep no tensors, cost no state and do not change. */
 #include <criterion/criterion.h>
 #include <frugal/io.h>
 #include <frugal/memory.h>
@@ -64,7 +64,7 @@ Test(freeze, an_unknown_prefix_is_refused_with_near_names) {
     fr_module_release(&m);
 }
 
-/* ---- what stays ------------------------------------------------------------------------------------------------- */
+/* ---- unchanged state ----------------------------------------------------------------------------------------- */
 
 /* conv, norm, relu, conv, norm, pool, linear, on the test's device, with statistics as after a training. */
 static fr_module *net(void) {
@@ -91,7 +91,7 @@ static fr_tensor *tensor_at(fr_module *m, const char *layer, const char *name) {
     return fr_module_tensor(fr_module_find(m, layer), name);
 }
 
-/* One forward and backward; the loss is the sum of squares. */
+/* A forward and backward; the loss is the sum of squares. */
 static void forward_backward(fr_module *m, fr_dtype dtype, uint64_t seed, fr_tensor **y) {
     fr_tensor *x = NULL, *loss = NULL;
     fr_seed(seed);
@@ -143,7 +143,8 @@ Test(freeze, a_frozen_batch_norm_uses_its_running_values) {
     expect_nothing_left();
 }
 
-/* Frozen by name it uses its running values, whichever of its parameters train; a parameter's name leaves it alone. */
+/* A layer frozen by name uses its running values, whichever of its parameters train; freezing a parameter by name
+ * does not. */
 Test(freeze, only_a_layers_name_stops_its_statistics) {
     static const struct {
         const char *first, *second;
@@ -214,7 +215,7 @@ Test(freeze, a_gradient_dies_and_a_graph_forbids_it) {
     expect_refused(fr_module_freeze(m, "conv1", true), FR_EUSAGE, "graph", "weight", NULL);
     expect_refused(fr_module_freeze(m, "", true), FR_EUSAGE, "graph", "weight", NULL);
     cr_expect(fr_tensor_requires_grad(tensor_at(m, "fc", "weight")), "half of it is frozen");
-    must(fr_module_freeze(m, "conv2", true)); /* the graph does not lead there */
+    must(fr_module_freeze(m, "conv2", true)); /* the graph does not lead to conv2 */
     fr_tensor_release(&y);
     must(fr_module_freeze(m, "", true));
     fr_tensor_release(&x);
@@ -247,7 +248,7 @@ static fr_status momentum_bytes(void *ctx, const char *path, fr_tensor *t, bool 
     return FR_OK;
 }
 
-/* The second step of ResNet-50, batch 64, 224 px: what is saved when backward begins, and the optimizer's state. */
+/* The second step of ResNet-50, batch 64, 224 px: bytes saved when backward begins, and the optimizer's state. */
 static size_t saved_by_resnet50(fr_module *m) {
     fr_optimizer *o = NULL;
     fr_memory_stats stats;
@@ -352,7 +353,7 @@ static void copy_to(fr_module *from, fr_module *to, const char *layer) {
     host_to(tensor_at(to, layer, "weight"), host_of(tensor_at(from, layer, "weight")));
 }
 
-/* b took part in all steps, so nothing needs a count of its own. */
+/* b took part in all steps, so no parameter needs its own count. */
 static fr_status no_count(void *ctx, const char *name, fr_tensor *t) {
     (void)t;
     cr_expect_null(strstr(name, ".step"), "%s: %s", (const char *)ctx, name);

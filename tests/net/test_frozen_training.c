@@ -1,5 +1,5 @@
-/* test_frozen_training.c - random choices of frozen parts: what trains gets the same bits under every switch, a plan is
- * the run.
+/* test_frozen_training.c - random choices of frozen parts: training parts get equal bits under every switch, and a
+ * plan equals the run.
  *
  * FRUGAL_FROZEN_SETS: how many choices (20 if unset; the long run takes 100). */
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* test_guide_nets.c - the networks of the guides: outputs, the same bits under checkpoints, and what they keep. */
+/* test_guide_nets.c - the networks of the guides: outputs, equal bits under checkpoints, and kept bytes. */
 #include "../../benchmarks/guide_nets.h"
 
 #include <criterion/criterion.h>

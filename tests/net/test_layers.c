@@ -32,7 +32,7 @@ static void expect_same(const char *what, fr_tensor **a, fr_tensor **b) {
 typedef fr_status layer_make(fr_module **m);
 typedef fr_status layer_op(fr_tensor *x, fr_tensor **y);
 
-/* One layer: how it is made, and the call to its op that it stands for. */
+/* A layer: its constructor, and the equal call of its op. */
 #define LAYER(name, make, op)                                 \
     static fr_status name##_make(fr_module **m) {             \
         return make;                                          \
@@ -159,7 +159,7 @@ Test(layers, conv2d_and_linear_are_their_ops) {
     must(fr_conv2d(x, fr_module_tensor(m, "weight"), fr_module_tensor(m, "bias"), o, &want));
     expect_same("conv2d", &y, &want);
     cr_expect_eq(fr_tensor_dim(fr_module_tensor(m, "weight"), 3), 2);
-    must(fri_nn_conv2d(4, 6, 3, NULL, false, test_device(), &m)); /* replaces what *m held */
+    must(fri_nn_conv2d(4, 6, 3, NULL, false, test_device(), &m)); /* replaces the old tensor in *m */
     cr_expect_null(fr_module_tensor(m, "bias"));
     must(fr_flatten(x, 1, &x));
     must(fri_nn_linear(168, 5, true, test_device(), &m));
@@ -228,7 +228,7 @@ Test(layers, layer_scale_multiplies_channels) {
     expect_nothing_left();
 }
 
-/* Rows of any number of dimensions: the bits and gradients of the same rows in two. */
+/* Rows of any number of dimensions: the bits and gradients of the rows in two dimensions. */
 Test(layers, linear_takes_images) {
     fr_module *m = NULL;
     fr_tensor *x = image(), *flat = NULL, *y[2] = {NULL}, *g[2] = {NULL}, *sum = NULL;
@@ -402,7 +402,7 @@ static fr_value shapes_and_shares(fr_net *n, fr_value v) {
     return fr_net_log_softmax(n, "log", v);
 }
 
-/* Lists with them: sizes follow, and a checkpointed step has the bits of the plain one. */
+/* Lists with the layer: sizes follow, and a checkpointed step has the bits of the plain step. */
 static void train_in_a_list(list_layers *layers_of) {
     double loss[2][3];
     for (int way = 0; way < 2; way++) {

@@ -1,4 +1,5 @@
-/* test_module.c - the module tree: ownership, names, order, modes, paths, slots, conversion, modules of one's own. */
+/* test_module.c - the module tree: ownership, names, order, modes, paths, slots, conversion, a program's own
+ * modules. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
@@ -44,7 +45,7 @@ static fr_status where(fr_module *m, fr_tensor **x) {
 
 static const fr_module_class probe_class = {.name = "Probe", .forward = where};
 
-/* ---- a module of one's own --------------------------------------------------------------------------------- */
+/* ---- a program's own module ---------------------------------------------------------------------------------- */
 
 struct residual {
     int *freed;
@@ -153,7 +154,7 @@ static fr_status list(void *ctx, const char *path, fr_tensor *t, bool is_paramet
     return FR_OK;
 }
 
-/* torch: nn.Sequential(OrderedDict(conv=..., norm=..., act=...)) inside another one, state_dict().keys(). */
+/* torch: nn.Sequential(OrderedDict(conv=..., norm=..., act=...)) inside a second Sequential, state_dict().keys(). */
 /* A cycle would run, and be released, without an end. */
 Test(module, is_not_below_itself) {
     fr_module *outer = NULL, *inner = NULL, *again = NULL;
@@ -168,7 +169,7 @@ Test(module, is_not_below_itself) {
     expect_refused(fr_module_add_child(borrowed, "outer", &again), FR_EINVAL, "'outer'", "contains it", NULL);
     cr_expect_eq(fr_module_children(outer), 1);
     cr_expect_eq(fr_module_children(borrowed), 0);
-    again = fr_module_retain(borrowed); /* the same part twice is no cycle */
+    again = fr_module_retain(borrowed); /* a part used twice is no cycle */
     must(fr_module_add_child(outer, "twice", &again));
     fr_module_release(&outer);
     expect_nothing_left();

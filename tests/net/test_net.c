@@ -156,7 +156,7 @@ static void count_call(void *ctx, const fri_kernel_call *c) {
     ++*(int *)ctx;
 }
 
-/* Parameters are on the device; nothing of the shape runs is seen. */
+/* Parameters are on the device; a shape run leaves no events. */
 Test(net, a_shape_run_leaves_no_trace) {
     int events = 0, calls = 0;
     fr_memory_stats t, before;
@@ -283,7 +283,7 @@ Test(net, without_borders_the_narrowest_cuts_are_the_units) {
     fr_module_release(&m);
 }
 
-/* One border is too few to make segments of. */
+/* A single border is too few for segments. */
 Test(net, with_a_single_border_the_narrowest_cuts_are_units_too) {
     int first[8];
     fr_net *n = fr_net_begin(FR_META);
@@ -389,7 +389,7 @@ Test(net, a_layer_that_runs_again_has_its_parameters_once) {
     expect_nothing_left();
 }
 
-/* The layers of a network within another one are layers of that one: they are found, cut and replaced there. */
+/* The layers of an inner network are layers of the outer: found, cut and replaced like its own. */
 Test(net, a_network_may_be_a_layer) {
     fr_module *inner = residual_net(), *kept = fr_module_retain(inner), *fresh = NULL;
     fr_net *n = fr_net_begin(test_device());
@@ -416,7 +416,8 @@ Test(net, a_network_may_be_a_layer) {
     expect_nothing_left();
 }
 
-/* Each result of the network within is its own, also where it runs again; more of them than it has are refused. */
+/* Each result of the inner network is a result of its own, also in a second run; asking for more results is
+ * refused. */
 Test(net, a_network_with_several_results_may_be_a_layer) {
     fr_module *inner = two_results(), *m = NULL;
     fr_net *n = fr_net_begin(test_device());
@@ -450,7 +451,7 @@ Test(net, a_network_with_several_results_may_be_a_layer) {
     expect_nothing_left();
 }
 
-/* A value that one layer reads twice has two readers: neither the call nor a fused one may take it away. */
+/* A value read twice by a layer has two readers: neither the call nor a fused call may take the value away. */
 Test(net, a_layer_may_read_a_value_twice) {
     fr_net *n = fr_net_begin(test_device());
     fr_value v = fr_net_batchnorm2d(n, "bn", image(n, 4, 3), NULL);
@@ -476,7 +477,7 @@ Test(net, a_name_may_begin_another) {
     fr_module_release(&m);
 }
 
-/* More values than lie on the stack of a run; the last of them counts. */
+/* More values than fit on the stack of a run; the last value counts. */
 Test(net, a_layer_may_read_many_values) {
     enum { MANY = 20 };
     fr_value all[MANY];
@@ -495,7 +496,7 @@ Test(net, a_layer_may_read_many_values) {
     expect_nothing_left();
 }
 
-/* The example's type is that of the layers, not that of an autocast around the definition, which stays. */
+/* The example's type is the layers' type, not the type of an autocast around the definition, which stays. */
 Test(net, autocast_around_a_definition_is_left_alone) {
     fr_autocast_state was;
     must(fr_autocast_begin(FR_BF16, &was));
@@ -512,7 +513,7 @@ static void count_module(void *ctx, const fr_module *m, const fr_tensor *x) {
     ++*(int *)ctx;
 }
 
-/* Watches of modules see none of a definition's shape runs, and see the runs after it. */
+/* Watches of modules see no shape run of a definition, and see the runs after the definition. */
 Test(net, a_watch_survives_a_definition) {
     int seen = 0;
     fri_module_watch was = fri_module_watch_set((fri_module_watch){count_module, &seen});
@@ -545,7 +546,7 @@ Test(net, replace_refuses_what_it_cannot_do) {
     expect_nothing_left();
 }
 
-/* A tap is a reader: what it shows is not left out by a fused call, and the other bits stay. */
+/* A tap is a reader: a fused call makes the tapped value too, and all bits stay. */
 Test(net, a_tapped_layer_is_a_further_result) {
     fr_module *m = residual_net();
     fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *plain = NULL, *y[3] = {NULL}, *h = NULL;

@@ -1,5 +1,5 @@
-/* test_norm_act.c - relu?(batch norm(x) + addend) and act(batch norm(x)) as one call: the bits of the separate ops, at
- * most their bytes, one pass instead of three, and only where nobody can tell (fri_norm_act). */
+/* test_norm_act.c - relu?(batch norm(x) + addend) and act(batch norm(x)) as a single call: the bits of the separate
+ * ops, at most their bytes, one pass instead of three, and only where no reader can tell (fri_norm_act). */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 
 enum { N = 3, H = 5, W = 7, C = 8, COUNT = N * H * W * C };
 
-/* ---- which kernels run ----------------------------------------------------------------------------------------- */
+/* ---- kernels run --------------------------------------------------------------------------------------------- */
 
 static int adds(void) {
     return kernels_run("add") + kernels_run("add_relu");
@@ -25,7 +25,7 @@ static int relus(void) {
            kernels_run("silu_forward");
 }
 
-/* ---- what goes in ---------------------------------------------------------------------------------------------- */
+/* ---- inputs -------------------------------------------------------------------------------------------------- */
 
 /* Both signs, zeros of both signs, subnormals, and with `special` infinities and NaN. */
 static fr_tensor *image(fr_dtype t, int seed, bool special) {
@@ -62,7 +62,7 @@ typedef struct setting {
     int addend;
     fri_activation act;
     bool fused, eval, no_grad, special;
-    bool either; /* OVER: the add is called the other way round, so that its result goes over the norm's */
+    bool either; /* OVER: the add's operands are swapped, so its result goes over the norm's */
     fr_switches switches;
 } setting;
 
@@ -77,7 +77,7 @@ static void release(result *r) {
     for (int i = 0; i < 4; i++) fr_tensor_release(&r->grad[i]);
 }
 
-/* Separate calls that the fused call stands for. */
+/* Separate calls, equal to the fused call. */
 static fr_status separate(fr_module *bn, fr_tensor **addend, bool over, fri_activation act, fr_tensor **x) {
     static fr_status (*const ops[])(fr_tensor *, fr_tensor **) = {NULL, fr_relu, fr_relu6, fr_hardswish, fr_silu};
     fr_status s = FR_OK;
@@ -147,7 +147,7 @@ static result run(setting c) {
     return r;
 }
 
-/* fewer: the one call needs fewer bytes. */
+/* fewer: the fused call needs fewer bytes. */
 static void expect_same(const result *one, const result *two, bool fewer) {
     static const char *const names[] = {"dx", "the addend's gradient", "dgamma", "dbeta"};
     expect_equal(one->y, two->y, "y");
@@ -232,7 +232,7 @@ static fr_module *norm_and(fri_activation act, bool inner) {
     return m;
 }
 
-/* A network makes that call of a norm and the activation behind it. */
+/* A network makes the fused call of a norm and the activation behind it. */
 Test(norm_act, an_activation_behind_a_batch_norm_is_its_tail) {
     for (int act = FRI_ACTIVATION_RELU6; act <= FRI_ACTIVATION_SILU; act++) {
         fr_tensor *x = image(FR_F32, 1, false), *y = NULL, *want = NULL;
@@ -271,7 +271,7 @@ Test(norm_act, an_activation_behind_a_batch_norm_is_its_tail) {
     expect_nothing_left();
 }
 
-/* Backward of a smooth activation: nothing is saved for it, and no pass is its own. */
+/* Backward of a smooth activation: no tensor is saved, and no pass is added. */
 Test(norm_act, a_smooth_activation_leaves_its_gradient_to_the_norm) {
     for (int frozen = 0; frozen < 2; frozen++)
         for (int act = FRI_ACTIVATION_HARDSWISH; act <= FRI_ACTIVATION_SILU; act++) {
@@ -352,8 +352,8 @@ Test(norm_act, rebuild_encodings_and_early_release_see_no_difference) {
     expect_nothing_left();
 }
 
-/* The sum over the addend needs no bytes for batch norm's own result; nor does one over the norm, where nobody else
- * holds the addend. */
+/* The sum over the addend needs no bytes for batch norm's own result; nor does a sum over the norm, where the addend
+ * has no second handle. */
 Test(norm_act, a_sum_over_the_addend_needs_a_map_less) {
     for (int either = 0; either < 2; either++) {
         setting c = {.addend = OVER, .act = FRI_ACTIVATION_RELU, .no_grad = true, .switches = fr_switches_default()};
@@ -370,7 +370,7 @@ Test(norm_act, a_sum_over_the_addend_needs_a_map_less) {
     expect_nothing_left();
 }
 
-/* ---- only where nobody can tell ---------------------------------------------------------------------------------- */
+/* ---- only where no reader can tell --------------------------------------------------------------------------- */
 
 Test(norm_act, without_permission_every_pass_runs) {
     setting c = {.addend = OTHER, .act = FRI_ACTIVATION_RELU, .fused = true, .switches = fr_switches_all_off()};
@@ -455,7 +455,7 @@ Test(norm_act, another_type_or_shape_is_left_to_the_add) {
     expect_nothing_left();
 }
 
-/* A leaf that requires grad, a tensor with another handle, batch norm's own input: not written over, whatever is
+/* A leaf that requires grad, a tensor with a second handle, batch norm's own input: never written over, whatever is
  * asked. */
 Test(norm_act, what_somebody_needs_is_not_written_over) {
     enum { FREE, HELD, LEAF, INPUT, WAYS };

@@ -1,4 +1,4 @@
-/* test_prefix_parts.c - a frozen prefix in parts of the batch: the same bits in fewer bytes. */
+/* test_prefix_parts.c - a frozen prefix in parts of the batch: equal bits in fewer bytes. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/models.h>
@@ -42,8 +42,8 @@ static fr_tensor *images(fr_device device) {
 
 typedef enum form { PLAIN, EACH, TWO, PLANNED, EVALUATED, FORMS } form;
 
-/* Forward and, but for EVALUATED, backward of the sum of squares. The forward's peak above what was there; *held, if
- * not NULL: what is alive behind it. */
+/* Forward and, but for EVALUATED, backward of the sum of squares. Returns the forward's peak above the bytes before;
+ * *held, if not NULL: bytes alive afterwards. */
 static size_t step(fr_module *m, form how, fr_tensor **y, size_t *held) {
     static const fr_unit_option option[] = {FR_UNIT_REBUILD, FR_UNIT_KEEP};
     static const int first[] = {0, 5};
@@ -115,7 +115,7 @@ Test(prefix_parts, every_size_of_part_gives_the_bits_of_the_whole) {
                 }
                 cr_expect_eq(memcmp(host_of(y[0]), host_of(y[1]), fr_tensor_nbytes(y[0])), 0,
                              "%s, form %d, parts of %lld: other results", choices[c].thawed, how, (long long)part);
-                /* A range across the prefix's end keeps what it kept. */
+                /* A range across the prefix's end keeps the same bytes. */
                 if (how == PLANNED) cr_expect_eq(held[1], held[0], "%s: %zu, %zu", choices[c].thawed, held[1], held[0]);
                 must(fr_module_each_tensor(m[0], same_gradient, m[1]));
                 for (int k = 0; k < 2; k++) {
@@ -127,7 +127,7 @@ Test(prefix_parts, every_size_of_part_gives_the_bits_of_the_whole) {
 }
 
 /* A part's activations and all of the pooled features; in evaluation up to the dropout. Workspace grows with threads:
- * of many, it would be what is alive. */
+ * with many threads the workspace would be the peak. */
 Test(prefix_parts, less_is_alive_the_smaller_the_part) {
     static const form forms[] = {PLAIN, EVALUATED};
     must(fr_threads_set(2));

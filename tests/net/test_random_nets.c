@@ -22,7 +22,7 @@ typedef struct drawing {
     fr_value value[VALUES];
     bool read[VALUES];
     int count;
-    bool random;  /* dropout and its kind are drawn, too */
+    bool random;  /* dropout and similar layers are drawn, too */
     char conv[8]; /* name of a convolution that may run again, "" if none */
     int64_t conv_in, conv_stride;
     FILE *out;
@@ -171,7 +171,7 @@ static bool draw_resize(drawing *d, int x) {
     return true;
 }
 
-/* Two values of one size, an image and its squeezed one, or two side by side. */
+/* Two values of equal size, an image and its squeezed copy, or two side by side. */
 static bool draw_two(drawing *d, int x) {
     typedef fr_value layer(fr_net * n, const char *name, fr_value a, fr_value b);
     static layer *const layers[] = {fr_net_add, fr_net_sub, fr_net_mul};
@@ -207,7 +207,7 @@ static bool draw_other(drawing *d, int x) {
         SAY("linear", x, 0, 6);
         keep(d, fr_net_linear(d->net, NULL, d->value[x], 6, true));
         return true;
-    case 2: /* a quotient by what is not near 0 */
+    case 2: /* a quotient by numbers far from 0 */
         SAY("div_clamped", x, 0, 0);
         y = fr_net_clamp(d->net, NULL, fr_net_sigmoid(d->net, NULL, d->value[x]), 0.25, 2);
         keep(d, fr_net_div(d->net, NULL, d->value[x], y));
@@ -240,7 +240,7 @@ static void draw_layers(drawing *d) {
     }
 }
 
-/* All values that nobody read, as averages side by side, make the classes. */
+/* All unread values, as averages side by side, make the classes. */
 static fr_value draw_head(drawing *d) {
     fr_value parts[VALUES];
     int n = 0;
@@ -306,7 +306,7 @@ static fr_tensor *input_of(const network *net, unsigned *state) {
 
 typedef struct step {
     double loss;
-    float *gradient[TENSORS]; /* of parameters, and buffers as they are afterwards */
+    float *gradient[TENSORS]; /* of parameters, and of buffers after the step */
     size_t bytes[TENSORS];
     bool parameter[TENSORS];
     int n;
@@ -325,7 +325,7 @@ static fr_status take(void *ctx, const char *path, fr_tensor *t, bool is_paramet
     return FR_OK;
 }
 
-/* Forward and backward; how: -1 plain, else segments of that kind. */
+/* Forward and backward; how: -1 plain, else the kind of segments. */
 static fr_status run_step(const network *net, fr_device device, int how, fr_tensor *x, fr_tensor **loss) {
     fr_tensor *y = NULL, *target = NULL;
     fr_status s = how < 0 ? fr_module_forward(net->m, x, &y)
@@ -338,7 +338,7 @@ static fr_status run_step(const network *net, fr_device device, int how, fr_tens
     return s;
 }
 
-/* A new network of this seed takes a step. */
+/* A new network of the seed takes a step. */
 static step first_step(int seed, fr_switches switches, int how, fr_memory_stats *memory) {
     step result = {0};
     unsigned state = (unsigned)seed + 1;

@@ -1,5 +1,5 @@
-/* test_relu_gradient.c - a relu's gradient that batch norm's backward or a sum of gradients has taken over: the same
- * bits, no bytes more, one pass fewer, and only where batch norm's input tells the sign (Note [The mask of a relu] in
+/* test_relu_gradient.c - a relu's gradient taken over by batch norm's backward or by a sum of gradients: equal bits,
+ * no further bytes, a pass fewer, and only where batch norm's input tells the sign (Note [The mask of a relu] in
  * src/autograd/node.h). */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
@@ -20,8 +20,8 @@ static int masks(void) {
     return kernels_run("relu_backward") + kernels_run("relu_backward_bits") + kernels_run("add_mask");
 }
 
-/* Normalized by mean 0 and variance 1: values around what each type rounds to 0, both signs; with `wild` also
- * infinities and NaN. */
+/* Normalized by mean 0 and variance 1: values near the limit where each type rounds to 0, both signs; with `wild`
+ * also infinities and NaN. */
 static fr_tensor *image(fr_dtype t, int seed, bool wild) {
     static const float odd[] = {0.0f,       -0.0f,     0x1p-24f,  -0x1p-24f,   0x1p-25f,   0x1.8p-25f,
                                 0x1p-26f,   0x1p-133f, 0x1p-134f, 0x1.8p-134f, -0x1p-134f, 0x1p-149f,
@@ -63,7 +63,7 @@ static fr_status net(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out,
     (void)n_in;
     (void)n_out;
     FR_TRY(s, fr_module_forward(bn, in[0], &y));
-    if (c->kind == CHANGED) { /* behind the graph's back: what the relu sees is not what batch norm made */
+    if (c->kind == CHANGED) { /* behind the graph's back: the relu's input differs from batch norm's output */
         bool was = fr_no_grad_begin();
         s = fr_scale_inplace(y, -1);
         fr_no_grad_end(was);
@@ -71,7 +71,7 @@ static fr_status net(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out,
     }
     if (c->kind == SHARED) FR_TRY(s, fr_scale(y, 0.5, &z));
     FR_TRY(s, fr_relu(y, &y));
-    FR_TRY(s, fr_mul(y, in[1], &y)); /* reads values; when its backward is over, signs are left */
+    FR_TRY(s, fr_mul(y, in[1], &y)); /* reads values; after its backward only signs are left */
     if (z != NULL) FR_TRY(s, fr_add(y, z, &y));
     fr_tensor_release(&out[0]);
     out[0] = y;
@@ -183,9 +183,9 @@ Test(relu_gradient, every_bit_and_byte_is_that_of_the_separate_passes) {
     expect_nothing_left();
 }
 
-/* Early release off: the gradient is not the relu's alone. Bits, or a value, that are there still give way only where
- * the gradient is written over. With rebuild and encode there is neither: who makes the value again in backward asks
- * batch norm. Without encode it is made again for its sign. */
+/* Early release off: the gradient is not the relu's alone. Bits or values still alive give way only where the
+ * gradient is written over. With rebuild and encode neither is alive: a rebuild of the value in backward asks batch
+ * norm. Without encode the value is rebuilt for its sign. */
 Test(relu_gradient, under_every_switch) {
     for (int i = 0; i < 16; i++) {
         fr_switches s = fr_switches_default();
@@ -199,22 +199,22 @@ Test(relu_gradient, under_every_switch) {
     expect_nothing_left();
 }
 
-/* Batch norm's result has another reader, is not what the relu saw, or cannot be made again: the relu masks. */
+/* Batch norm's result has a second reader, differs from the relu's input, or cannot be rebuilt: the relu masks. */
 Test(relu_gradient, only_where_batch_norm_can_tell) {
     fr_switches s = fr_switches_default();
-    s.rebuild = false; /* refuses what was changed */
+    s.rebuild = false; /* refuses changed values */
     for (int k = SHARED; k <= BETA_CHANGED; k++)
         for (int i = 0; i < 3; i++) compare((setting){.dtype = types[i], .kind = (kind)k, .switches = s}, 1);
     expect_nothing_left();
 }
 
-/* ---- two gradients that meet ---------------------------------------------------------------------------------- */
+/* ---- two gradients that meet --------------------------------------------------------------------------------- */
 
 typedef struct meeting {
     bool scaled, leaky;
 } meeting;
 
-/* relu(x) is read by a product, whose backward gives its value up, and by a sum, as it is; or by that scaled, too. */
+/* relu(x) is read by a product, whose backward gives the value up, and by a sum, plain or scaled. */
 static fr_status meet(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     fr_tensor *y = NULL, *z = NULL, *w = NULL;
     fr_status s = FR_OK;
@@ -267,7 +267,7 @@ Test(relu_gradient, gradients_that_meet_are_masked_by_the_pass_that_adds_them) {
     expect_nothing_left();
 }
 
-/* A program that holds batch norm's result may start a backward there: then nothing is masked. */
+/* A program that holds batch norm's result may start a backward from the result: then no gradient is masked. */
 Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
     fr_module *bn = NULL;
     must(fri_nn_batchnorm2d(C, NULL, test_device(), &bn));
@@ -278,7 +278,7 @@ Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
         must(fr_tensor_set_requires_grad(x, true));
         must(fr_tensor_set_requires_grad(factor, true));
         must(fr_module_forward(bn, x, &y));
-        if (read) { /* by an op that has nothing to do with y: it reads the relu's values, and gives them up */
+        if (read) { /* by an op unrelated to y: the op reads the relu's values, and gives them up */
             must(fr_relu(y, &z));
             must(fr_scale(z, 1, &kept)); /* the relu's node lives on */
             must(fr_tensor_detach(z, &seen));
@@ -298,7 +298,7 @@ Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
     expect_nothing_left();
 }
 
-/* ---- where batch norm writes its own ------------------------------------------------------------------------- */
+/* ---- batch norm writes its own gradient ---------------------------------------------------------------------- */
 
 /* act(batch norm(2 x)) + 3 x: the gradient of the sum is both sides', so dx goes over what the norm saved, unless the
  * activation's gradient has to be made of that first. */
@@ -343,7 +343,7 @@ typedef struct block {
     fr_module *bn;
 } block;
 
-/* y = relu(bn(x) + in[1]), read by a product, which then gives its value up, and by a sum. */
+/* y = relu(bn(x) + in[1]), read by a product, which then gives the value up, and by a sum. */
 static fr_status residual(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     const block *c = ctx;
     fr_tensor *addend = NULL, *y = fr_tensor_retain(in[0]), *w = NULL;

@@ -1,4 +1,5 @@
-/* test_segments.c - cutting a chain: the cuts are those promised, and what they keep alive grows as sqrt and log. */
+/* test_segments.c - cutting a chain: the cuts are the promised cuts, and the bytes kept alive grow as sqrt and
+ * log. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <string.h>
@@ -55,7 +56,7 @@ Test(segments, parts_by_weight_are_the_best_there_are) {
     }
 }
 
-/* A range is inside another one or behind it. */
+/* A range is inside or behind each earlier range. */
 Test(segments, a_plan_s_ranges_do_not_overlap_in_part) {
     static const fr_unit_option option[3];
     static const fr_unit_range wrong[][2] = {{{0, 2}, {1, 3}}, {{1, 3}, {0, 2}}, {{0, 2}, {0, 2}}};
@@ -115,7 +116,7 @@ Test(segments, refusals) {
     cr_assert_eq(n, -1);
 }
 
-/* ---- running them ------------------------------------------------------------------------------------------- */
+/* ---- running ranges ------------------------------------------------------------------------------------------ */
 
 /* Units of linear and relu, named "0.0". */
 static fr_module *chain(int units, fr_device device) {
@@ -164,8 +165,8 @@ Test(segments, gradients_are_bit_identical) {
     expect_nothing_left();
 }
 
-/* Peak in maps of 4 MiB, of which a unit saves one: its result, which is the next one's input. Weights' gradients, 64
- * KiB each, are counted too. */
+/* Peak in maps of 4 MiB. A unit saves a map: its result, which is the next unit's input. Weights' gradients, 64 KiB
+ * each, count too. */
 static int maps_at_peak(int units, int how) {
     enum { ROWS = 8192 };
     fr_memory_stats t;

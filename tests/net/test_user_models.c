@@ -1,5 +1,5 @@
-/* test_user_models.c - ResNet-18 and a U-Net as a program of one's own writes them: with the public headers alone they
- * have the library's parameters, initialization and results, in a bounded number of lines, which this test counts. */
+/* test_user_models.c - ResNet-18 and a U-Net as a user writes them: with the public headers alone they have the
+ * library's parameters, initialization and results, in a bounded number of lines, counted by the test. */
 #include <frugal/frugal.h>
 
 #include <criterion/criterion.h>
@@ -135,7 +135,8 @@ static void expect_same_bits(fr_tensor *a, fr_tensor *b, const char *what) {
     free(y);
 }
 
-/* Both were made after the same seed: names in order, shapes, bits, and what they make of an image. Takes both. */
+/* Compares two networks made after equal seeds: names in order, shapes, bits, and outputs for an image. Takes
+ * both. */
 static void expect_same(fr_module **own, fr_module **library, int64_t side) {
     static tensors a, b;
     fr_tensor *x = NULL, *y = NULL, *want = NULL;

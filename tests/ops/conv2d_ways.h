@@ -1,4 +1,5 @@
-/* conv2d_ways.h - one way of src/cpu/conv2d_engine.h beside the plain loops of gradient checks, for tests of it. */
+/* conv2d_ways.h - a way of src/cpu/conv2d_engine.h beside the plain loops of gradient checks, for tests of the
+ * way. */
 #ifndef FRI_TESTS_CONV2D_WAYS_H
 #define FRI_TESTS_CONV2D_WAYS_H
 
@@ -16,7 +17,7 @@ typedef struct ways_data {
     fri_conv2d_desc d;
     fri_pass pass;
     int64_t results;
-    void *a, *b, *bias; /* as fri_conv2d_engine_run takes them */
+    void *a, *b, *bias; /* as taken by fri_conv2d_engine_run */
     double *expected;   /* in f64 */
 } ways_data;
 
@@ -100,7 +101,7 @@ static inline double ways_value(const ways_data *t, const void *results, int64_t
     return t->d.dtype == FR_F32 ? ((const float *)results)[i] : fri_f32_from_bf16(((const fri_bf16 *)results)[i]);
 }
 
-/* The largest difference from the sums in f64, as a share of the largest of them. */
+/* The largest difference from the sums in f64, as a share of the largest sum. */
 static inline double ways_off(const ways_data *t, fri_conv2d_method method) {
     char *got = ways_run(t, method);
     double largest = 0, off = 0;

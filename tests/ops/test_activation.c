@@ -49,7 +49,7 @@ static bool saves_y(const op_suite *s) {
     return strcmp(s->op, "sigmoid") == 0 || strcmp(s->op, "tanh") == 0;
 }
 
-/* y = f(y) over the result of another op; with a graph only where y is what is saved. The same bits either way. */
+/* y = f(y) over the result of an earlier op; with a graph only where y is the saved value. Equal bits either way. */
 Test(activation, writes_over_x_where_it_is_not_saved) {
     enum { COUNT = 1003 };
     for (int i = 0; i < OPS; i++) {
@@ -83,7 +83,7 @@ Test(activation, writes_over_x_where_it_is_not_saved) {
     expect_nothing_left();
 }
 
-/* One map stays for backward, x or y; and y that the next op saves is made again from x. */
+/* A single map stays for backward, x or y; y saved by the next op is rebuilt from x. */
 Test(activation, saved_bytes) {
     enum { COUNT = 4096 };
     for (int i = 0; i < OPS; i++)

@@ -44,7 +44,7 @@ Test(batchnorm2d, switches_agree) {
     suite_switches_agree(&suite);
 }
 
-/* Running statistics are written in place, which whoever saved them must see; eval mode writes nothing. */
+/* Running statistics are written in place, visibly for every op that saved them; eval mode does not write. */
 Test(batchnorm2d, moved_statistics_are_a_new_version) {
     fr_tensor *x = NULL, *mean = NULL, *var = NULL, *y = NULL;
     must(fr_tensor_full(4, (int64_t[]){2, 3, 4, 5}, 1, FR_F32, test_device(), &x));
@@ -96,10 +96,10 @@ Test(batchnorm2d, statistics_are_those_of_all_rows) {
     expect_nothing_left();
 }
 
-/* A result larger than the caches is written past them, and has the bits of its images one by one, which are not. */
+/* A result larger than the caches is written past them, and has the bits of its single images, which are not. */
 Test(batchnorm2d, large_results) {
     enum { IMAGES = 8, SIZE = 224 };
-    static const int64_t channels[] = {16, 20, 19}; /* lines of 64, 80 and 76 bytes: the last ones are not written so */
+    static const int64_t channels[] = {16, 20, 19}; /* lines of 64, 80 and 76 bytes: lines of 76 are not written so */
     for (int i = 0; i < 3; i++) {
         const int64_t c = channels[i], pixels = SIZE * SIZE * c;
         float *of[2] = {malloc((size_t)(IMAGES * pixels) * sizeof **of), malloc((size_t)pixels * sizeof **of)};

@@ -1,5 +1,5 @@
 /* test_batchnorm_sync.c - a batch cut among several threads, each of which normalizes its part by the statistics of
- * all: results, gradients and running values are those of the whole batch. */
+ * all: results, gradients and running values equal those of the whole batch. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 #include <math.h>
@@ -121,7 +121,7 @@ static void expect_near(const double *a, const double *b, int n, double toleranc
                   b[i], a[i]);
 }
 
-/* Parts of these sizes against the whole. */
+/* Parts of the given sizes against the whole. */
 static void compare(norm_fn *norm, fr_dtype dtype, int parts, const int *images) {
     static part whole, one[PARTS_MOST];
     const double tolerance = dtype == FR_F64 ? 1e-12 : 2e-5;
@@ -170,7 +170,7 @@ Test(batchnorm_sync, parts_make_the_whole) {
         }
 }
 
-/* One pixel of one image on a rank, which alone has no variance. */
+/* A pixel of an image on each rank, which alone has no variance. */
 Test(batchnorm_sync, one_value_per_channel_and_rank) {
     fr_tensor *x = make(FR_F32, 4, (int64_t[]){1, 1, 1, C}, 0, 1, 0), *y = NULL;
     meet.ranks = 1;
@@ -179,7 +179,7 @@ Test(batchnorm_sync, one_value_per_channel_and_rank) {
     const fri_statistics_sync sync = {1, room, gather, NULL};
     fri_statistics_sync_set(&sync);
     must(fr_batchnorm2d(x, NULL, NULL, NULL, NULL, NULL, &y));
-    /* Evaluation asks nobody. */
+    /* Evaluation needs no other rank. */
     meet.gathers = 0;
     fr_tensor *mean = make(FR_F32, 1, (int64_t[]){C}, 0, 1, 0), *var = make(FR_F32, 1, (int64_t[]){C}, 0, 0.1, 1);
     must(fr_batchnorm2d(x, NULL, NULL, mean, var, FR_BATCHNORM2D_OPTS(.train = false), &y));

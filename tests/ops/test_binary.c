@@ -1,5 +1,5 @@
-/* test_binary.c - sum, difference, product, quotient: golden values, gradients, one value for a run of dimensions, what
- * is saved, in-place, refusals. */
+/* test_binary.c - sum, difference, product, quotient: golden values, gradients, a value for a run of dimensions,
+ * saved bytes, in-place, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -59,7 +59,7 @@ Test(binary, rejects_bad_args) {
     must(fr_tensor_zeros(4, (int64_t[]){1, 5, 1, 3}, FR_F32, test_device(), &gaps));
     expect_refused(fr_add(x, gaps, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[1, 5, 1, 3]", y);
     fr_tensor_release(&gaps);
-    fr_tensor *image = NULL; /* factors of other images, and as the first input */
+    fr_tensor *image = NULL; /* factors of images of a different size, and as the first input */
     must(fr_tensor_zeros(4, (int64_t[]){3, 1, 1, 3}, FR_F32, test_device(), &image));
     expect_refused(fr_mul(x, image, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[3, 1, 1, 3]", y);
     fr_tensor_release(&image);
@@ -75,7 +75,7 @@ Test(binary, rejects_bad_args) {
     expect_nothing_left();
 }
 
-/* b with a's elements and fewer dimensions: its gradient has b's shape, also where it is dy itself. */
+/* b with a's elements and fewer dimensions: the gradient has b's shape, also where the gradient is dy. */
 Test(binary, an_operand_of_fewer_dimensions_and_all_elements) {
     static const struct {
         int a_rank, b_rank;
@@ -89,7 +89,7 @@ Test(binary, an_operand_of_fewer_dimensions_and_all_elements) {
                 fr_switches_set(how == 0 ? fr_switches_all_off() : fr_switches_default());
                 must(fr_tensor_full(shape[k].a_rank, shape[k].a, 6, FR_F32, test_device(), &a));
                 must(fr_tensor_full(shape[k].b_rank, shape[k].b, 2, FR_F32, test_device(), &b));
-                must(fr_tensor_set_requires_grad(a, how != 1)); /* else nobody shares dy with b */
+                must(fr_tensor_set_requires_grad(a, how != 1)); /* else b does not share dy */
                 must(fr_tensor_set_requires_grad(b, true));
                 must(suites[i].run(NULL, (fr_tensor *[]){a, b}, &y));
                 must(fr_sum(y, &y));
@@ -128,7 +128,7 @@ Test(binary, a_rebuilt_sum_of_fewer_dimensions_keeps_its_shape) {
     expect_nothing_left();
 }
 
-/* One factor per image and channel, over many blocks: in f32 and, where a block is converted, in bf16. */
+/* A factor per image and channel, over many blocks: in f32 and, where a block is converted, in bf16. */
 Test(binary, factors_of_images_in_blocks) {
     enum { N = 3, HW = 700, C = 1100, MAP = N * HW * C };
     for (int half = 0; half < 2; half++) {
@@ -202,7 +202,7 @@ Test(binary, a_rectified_sum_with_a_vector) {
     expect_nothing_left();
 }
 
-/* Bytes that stay for backward of y = (2 a) op (2 b), from which of them wants a gradient: in maps of a. */
+/* Bytes that stay for backward of y = (2 a) op (2 b), by the inputs that want a gradient: in maps of a. */
 Test(binary, saved_bytes) {
     enum { COUNT = 4096, ADD = 0, MUL = 2, DIV = 3 };
     EACH for (int wants = 1; wants < 4; wants++) {
@@ -235,7 +235,7 @@ Test(binary, saved_bytes) {
 
 typedef fr_status inplace_fn(fr_tensor *a, fr_tensor *b);
 
-/* a *= b saves what it overwrites: fine while b is a constant, an error in backward when b wants a gradient. */
+/* a *= b saves the overwritten a: fine while b is a constant, an error in backward when b wants a gradient. */
 Test(binary, inplace_follows_pytorch) {
     static inplace_fn *const inplace[] = {fr_add_inplace, fr_sub_inplace, fr_mul_inplace, fr_div_inplace};
     EACH for (int b_wants = 0; b_wants < 2; b_wants++) {

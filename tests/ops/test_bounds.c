@@ -1,4 +1,4 @@
-/* test_bounds.c - sizes, offsets and numbers out of any range are refused before anybody computes with them. */
+/* test_bounds.c - sizes, offsets and numbers out of range are refused before any computation. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "support/golden.h"
 
-/* The file's fields have their own types: nothing is converted on the way in. */
+/* The file's fields have their own types, and are not converted on the way in. */
 static fr_tensor *raw(const golden *g, const char *field) {
     const fri_safetensors_entry *e = golden_field(g, field);
     fr_tensor *t = NULL;

@@ -77,8 +77,8 @@ Test(conv2d, narrow_weight_gradient) {
     expect_nothing_left();
 }
 
-/* By the layer, never by batch: on large maps that are narrow on one side no matrix product of the library makes dw
- * (where our own does: test_conv2d_pointwise). */
+/* The layer decides, never the batch: on large maps, narrow on one side, no matrix product of the library makes dw
+ * (where our own product does: test_conv2d_pointwise). */
 Test(conv2d, narrow_weight_gradients_are_convolutions) {
     static const struct {
         int64_t size, c, k;

@@ -65,7 +65,7 @@ static void check(const shape *s, fri_activation relu, bool add, bool shared) {
         fr_tensor_release(&y[0]);
         y[0] = separate(&k, x, addend);
     }
-    for (int turn = 1; turn < 3; turn++) { /* the second one's weights are laid out already */
+    for (int turn = 1; turn < 3; turn++) { /* the weights of the second call are laid out already */
         fr_tensor *take = NULL;
         if (add && shared)
             take = fr_tensor_retain(addend);
@@ -116,7 +116,7 @@ Test(conv2d_constant, bits_are_those_of_one_thread_and_of_one_image) {
     expect_nothing_left();
 }
 
-/* One place takes a sum that nobody else has, so nothing is allocated for it. */
+/* The sum goes over an addend without a second handle, so no memory is allocated. */
 Test(conv2d_constant, a_sum_goes_over_its_addend) {
     cpu_only("cuda adds in a pass of its own");
     const shape s = {1, 30, 29, 64, 64, 3, 1, 1, 1};

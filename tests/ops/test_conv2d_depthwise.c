@@ -1,5 +1,5 @@
-/* test_conv2d_depthwise.c - our own depthwise convolutions beside plain sums in f64: values, bits, memory, and where
- * they are taken. Results and workspaces are full of NaN before they run. */
+/* test_conv2d_depthwise.c - our own depthwise convolutions beside plain sums in f64: values, bits, memory, and the
+ * shapes they take. Results and workspaces are full of NaN before a run. */
 #include "ops/conv2d_ways.h"
 
 enum { IMAGES = 3 };
@@ -9,7 +9,7 @@ typedef struct shape {
 } shape;
 
 /* Maps that no tap or not each tap meets, channels beside the 16 of a vector and the 64 or 256 of a part, rows of
- * several strips (40 x 50), more parts than rows (1 x 1), rows whose inner part is no multiple of what is made
+ * several strips (40 x 50), more parts than rows (1 x 1), rows whose inner part is no multiple of the pixels made
  * together. */
 static const shape shapes[] = {
     {1, 1, 16, 3, 3, 1, 1, 1},   {2, 2, 40, 3, 3, 1, 1, 1},   {3, 3, 17, 3, 3, 2, 1, 1},    {3, 9, 16, 3, 3, 1, 0, 2},

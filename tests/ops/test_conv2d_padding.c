@@ -1,7 +1,8 @@
-/* test_conv2d_padding.c - convolutions in which rows or columns of the kernel meet padding only, in memory full of NaN:
- * what a kernel leaves unwritten, or reads before anybody wrote it, shows (op_suite.h). All values are -1, 0 or 1 and
- * no sum has more than 256 terms, so f32, bf16 and f16 hold every result exactly: each is compared with plain loops,
- * bit for bit. */
+/* test_conv2d_padding.c - convolutions in which rows or columns of the kernel meet padding only, in memory full of
+ * NaN: elements left unwritten, or read before a write, show (op_suite.h).
+ *
+ * All values are -1, 0 or 1 and no sum has more than 256 terms, so f32, bf16 and f16 hold every result exactly: each
+ * is compared with plain loops, bit for bit. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 #include <stdlib.h>
@@ -199,8 +200,8 @@ Test(conv2d_padding, rows_and_columns_in_padding_only_are_written, .timeout = 24
     expect_nothing_left();
 }
 
-/* oneDNN 2.6.3 leaves columns of this dw as they were, for bf16 on avx512_core_bf16: both outer ones of the first, the
- * left one of the second. */
+/* oneDNN 2.6.3 leaves columns of this dw unwritten, for bf16 on avx512_core_bf16: both outer columns of the first,
+ * the left column of the second. */
 Test(conv2d_padding, smallest_that_were_wrong) {
     const shape both = {.n = 2,
                         .h = 1,
@@ -224,7 +225,7 @@ Test(conv2d_padding, smallest_that_were_wrong) {
     expect_nothing_left();
 }
 
-/* The mechanism itself: nothing that is handed out holds what was there. */
+/* The mechanism: no memory handed out holds its old bytes. */
 Test(conv2d_padding, memory_is_poisoned) {
     fr_tensor *x = NULL;
     for (int k = 0; k < 4; k++) {

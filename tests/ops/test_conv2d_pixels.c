@@ -1,5 +1,5 @@
-/* test_conv2d_pixels.c - convolutions of the smallest maps, by products for pairs of pixels and taps, beside plain sums
- * in f64: values, bits, and where they are taken. Results and workspaces are full of NaN before they run. */
+/* test_conv2d_pixels.c - convolutions of the smallest maps, by products for pairs of pixels and taps, beside plain
+ * sums in f64: values, bits, and the shapes they take. Results and workspaces are full of NaN before a run. */
 #include "ops/conv2d_ways.h"
 
 typedef struct shape {

@@ -1,5 +1,5 @@
 /* test_conv2d_pointwise.c - our own 1 x 1 convolutions of few channels beside plain sums in f64: values, bits, and
- * where they are taken. Results and workspaces are full of NaN before they run. */
+ * the shapes they take. Results and workspaces are full of NaN before a run. */
 #include "ops/conv2d_ways.h"
 
 static fri_conv2d_desc desc_of(int64_t n, int64_t h, int64_t w, int64_t c, int64_t k) {
@@ -68,7 +68,7 @@ Test(conv2d_pointwise, large_results) {
     }
 }
 
-/* A width that the processor lacks crashes; a narrower one shows in no result, but takes longer. */
+/* A width that the processor lacks crashes; a narrower width shows in no result, but takes longer. */
 Test(conv2d_pointwise, vectors_are_as_wide_as_the_librarys) {
     char library[64];
     fri_dnnl_version(library, sizeof library);

@@ -96,7 +96,7 @@ static void drop(data *t) {
     free(t->bias);
 }
 
-/* The pass over images first .. first + n by that method; free it. NULL: the method does not do it. */
+/* The pass over images first .. first + n by the method; free it. NULL: the method cannot. */
 static float *run(const data *t, int pass, fri_conv2d_method method, int64_t first, int64_t n) {
     fri_conv2d_desc d = t->d;
     fri_conv2d_engine e;
@@ -175,7 +175,7 @@ Test(conv2d_winograd, is_near_sums_in_f64) {
     }
 }
 
-/* The library has made a product for all threads when the same one is needed for a thread alone. */
+/* The library has made a product for all threads when an equal product is needed for a thread alone. */
 Test(conv2d_winograd, three_threads_stay_in_their_workspace) {
     must(fr_threads_set(3));
     for (int i = 0; i < SHAPES; i++) {
@@ -247,12 +247,12 @@ Test(conv2d_winograd, keeps_its_limit_on_any_number_of_threads) {
     must(fr_threads_set(before));
 }
 
-/* Two threads work alone where that is possible; on channels where there are few tiles. */
+/* Two threads work alone where possible; on channels where there are few tiles. */
 Test(conv2d_winograd, threads_work_alone) {
     static const struct {
         shape s;
         int64_t n;
-        fri_conv2d_split split[PASSES]; /* with AVX-512; without, dw is always shared, and blocks stay as they are */
+        fri_conv2d_split split[PASSES]; /* with AVX-512; without, dw is always shared, and blocks stay unchanged */
         bool shared;                    /* y and dx: V is made once, for all */
     } layers[] = {
         {{56, 56, 64, 64, 1, 1}, 8, {FRI_SPLIT_TILES, FRI_SPLIT_TILES, FRI_SPLIT_OUT}},
@@ -381,7 +381,7 @@ static void cast(fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) 
     must(fri_backend_get(FR_CPU)->kernels.cast(&(fri_exec){0}, from, to, n, x, y));
 }
 
-/* n values of the type; v becomes what they are. */
+/* n values of the type; v becomes the rounded values. */
 static void *rounded(fr_dtype t, int64_t n, float *v) {
     void *half = room((size_t)n * fr_dtype_size(t));
     cast(FR_F32, t, n, v, half);
@@ -409,8 +409,8 @@ static float *by_kernel(const fri_conv2d_desc *d, int pass, int64_t n, const voi
     return out;
 }
 
-/* Types that the library has no code for are computed on f32 copies: of all images, or, where the caller's limit is
- * small, of rows of tiles, whose y is the same. */
+/* Types without code in the library are computed on f32 copies: of all images, or, where the caller's limit is small,
+ * of rows of tiles, with equal y. */
 static void expect_halves(fr_dtype dtype) {
     data t = make(&(shape){20, 20, 64, 64, 1, 1});
     const int64_t *n = t.elements;

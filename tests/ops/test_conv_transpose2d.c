@@ -1,4 +1,4 @@
-/* test_conv_transpose2d.c - transposed convolution: golden values, gradients, what is saved, refusals. */
+/* test_conv_transpose2d.c - transposed convolution: golden values, gradients, saved bytes, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -23,7 +23,7 @@ static const op_suite suite = {.op = "conv_transpose2d", .inputs = {"x", "w", "b
 
 OP_SUITE_TESTS(conv_transpose2d)
 
-/* References to what the other one's gradient needs, and no copy. */
+/* References to the inputs needed by each gradient, and no copy. */
 Test(conv_transpose2d, saves_what_the_other_gradient_needs) {
     for (int wants = 0; wants < 4; wants++) {
         fr_tensor *a = NULL, *b = NULL, *ha = NULL, *hb = NULL, *y = NULL;

@@ -1,5 +1,5 @@
-/* test_dropout.c - which elements, how many, the same in backward, with and without a stored mask, on any thread
- * count. */
+/* test_dropout.c - dropped elements: which, how many, equal in backward, with and without a stored mask, on any
+ * thread count. */
 #include <criterion/criterion.h>
 #include <frugal/extend.h>
 #include <frugal/ops.h>
@@ -70,7 +70,7 @@ Test(dropout, stored_mask_and_threads_change_nothing) {
     expect_nothing_left();
 }
 
-/* Two calls drop other elements; the same seed brings both back. */
+/* Two calls drop different elements; an equal seed brings both back. */
 Test(dropout, every_call_draws_anew) {
     fr_tensor *x = ones(FR_F32), *y[4] = {0};
     for (int i = 0; i < 4; i++) {

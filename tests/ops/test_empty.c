@@ -1,5 +1,5 @@
-/* test_empty.c - every op of ops.h with each dimension 0 in turn, forward and backward, against a table that PyTorch
- * made (tests/golden/make_empty.py): inputs hold one number each, dy is 1. */
+/* test_empty.c - every op of ops.h with each dimension 0 in turn, forward and backward, against a table made by
+ * PyTorch (tests/golden/make_empty.py): inputs hold a number each, dy is 1. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
 #include <math.h>

@@ -24,7 +24,7 @@ static const op_suite suite = {.op = "group_norm", .inputs = {"x", "gamma", "bet
 
 OP_SUITE_TESTS(group_norm)
 
-/* The second half of a batch gives the same bits alone, forward and dx. */
+/* The second half of a batch gives equal bits alone, forward and dx. */
 Test(group_norm, an_image_does_not_see_the_others) {
     enum { N = 4, HW = 6, C = 8, HALF = N * HW * HW * C / 2 };
     for (int layer = 0; layer < 2; layer++) {

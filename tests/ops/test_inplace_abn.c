@@ -1,4 +1,4 @@
-/* test_inplace_abn.c - in-place activated batch norm: gradient check, near the two separate ops, and what it saves. */
+/* test_inplace_abn.c - in-place activated batch norm: gradient check, near the two separate ops, and saved bytes. */
 #include <criterion/criterion.h>
 #include <frugal/extend.h>
 #include <frugal/memory.h>
@@ -51,7 +51,7 @@ Test(inplace_abn, gradcheck) {
     expect_nothing_left();
 }
 
-/* y and the gradients of sum(r y^2), r fixed and random: without it a norm alone has none. */
+/* y and the gradients of sum(r y^2), r fixed and random: without r a norm alone has no gradient. */
 static void run(double with, bool plain, fr_tensor **in, double **result) {
     fr_tensor *y = NULL, *s = NULL;
     make_inputs(FR_F32, plain, in);
@@ -103,7 +103,7 @@ Test(inplace_abn, near_the_separate_ops) {
     expect_nothing_left();
 }
 
-/* Values, and training and evaluation, of elu: log(y + 1) far below 0 is -inf if it is not looked after. */
+/* Values, and training and evaluation, of elu: log(y + 1) far below 0 would be -inf. */
 Test(inplace_abn, elu) {
     static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
     for (int t = 0; t < 3; t++)
@@ -120,7 +120,7 @@ Test(inplace_abn, elu) {
             double *z = values_of(plain), *got = values_of(y);
             for (int i = 0; i < N * H * W * C; i++) {
                 double want = z[i] > 0 ? z[i] : expm1(z[i]);
-                /* z is rounded to the type before elu in one, behind it in the other */
+                /* z is rounded to the type before elu here, after elu there */
                 cr_expect(fabs(got[i] - want) <= (t == 0 ? 2e-5 : 0.3) * fmax(1, fabs(want)), "%s: %g, not %g",
                           fr_dtype_name(types[t]), got[i], want);
             }
@@ -145,11 +145,11 @@ Test(inplace_abn, elu) {
     expect_nothing_left();
 }
 
-/* x = abn(x) keeps one map where batch norm and leaky relu keep two. */
+/* x = abn(x) keeps a map where batch norm and leaky relu keep two. */
 Test(inplace_abn, keeps_one_map) {
     size_t held[2];
     fr_switches s = fr_switches_default();
-    s.rebuild = false; /* which would keep one map of the two ops, too */
+    s.rebuild = false; /* rebuild would keep a single map of the two ops, too */
     fr_switches_set(s);
     for (int fused = 0; fused < 2; fused++) {
         fr_tensor *in[3] = {0}, *h = NULL, *out = NULL;
@@ -164,7 +164,7 @@ Test(inplace_abn, keeps_one_map) {
             must(fr_batchnorm2d(h, in[1], in[2], NULL, NULL, NULL, &h));
             must(fr_leaky_relu(h, slope, &h));
         }
-        must(fr_mul(h, h, &out)); /* somebody needs the result's values */
+        must(fr_mul(h, h, &out)); /* mul needs the result's values */
         must(fr_memory_stats_get(test_device(), &t));
         held[fused] = t.requested - before;
         for (int i = 0; i < 3; i++) fr_tensor_release(&in[i]);
@@ -177,7 +177,7 @@ Test(inplace_abn, keeps_one_map) {
     expect_nothing_left();
 }
 
-/* Frozen statistics and gamma: only y's sign is read, 1 bit per element; dx and dbeta are the same bits. */
+/* Frozen statistics and gamma: only y's sign is read, 1 bit per element; dx and dbeta have equal bits. */
 Test(inplace_abn, keeps_signs_where_gamma_is_frozen) {
     const size_t map = N * H * W * C * sizeof(float), vector = C * sizeof(float);
     double *grad[2][2];

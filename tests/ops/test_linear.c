@@ -34,7 +34,7 @@ Test(linear, rejects_bad_args) {
     expect_nothing_left();
 }
 
-/* Rows first .. first + n of t, or all of it, as an operand of its own. */
+/* Rows first .. first + n of t, or all of t, as a separate operand. */
 static fr_tensor *rows_of(fr_tensor *t, int64_t first, int64_t n) {
     const size_t row = fr_tensor_nbytes(t) / (size_t)fr_tensor_shape(t)[0];
     fr_tensor *piece = NULL;
@@ -76,7 +76,7 @@ static void expect_last_row(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor 
     }
 }
 
-/* Rows of any piece of a batch are those of the whole, wherever the piece begins. */
+/* Rows of any piece of a batch equal rows of the whole, wherever the piece begins. */
 static void pieces_of_a_batch(fr_dtype t, int64_t rows, int64_t in, int64_t out) {
     fr_tensor *w = NULL, *b = NULL, *x = NULL, *dy = NULL;
     must(fr_tensor_uniform(2, (int64_t[]){out, in}, -1, 1, t, FR_CPU, &w));

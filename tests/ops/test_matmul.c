@@ -1,4 +1,4 @@
-/* test_matmul.c - product of matrices: golden values, gradients, what is saved, refusals. */
+/* test_matmul.c - product of matrices: golden values, gradients, saved bytes, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -14,7 +14,7 @@ static const op_suite suite = {.op = "matmul", .inputs = {"a", "b"}, .run = run}
 
 OP_SUITE_TESTS(matmul)
 
-/* References to what the other one's gradient needs, and no copy. */
+/* References to the inputs needed by each gradient, and no copy. */
 Test(matmul, saves_what_the_other_gradient_needs) {
     for (int wants = 0; wants < 4; wants++) {
         fr_tensor *a = NULL, *b = NULL, *ha = NULL, *hb = NULL, *y = NULL;

@@ -34,7 +34,7 @@ Test(maxpool2d, the_last_of_256_positions_gets_its_gradient) {
     expect_nothing_left();
 }
 
-/* The last window of ceil_mode takes what there is, also where that is all of the image (PyTorch's values). */
+/* The last window of ceil_mode covers the rest, also where the rest is the whole image (PyTorch's values). */
 Test(maxpool2d, a_window_larger_than_the_image) {
     static const struct {
         int64_t kernel, stride, padding;

@@ -1,4 +1,4 @@
-/* test_mse.c - mean squared and absolute error, smooth L1: golden values, gradients, what is saved, refusals. */
+/* test_mse.c - mean squared and absolute error, smooth L1: golden values, gradients, saved bytes, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -47,7 +47,7 @@ Test(mse, switches_agree) {
     EACH suite_switches_agree(&suites[i]);
 }
 
-/* References to both, no copies; no gradient, nothing. */
+/* References to both, no copies; without a gradient, no reference. */
 Test(mse, saved_bytes) {
     enum { COUNT = 4096 };
     EACH for (int wants = 0; wants < 2; wants++) {

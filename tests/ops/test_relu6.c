@@ -1,4 +1,4 @@
-/* test_relu6.c - rectifier with a ceiling: golden values, gradients, how it is kept, in-place, refusals. */
+/* test_relu6.c - rectifier with a ceiling: golden values, gradients, encodings, in-place, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -52,7 +52,7 @@ Test(relu6, what_passes_the_gradient_however_it_is_kept) {
     }
 }
 
-/* A pool behind it must not take the mask over: its codes say nothing of the ceiling. */
+/* A pool behind relu6 must not take the mask over: the pool's codes do not record the ceiling. */
 Test(relu6, a_max_pool_leaves_the_mask) {
     static const float values[] = {7, 1, 2, 3, -1, -2, -3, -4}, want[] = {0, 0, 0, 1, 0, 0, 0, 0};
     fr_tensor *x = NULL, *y = NULL;

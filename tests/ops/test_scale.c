@@ -37,7 +37,7 @@ Test(scale, switches_agree) {
     EACH suite_switches_agree(&suites[i]);
 }
 
-/* Nothing is saved, and the result lies over x where it may; demanded in place it does. */
+/* Nothing is saved, and the result lies over x where allowed; always if demanded in place. */
 Test(scale, goes_over_x) {
     EACH {
         fr_tensor *x = NULL, *h = NULL;

@@ -27,7 +27,7 @@ static const struct {
     inplace_fn *inplace;
 } forms[] = {{fr_scatter, fr_scatter_inplace}, {fr_scatter_add, fr_scatter_add_inplace}};
 
-/* x = scatter(x, ...) goes over x, the in-place form in any case, and all three have one result and one gradient. */
+/* x = scatter(x, ...) goes over x, the in-place form in any case, and all three have equal results and gradients. */
 Test(scatter, in_place) {
     for (int form = 0; form < 2; form++)
         for (int dim = 0; dim < 2; dim++) {
@@ -90,7 +90,7 @@ Test(scatter, order_and_range) {
     expect_nothing_left();
 }
 
-/* Tensors that were saved for backward are not written over unseen, and a tensor may be its own source. */
+/* Tensors saved for backward are not written over unseen, and a tensor may be its own source. */
 Test(scatter, knows_who_reads_x) {
     fr_tensor *leaf = uniform_tensor(1, (int64_t[]){3}), *x = NULL, *y = NULL, *loss = NULL, *index = NULL;
     must(fr_tensor_from_host((int64_t[]){1, 0, 0}, 1, (int64_t[]){3}, FR_I64, test_device(), &index));
@@ -109,7 +109,8 @@ Test(scatter, knows_who_reads_x) {
     expect_nothing_left();
 }
 
-/* Autocast brings x and src to the wider type, as torch.scatter_add does; without it they are refused, as there. */
+/* Autocast brings x and src to the wider type, as torch.scatter_add does; without autocast they are refused, as in
+ * torch. */
 Test(scatter, the_wider_type_under_autocast) {
     fr_autocast_state was;
     fr_tensor *x = NULL, *src = NULL, *index = NULL, *y = NULL;

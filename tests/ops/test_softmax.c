@@ -1,4 +1,4 @@
-/* test_softmax.c - softmax and its logarithm: golden values, gradients, what is saved, in-place, autocast, refusals. */
+/* test_softmax.c - softmax and its logarithm: golden values, gradients, saved bytes, in-place, autocast, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -43,7 +43,7 @@ Test(softmax, switches_agree) {
     EACH suite_switches_agree(&suites[i]);
 }
 
-/* y lies over x, which nobody saved, and is the one map that stays; the same bits either way. */
+/* y lies over x, which no op saved, and is the only map that stays; equal bits either way. */
 Test(softmax, writes_over_x_and_saves_y) {
     enum { ROWS = 64, CLASSES = 66, COUNT = ROWS * CLASSES };
     EACH {

@@ -36,7 +36,7 @@ static const op_suite suite = {.op = "strided", .inputs = {"x"}, .run = run};
 
 OP_SUITE_TESTS(strided)
 
-/* Maps that the loops cut: there and back is what it was, in types of 1, 2, 4 and 8 bytes. */
+/* Maps cut by the loops: there and back gives the old map, in types of 1, 2, 4 and 8 bytes. */
 Test(strided, there_and_back_in_all_sizes) {
     static const fr_dtype types[] = {FR_U8, FR_BF16, FR_F32, FR_I64};
     for (int i = 0; i < 4; i++) {
@@ -62,7 +62,7 @@ Test(strided, there_and_back_in_all_sizes) {
     expect_nothing_left();
 }
 
-/* Nothing of it is saved; what the next op saves is made again from x. */
+/* No map is saved; an input saved by the next op is rebuilt from x. */
 Test(strided, saved_bytes) {
     enum { COUNT = 64 * 64 };
     for (int rebuild = 0; rebuild < 2; rebuild++) {
@@ -90,7 +90,7 @@ Test(strided, saved_bytes) {
     expect_nothing_left();
 }
 
-/* One element; a part of nothing, and padding around it. */
+/* A single element; an empty part, with padding around. */
 Test(strided, one_element_and_none) {
     fr_tensor *x = NULL, *y = NULL;
     must(fr_tensor_full(2, (int64_t[]){1, 1}, 3, FR_F32, test_device(), &x));

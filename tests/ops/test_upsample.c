@@ -30,7 +30,7 @@ Test(upsample, a_neighbour_of_weight_0_is_not_read) {
             for (int i = 0; i < P; i++)
                 for (int j = 0; j < Q; j++) g[i][j] = 1;
             in[1][2] = (float)poison[k];
-            g[2][4] = (float)poison[k]; /* the gradient of the output that is that source */
+            g[2][4] = (float)poison[k]; /* the gradient of the output for the poisoned source */
             must(fr_tensor_from_host(in, 4, (int64_t[]){1, H, W, 1}, FR_F32, test_device(), &x));
             must(fr_tensor_from_host(g, 4, (int64_t[]){1, P, Q, 1}, FR_F32, test_device(), &dy));
             must(fr_cast(x, t, &x));

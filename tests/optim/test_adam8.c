@@ -1,4 +1,4 @@
-/* test_adam8.c - Adam with 8-bit moments: the steps of tests/golden/make_8bit.py to the code, its bytes, its bounds. */
+/* test_adam8.c - Adam with 8-bit moments: steps equal tests/golden/make_8bit.py code for code; bytes and bounds. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
@@ -20,7 +20,7 @@ static fr_status no_forward(fr_module *m, fr_tensor **x) {
 }
 static const fr_module_class bag_class = {.name = "Bag", .forward = no_forward};
 
-/* A module with the one parameter "w", which it takes over. */
+/* A module with a single parameter "w", taken over. */
 static fr_module *bag(fr_tensor *w) {
     fr_module *m = NULL;
     must(fr_module_create(&bag_class, 0, &m));
@@ -65,7 +65,7 @@ static void expect_codes(const golden *g, const char *field, fr_tensor *t) {
     cr_expect_eq(wrong, 0, "%s: %d of %zu codes of %s differ", g->name, wrong, e->bytes, field);
 }
 
-/* The case's gradients, and its parameter after them. */
+/* Gradients of the case, and the parameter afterwards. */
 static void take_steps(golden *g, fr_module *m, fr_optimizer *o) {
     for (int64_t t = 0; t < golden_int(g, "steps", 0); t++) {
         char field[24];
@@ -239,7 +239,7 @@ Test(adam8, serves_every_float_type) {
     expect_nothing_left();
 }
 
-/* A scaler that finds an inf leaves parameter, codes and scales as they are. */
+/* A scaler that finds inf leaves parameter, codes and scales unchanged. */
 Test(adam8, skips_with_the_scaler) {
     enum { N = 4096 };
     static unsigned char kept[3][4 * N];

@@ -1,5 +1,5 @@
-/* test_fused.c - what optimizers keep, when they make it, and the fused step: each parameter updated inside backward,
- * with the bits of the ordinary step and without the gradients' memory. */
+/* test_fused.c - optimizer state and its creation, and the fused step: each parameter is updated inside backward,
+ * with the bits of an ordinary step and without storing all gradients. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
@@ -11,7 +11,7 @@
 
 enum { LAYERS = 4, WIDTH = 64, STEPS = 3 };
 
-/* A parameter of WIDTH x WIDTH floats has 16,384 bytes, a bias 256 that occupy 512. */
+/* A parameter of WIDTH x WIDTH floats has 16,384 bytes; a bias has 256 bytes and occupies 512. */
 enum { WEIGHT_BYTES = WIDTH * WIDTH * 4, BIAS_BYTES = 512 };
 
 static fr_module *chain(fr_device device) {
@@ -46,8 +46,8 @@ static fr_status adam8(fr_module *m, fr_optimizer **o) {
     return fr_adam8(m, NULL, o);
 }
 
-/* Bytes of state per layer (8-bit moments: codes, and 16 scales that occupy 512; the bias keeps f32), and of the
- * optimizer: the count of steps that Adam keeps on the device, one float; the maps of 8 bits. */
+/* Bytes of state per layer (8-bit moments: codes, and 16 scales occupying 512; f32 for the bias), and of the
+ * optimizer: Adam's step count on the device, one float; the 8-bit maps. */
 static const struct {
     const char *name;
     make_fn *make;
@@ -94,7 +94,7 @@ Test(fused, state_is_made_at_the_first_step) {
     }
 }
 
-/* A step allocates nothing but the state: no temporaries. */
+/* A step allocates only state, no temporaries. */
 Test(fused, a_step_has_no_temporaries) {
     for (int k = 0; k < KINDS; k++) {
         fr_module *m = chain(FR_META);
@@ -121,7 +121,7 @@ static fr_status touch(void *ctx, const char *path, fr_tensor *t, bool is_parame
     return FR_OK;
 }
 
-/* Parameters without a gradient stay, and a step is a write that saved tensors notice. */
+/* Parameters without a gradient are unchanged, and saved tensors detect a step as a write. */
 Test(fused, steps_what_has_a_gradient) {
     fr_module *m = chain(test_device()), *first = fr_module_child(m, 0);
     fr_optimizer *o = NULL;
@@ -201,7 +201,7 @@ Test(fused, equals_the_ordinary_step) {
     expect_nothing_left();
 }
 
-/* Ordinarily all LAYERS gradients live at the end of backward; fused, one layer's at a time. */
+/* Ordinarily all LAYERS gradients are alive at the end of backward; fused, a single layer's at a time. */
 Test(fused, gradients_die_in_backward) {
     size_t peak[2];
     for (int fused = 0; fused < 2; fused++) {

@@ -143,7 +143,7 @@ static const struct {
                   {1.26318359, 2.25097656, 1.17260742},
                   {2.26318359, 3.41796875, 0.72265625}}}};
 
-/* One unit in the last place of a value of up to 4, which the average has passed on its way. */
+/* A unit in the last place for values up to 4, which the average passes. */
 static const double ulp = 4 * (double)FLT_EPSILON;
 
 static void train(fr_module *m, fr_optimizer *o, int first, int last) {
@@ -176,7 +176,7 @@ Test(ema, matches_averaged_model) {
     expect_nothing_left();
 }
 
-/* bf16 holds these parameters' first steps exactly; the averages are f32. */
+/* bf16 holds the first steps exactly; averages are f32. */
 Test(ema, is_of_the_masters) {
     fr_module *m = net(FR_BF16);
     fr_optimizer *o = NULL;
@@ -230,7 +230,8 @@ static fr_status give_back(void *ctx, const char *name, fr_tensor *t) {
     return FR_END;
 }
 
-/* Averages are state: another optimizer goes on with them, and one whose state has none begins with the next step. */
+/* Averages are saved state: another optimizer continues with them; a state without averages starts them at the next
+ * step. */
 Test(ema, is_state) {
     fr_module *m = net(FR_F32);
     fr_optimizer *o = NULL, *other = NULL;
@@ -270,7 +271,7 @@ static size_t live(void) {
     return t.requested;
 }
 
-/* 4 bytes per element in blocks of 512, and what the largest needs on its way. */
+/* 4 bytes per element in blocks of 512, and temporaries of the largest. */
 Test(ema, takes_its_bytes) {
     size_t bytes[2];
     for (int i = 0; i < 2; i++) {
@@ -286,7 +287,7 @@ Test(ema, takes_its_bytes) {
     cr_expect_eq(bytes[1] - bytes[0], (size_t)(PARAMETERS + 1) * BLOCK, "%zu", bytes[1] - bytes[0]);
 }
 
-/* A parameter that a step leaves alone keeps its average, which is not yet where the parameter is. */
+/* A parameter without a gradient keeps its average, even if average and parameter differ. */
 Test(ema, of_a_parameter_without_a_gradient_stays) {
     fr_module *m = net(FR_F32);
     fr_optimizer *o = NULL;
@@ -307,7 +308,7 @@ Test(ema, of_a_parameter_without_a_gradient_stays) {
     fr_module_release(&m);
 }
 
-/* A step that a loss scale skips moves neither, whoever decides it. */
+/* A step skipped by a loss scale changes neither parameter nor average. */
 Test(ema, a_skipped_step_moves_no_average) {
     fr_module *m = net(FR_F32);
     fr_optimizer *o = NULL;

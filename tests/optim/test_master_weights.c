@@ -1,6 +1,5 @@
-/* test_master_weights.c - half parameters with f32 masters: the masters are what an f32 optimizer makes of the same
- * half gradients, bit for bit, the parameters are their rounded copies, and the state has the bytes that its formula
- * says. */
+/* test_master_weights.c - half parameters with f32 masters: masters equal an f32 optimizer's result for equal half
+ * gradients bit for bit, parameters are rounded copies, and state bytes follow the formula. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
@@ -13,7 +12,7 @@
 
 enum { WIDTH = 64, NUMBERS = WIDTH * WIDTH, STEPS = 4, OVERFLOWS_AT = 2 };
 
-/* One weight of 64 x 64: adam8 keeps its moments in 8 bits. */
+/* A weight of 64 x 64, for which adam8 uses 8-bit moments. */
 static fr_module *layer(fr_dtype dtype) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());
@@ -67,7 +66,7 @@ enum { MAPS = 2 * 256 * 4, SCALES = 512, COUNTS = 512 };
 static const struct {
     const char *name;
     make_fn *make;
-    int64_t bytes; /* of the state of one half weight without its master's 4 per element */
+    int64_t bytes; /* state bytes of a half weight without its master's 4 per element */
 } kinds[] = {{"sgd", sgd, 0},
              {"momentum", momentum, 4 * NUMBERS},
              {"dampened", dampened, 4 * NUMBERS},
@@ -78,7 +77,7 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 static const fr_dtype halves[] = {FR_F16, FR_BF16};
 
-/* The gradient of step i, which half types hold exactly; `infinite`: with an inf in it. */
+/* Gradient of step i, exact in half types; `infinite`: with an inf. */
 static void give_gradient(fr_tensor *w, int i, bool infinite, fr_dtype dtype) {
     fr_tensor *g = NULL;
     float *host = malloc(NUMBERS * sizeof *host);
@@ -92,7 +91,7 @@ static void give_gradient(fr_tensor *w, int i, bool infinite, fr_dtype dtype) {
     free(host);
 }
 
-/* Steps through a loss scale of 8, or without; one of its steps overflows. */
+/* Trains with a loss scale of 8 or without; one scaled step overflows. */
 static void train(fr_module *m, fr_optimizer *o, bool scaled, fr_dtype gradients) {
     fr_grad_scaler *g = NULL;
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 8, .enabled = scaled), test_device(), &g));
@@ -146,7 +145,7 @@ Test(master_weights, are_what_an_f32_optimizer_makes_of_half_gradients) {
             for (int scaled = 0; scaled < 2; scaled++) {
                 fr_module *half = layer(halves[h]), *single = layer(halves[h]);
                 fr_optimizer *o = NULL, *reference = NULL;
-                must(fr_module_to_dtype(single, FR_F32)); /* the values that the half parameters have */
+                must(fr_module_to_dtype(single, FR_F32)); /* values of the half parameters */
                 must(kinds[k].make(half, &o));
                 must(fr_optimizer_master_weights(o, true));
                 must(kinds[k].make(single, &reference));
@@ -163,7 +162,7 @@ Test(master_weights, are_what_an_f32_optimizer_makes_of_half_gradients) {
             }
 }
 
-/* An update below half a unit of the last place is lost without masters, and adds up with them. */
+/* Updates below half a unit in the last place are lost without masters, and add up with masters. */
 Test(master_weights, keep_what_a_half_parameter_rounds_away) {
     for (int with = 0; with < 2; with++) {
         fr_module *m = layer(FR_BF16);
@@ -194,7 +193,7 @@ Test(master_weights, keep_what_a_half_parameter_rounds_away) {
     }
 }
 
-/* 4 bytes per element of a half parameter; what is in f32 has no master. */
+/* 4 bytes per element of a half parameter; f32 parameters have no master. */
 Test(master_weights, take_four_bytes_for_each_half_element) {
     const fr_dtype types[] = {FR_F16, FR_BF16, FR_F32};
     for (int k = 0; k < KINDS; k++)
@@ -225,7 +224,7 @@ Test(master_weights, take_four_bytes_for_each_half_element) {
         }
 }
 
-/* ---- what else a step can be ------------------------------------------------------------------------------------ */
+/* ---- further kinds of steps ---------------------------------------------------------------------------------- */
 
 Test(master_weights, are_the_same_in_a_fused_step) {
     for (int k = 0; k < KINDS; k++) {
@@ -276,7 +275,7 @@ Test(master_weights, are_chosen_before_the_first_step) {
     fr_module_release(&m);
 }
 
-/* A parameter that is frozen loses its master, and gets a new one of its own values when it trains again. */
+/* Freezing a parameter releases its master; unfreezing creates a new master from the parameter. */
 Test(master_weights, go_with_what_is_frozen) {
     fr_module *m = layer(FR_F16);
     fr_optimizer *o = NULL;

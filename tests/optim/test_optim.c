@@ -18,7 +18,7 @@ static fr_status no_forward(fr_module *m, fr_tensor **x) {
 }
 static const fr_module_class bag_class = {.name = "Bag", .forward = no_forward};
 
-/* A module with the one parameter w = [0.5, -1.25, 2, 0.03125, -0.75]. */
+/* A module with a single parameter w = [0.5, -1.25, 2, 0.03125, -0.75]. */
 static fr_module *bag(void) {
     fr_module *m = NULL;
     fr_tensor *w = NULL;
@@ -97,7 +97,7 @@ static fr_status rmsprop_centered_plain(fr_module *m, fr_optimizer **o) {
     return fr_rmsprop(m, FR_RMSPROP_OPTS(.alpha = 0.8, .eps = 1e-3, .centered = true, .weight_decay = 0.05), o);
 }
 
-/* The parameter after four steps of torch.optim in f64 with the same options and gradients. */
+/* Parameter after four steps of torch.optim in f64 with equal options and gradients. */
 static const struct {
     const char *name;
     make_fn *make;
@@ -149,7 +149,7 @@ Test(optim, matches_torch) {
     nothing_left();
 }
 
-/* Scaled gradients, unscaled inside the step or before it, give the unscaled result; a power of two loses nothing. */
+/* Scaled gradients, unscaled before or inside the step, give the unscaled result; powers of two are exact. */
 /* A parameter that the CPU cuts into several tasks: all elements are alike, so all take the same step. */
 Test(optim, parameters_of_several_tasks) {
     enum { COUNT = 3 * 16384 + 5 };
@@ -199,7 +199,7 @@ Test(optim, scaler_unscales) {
     nothing_left();
 }
 
-/* A gradient that stays the same has no variance: f32 makes it negative on the way, and PyTorch a NaN of that. */
+/* A constant gradient has no variance: f32 rounding makes the variance negative, and PyTorch's result NaN. */
 Test(optim, a_centered_variance_is_not_negative) {
     fr_module *m = bag();
     fr_optimizer *o = NULL;
@@ -222,8 +222,8 @@ static size_t optimizer_bytes(void) {
     return t.requested_by[FR_MEM_OPTIMIZER];
 }
 
-/* A first step that overflows makes the state, so that memory does not depend on data, and nothing else: the steps
- * after it are those of an optimizer that never saw it. */
+/* A first step that overflows creates the state, so that memory does not depend on data, and has no other effect:
+ * later steps equal those of an optimizer without it. */
 Test(optim, a_skipped_first_step_makes_the_state_and_no_difference) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         fr_module *m = bag();
@@ -279,8 +279,8 @@ static bool bench_step(struct bench *b, bool overflow) {
     return skipped;
 }
 
-/* Adam with f16 moments would fail: eps 1e-8 is 0 there, so a gradient of 0 is 0 / 0; the square of 6e-8 is 0, that of
- * 300 infinite. Moments are f32 here, so parameters in f16 go where those in f32 go. */
+/* Adam with f16 moments would fail: eps 1e-8 is 0 in f16, so a gradient of 0 gives 0 / 0; the square of 6e-8 is 0,
+ * that of 300 infinite. Moments are f32, so f16 parameters follow f32 parameters. */
 Test(optim, squares_of_half_gradients_stay_finite) {
     static const float g[N] = {0, 0x1p-24f, 300, -0x1p-14f, 65504};
     static make_fn *const make[] = {adam_default, adamw_default, rmsprop};
@@ -383,7 +383,7 @@ Test(scaler, stays_finite) {
     bench_release(&b);
 }
 
-/* Overflow after overflow the scale goes to 0, as in PyTorch; min_scale is a floor that PyTorch does not have. */
+/* Repeated overflow reduces the scale to 0, as in PyTorch; min_scale is a floor not found in PyTorch. */
 Test(scaler, shrinks_to_zero_or_to_the_floor) {
     for (int floor = 0; floor < 2; floor++) {
         struct bench b = bench_new(1);
@@ -396,7 +396,7 @@ Test(scaler, shrinks_to_zero_or_to_the_floor) {
     }
 }
 
-/* A growth that meets an overflow starts counting again; what was set is what counts on. */
+/* An overflow restarts the growth count; values set by the program continue. */
 Test(scaler, goes_on_from_what_was_set) {
     struct bench b = bench_new(65536);
     must(fr_grad_scaler_set(b.g, 1024, 1999));
@@ -414,7 +414,7 @@ Test(scaler, goes_on_from_what_was_set) {
     bench_release(&b);
 }
 
-/* A fixed scale still skips; a scaler that is off multiplies by 1 and steps. */
+/* A fixed scale still skips steps; a disabled scaler multiplies by 1 and steps. */
 Test(scaler, fixed_or_off) {
     struct bench b = bench_new(1024);
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024, .dynamic = false), test_device(), &b.g));
@@ -476,7 +476,7 @@ Test(optim, clips_by_global_norm) {
     nothing_left();
 }
 
-/* One NaN among the gradients makes all of them NaN, as in PyTorch, so that no program trains on. */
+/* A single NaN gradient turns all gradients into NaN, as in PyTorch, so that the fault is noticed. */
 Test(optim, a_norm_that_is_nan_spoils_all_gradients) {
     fr_module *m = bag();
     double norm = 0;
@@ -493,7 +493,7 @@ Test(optim, a_norm_that_is_nan_spoils_all_gradients) {
     nothing_left();
 }
 
-/* The norm is that of all gradients, whatever their types, and all are clipped by it. */
+/* The norm covers all gradients of any type, and clips all. */
 Test(optim, clips_gradients_of_two_types_by_one_norm) {
     fr_module *m = bag();
     fr_tensor *v = NULL, *grad = NULL, *wide = NULL;
@@ -530,10 +530,10 @@ Test(optim, schedules) {
     cr_expect(fabs(fr_schedule_lr(&step, 60) - 0.02) < 1e-12);
 }
 
-/* A slot that holds one is filled anew: the old one, its state and its hooks go. */
+/* Creating an optimizer in a used slot releases the old optimizer, its state and hooks. */
 Test(optim, create_replaces) {
     struct bench b = bench_new(1024);
-    must(fr_optimizer_fuse(b.o, true)); /* its hooks go with it */
+    must(fr_optimizer_fuse(b.o, true)); /* releases the old hooks */
     must(fr_sgd(b.m, NULL, &b.o));
     cr_expect_str_eq(fr_optimizer_name(b.o), "sgd");
     must(fr_grad_scaler_create(NULL, test_device(), &b.g));
@@ -576,7 +576,7 @@ Test(optim, rejects_bad_options) {
     nothing_left();
 }
 
-/* The setter answers nothing, so the step does. */
+/* The setter returns nothing, so the step fails. */
 Test(optim, a_learning_rate_that_is_no_number_is_refused_by_the_step) {
     fr_module *m = bag();
     fr_optimizer *o = NULL;

@@ -1,5 +1,5 @@
-/* test_optimizer_state.c - an optimizer's state by name: what fr_optimizer_each_state shows, put back by
- * fr_optimizer_set_state, goes on with the same bits; half a state, a refused one, and one that is not there. */
+/* test_optimizer_state.c - an optimizer's state by name: values from fr_optimizer_each_state, restored by
+ * fr_optimizer_set_state, continue with equal bits; partial, refused and missing states. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
@@ -78,7 +78,7 @@ struct saved {
     fr_dtype dtype[MOST];
     size_t bytes[MOST];
     void *data[MOST];
-    const char *missing; /* restore answers FR_END for it */
+    const char *missing; /* restore returns FR_END for this name */
     int fail_at;         /* restore fails at this call, counted from 1; 0: never */
 };
 
@@ -153,7 +153,7 @@ Test(optimizer_state, moves_to_another_optimizer) {
         if (state.n > 0) cr_expect_str_eq(state.name[0], kinds[k].first);
 
         must(kinds[k].make(other, &next));
-        train(other, next, 7, 1); /* what it had is replaced */
+        train(other, next, 7, 1); /* the previous state is replaced */
         must(fr_module_each_tensor(other, restore_module, &weights));
         must(fr_optimizer_set_state(next, fr_optimizer_steps(o), restore, &state));
         cr_expect_eq(state.asked, kinds[k].tensors);
@@ -177,7 +177,7 @@ Test(optimizer_state, moves_to_another_optimizer) {
     expect_nothing_left();
 }
 
-/* A failure at any call, or a refusal, leaves state and count as they were, and nothing behind. */
+/* A failure at any call, or a refusal, leaves state and count unchanged and leaks nothing. */
 Test(optimizer_state, a_failed_restore_changes_nothing) {
     for (int k = 1; k < KINDS; k++) {
         struct saved state = {0}, after = {0};
@@ -208,7 +208,7 @@ Test(optimizer_state, a_failed_restore_changes_nothing) {
     expect_nothing_left();
 }
 
-/* A tensor that did not exist stays away until a step needs it. */
+/* A tensor that did not exist is not created before a step needs it. */
 Test(optimizer_state, what_did_not_exist_stays_away) {
     struct saved state = {.missing = "1.bias.momentum_buffer"}, after = {0};
     fr_module *m = chain();

@@ -30,7 +30,7 @@ static small_bytes parameters(fr_module *m) {
     return b;
 }
 
-/* `blow` multiplies the scaled loss by a number that no gradient survives in f16. */
+/* `blow` multiplies the scaled loss so that every f16 gradient overflows. */
 static void forward_backward(fr_module *m, fr_tensor *x, fr_tensor *target, fr_grad_scaler *g, bool blow,
                              double *loss_out) {
     fr_tensor *y = NULL, *loss = NULL;
@@ -73,7 +73,7 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
         must(fr_grad_scaler_step(g, o));
     }
     must(fr_grad_scaler_update(g, &skipped));
-    /* A device that decides skips the updates of the second pass and tells nobody before. */
+    /* If the device decides, the updates of the second pass are skipped without notice. */
     if (two_pass && !fr_grad_scaler_device_decides(g)) cr_expect_eq(found, skipped);
     fr_optimizer_zero_grad(o);
     must(fr_step_end(&scope));
@@ -103,8 +103,8 @@ Test(overflow, kernels_leave_everything_where_found_is_set) {
     }
 }
 
-/* The scale starts where the first gradients overflow. Every step must follow torch.amp.GradScaler's rule, written here
- * once more: halve on overflow and forget the clean steps; double after INTERVAL clean ones. */
+/* The scale starts where first gradients overflow. Every step must follow torch.amp.GradScaler's rule, repeated here:
+ * halve on overflow and reset the count of clean steps; double after INTERVAL clean steps. */
 static void train_through_overflow(small_net net, bool adam) {
     fr_optimizer *o = NULL;
     fr_grad_scaler *g = NULL;
@@ -169,7 +169,8 @@ static fr_status keep_state(void *ctx, const char *name, fr_tensor *t) {
 
 typedef enum kind { SGD, RMSPROP, ADAM, ADAM8 } kind;
 
-/* Parameters, running statistics, counters, optimizer state and losses of 20 steps, three of them skipped at least. */
+/* Parameters, running statistics, counters, optimizer state and losses of 20 steps, at least three of them
+ * skipped. */
 static small_bytes result(small_net net, kind k, bool two_pass) {
     enum { TWENTY = 20, BLOWN = 11 };
     fr_optimizer *o = NULL;

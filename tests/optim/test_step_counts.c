@@ -1,5 +1,5 @@
-/* test_step_counts.c - Adam counts the steps of each parameter, as torch.optim does: a gradient that comes late, counts
- * in training states, steps that overflow, and the steps of a fused optimizer. */
+/* test_step_counts.c - Adam counts the steps of each parameter, as torch.optim does: late gradients, counts in
+ * training states, overflowing steps, and steps of a fused optimizer. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
@@ -69,8 +69,7 @@ static void train(fr_module *m, fr_optimizer *o, int first, int count, int from)
     }
 }
 
-/* Late parameters make a first step of length lr, as with an optimizer that begins there: 0.001, not the 0.013 of a
- * 101st step. */
+/* Late parameters take a first step of length lr, as in a new optimizer: 0.001, not the 0.013 of a 101st step. */
 Test(step_counts, a_late_gradient_makes_a_first_step) {
     for (int k = 0; k < KINDS; k++) {
         fr_module *m = pair(), *alone = pair();
@@ -143,7 +142,7 @@ static fr_status save_weights(void *ctx, const char *path, fr_tensor *t, bool is
     return save(ctx, path, t);
 }
 
-/* A count that is the optimizer's is not repeated, another one is saved, and training goes on with the same bits. */
+/* A count equal to the optimizer's is not saved, a different count is, and training continues with equal bits. */
 Test(step_counts, move_with_the_state) {
     for (int k = 0; k < KINDS; k++) {
         static struct saved state, weights;
@@ -157,7 +156,7 @@ Test(step_counts, move_with_the_state) {
         cr_expect(!holds(&state, "early.step"));
         cr_expect(holds(&state, "late.step"));
         must(kinds[k](other, &next));
-        train(other, next, 0, 2, 0); /* what it had is replaced */
+        train(other, next, 0, 2, 0); /* the previous state is replaced */
         must(fr_module_each_tensor(other, restore_weights, &weights));
         must(fr_optimizer_set_state(next, 7, restore, &state));
         cr_expect_eq(state.asked, 2);
@@ -174,7 +173,7 @@ Test(step_counts, move_with_the_state) {
     expect_nothing_left();
 }
 
-/* Old states hold one count, which every parameter with a state gets; a parameter without begins at 0. */
+/* Old states hold a single count for all parameters with a state; parameters without a state start at 0. */
 Test(step_counts, an_old_state_has_one_count) {
     static struct saved state;
     fr_module *m = pair(), *uniform = pair(), *other = pair();
@@ -226,7 +225,7 @@ Test(step_counts, a_count_above_the_optimizers_is_refused) {
     expect_nothing_left();
 }
 
-/* ---- steps that overflow ---------------------------------------------------------------------------------------- */
+/* ---- overflowing steps --------------------------------------------------------------------------------------- */
 
 /* A skipped step counts for no parameter, and one that is skipped first hides no state from a training state. */
 Test(step_counts, a_skipped_step_counts_for_nobody) {
@@ -311,7 +310,7 @@ static fr_status backward(fr_module *m, bool late) {
     return FR_OK;
 }
 
-/* Nobody says where a fused step begins: each step scope is one, for the optimizer and for each parameter. */
+/* The start of a fused step is implicit: each step scope is a step, for the optimizer and for each parameter. */
 Test(step_counts, a_fused_step_begins_by_itself) {
     for (int k = 0; k < KINDS; k++) {
         double w[2][2];

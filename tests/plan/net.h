@@ -1,4 +1,4 @@
-/* net.h - a small convolutional net, built from ops alone, that the plan tests train. */
+/* net.h - a small convolutional network of plain ops, trained by the plan tests. */
 #ifndef TESTS_PLAN_NET_H
 #define TESTS_PLAN_NET_H
 

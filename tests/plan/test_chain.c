@@ -25,10 +25,10 @@ typedef struct machine {
     size_t grads; /* of leaves whose backward is over */
     size_t peak;
     double time;
-    bool impossible; /* rebuilds where there is nothing to rebuild from */
+    bool impossible; /* rebuilds without a source */
 } machine;
 
-/* Bytes that a range first .. end - 1 keeps: values that were made before it and are read last within it. */
+/* Bytes kept by a range first .. end - 1: values made before the range and read last inside. */
 static size_t kept_by(const fri_chain *c, int first, int end) {
     size_t bytes = 0;
     if (c->crossing == NULL) return end > first ? c->unit[first].input : 0;
@@ -55,7 +55,8 @@ static const fri_unit_cost *price(machine *m, const fr_unit_plan *p, int u, fri_
     return chained ? &c->chained : &c->option[o];
 }
 
-/* Units i .. j-1 forward, keeping what the plan says, then backward. The ranges of this level begin at number r. */
+/* Runs units i .. j-1 forward, keeps values as planned, then runs backward. Ranges of this level start at number
+ * r. */
 static void run(machine *m, const fr_unit_plan *p, int i, int j, int r, fri_before before) {
     int first[MOST], end[MOST], number[MOST], steps = 0;
     size_t kept[MOST];
@@ -78,7 +79,7 @@ static void run(machine *m, const fr_unit_plan *p, int i, int j, int r, fri_befo
             cost[steps] = o;
             number[steps] = -1;
             end[steps] = u + 1;
-            /* The run ends here if this is a recomputation: nobody reads the last result. */
+            /* A recomputation ends here, because the last result is not read. */
             bool tail = u + 1 == j && j < m->chain->n;
             touch(m, tail && c->tail_peak < o->forward_peak ? c->tail_peak : o->forward_peak, j);
             m->time += o->forward - (tail ? c->tail : 0);
@@ -120,7 +121,7 @@ typedef struct search {
     int ranges;
     struct {
         int i, j;
-    } open[2 * MOST]; /* parts of the chain that are still undecided, the next one on top */
+    } open[2 * MOST]; /* undecided parts of the chain, the next part on top */
     int depth;
 } search;
 
@@ -195,7 +196,7 @@ static void random_chain(uint64_t *rng, fri_chain_unit *u, int n) {
     }
 }
 
-/* Values that pass units by, beside those that each hands to the next. */
+/* Values that skip units, besides the values handed from unit to unit. */
 static void add_crossings(uint64_t *rng, fri_chain *c, fri_crossing crossing[2 * MOST]) {
     c->crossing = crossing;
     for (int i = 1; i < c->n; i++) crossing[c->crossings++] = (fri_crossing){i - 1, i, c->unit[i].input};
@@ -207,7 +208,7 @@ static void add_crossings(uint64_t *rng, fri_chain *c, fri_crossing crossing[2 *
     }
 }
 
-/* Slots of one byte: nothing is rounded, so the times must be equal, and the plan must be one of that time. */
+/* Slots of one byte avoid rounding: times must be equal, and the plan must achieve the time. */
 Test(chain, equals_brute_force) {
     uint64_t rng = 7;
     long plans = 0;
@@ -249,7 +250,7 @@ Test(chain, equals_brute_force) {
               nested);
 }
 
-/* Sizes are rounded up to slots: a plan in few, large slots needs at most the bytes of its slots. */
+/* Sizes are rounded up to slots: a plan with few, large slots needs at most the bytes of its slots. */
 Test(chain, coarse_slots_never_need_more_than_they_hold) {
     enum { MEMORY = 60, SLOTS = 13 };
     uint64_t rng = 5;
@@ -275,7 +276,7 @@ Test(chain, coarse_slots_never_need_more_than_they_hold) {
     cr_expect_gt(plans, 100);
 }
 
-/* Saved bytes of a unit count until its backward, whatever its own peaks say: peaks are measured, not derived. */
+/* Saved bytes of a unit count until its backward, even if its own measured peaks are lower. */
 Test(chain, a_unit_holds_what_it_saves) {
     fri_chain_unit unit[2];
     fri_chain c = {.n = 2, .unit = unit};
@@ -292,7 +293,7 @@ Test(chain, a_unit_holds_what_it_saves) {
     fri_solution_release(&s);
 }
 
-/* A range keeps its unit's input while the units behind it run without saving: 10 for the first, 30 for the second. */
+/* A range keeps its unit's input while later units run without saving: 10 for the first, 30 for the second. */
 Test(chain, a_range_holds_its_input_while_it_runs) {
     fri_chain_unit unit[4];
     fri_chain c = {.n = 4, .unit = unit};
@@ -314,8 +315,8 @@ Test(chain, a_range_holds_its_input_while_it_runs) {
     fri_solution_release(&s);
 }
 
-/* A chain whose bytes are at the front and whose time is in the middle, as in a convolutional net: equal segments
- * recompute the dear units or keep the large ones. */
+/* A chain with large values at the front and long times in the middle, as in convolutional networks: equal segments
+ * recompute expensive units or keep large ones. */
 Test(chain, beats_every_equal_split) {
     static const size_t saved[MOST] = {40, 4, 4, 4, 4, 40};
     static const double work[MOST] = {1, 20, 20, 20, 20, 1};

@@ -1,5 +1,5 @@
-/* test_cost.c - kernel times: a dry run names the kernels that a run calls, times survive in their file, and what was
- * not measured is scaled by what was. */
+/* test_cost.c - kernel times: a dry run names the kernels of a run, times survive in a file, and unmeasured kernels
+ * are scaled from measured ones. */
 #include <criterion/criterion.h>
 #include <frugal/fit.h>
 #include <frugal/plan.h>
@@ -62,7 +62,7 @@ static void logs(fri_step_log *dry, fri_step_log *run) {
     fri_step_log_run_end(run);
 }
 
-/* Sequences of kernels are equal, name by name, under each switch, and every call finds its time again. */
+/* Sequences of kernels are equal name by name under each switch, and every call finds its time. */
 Test(cost, dry_run_names_the_kernels_of_the_run) {
     for (int i = 0; i < 4; i++) {
         fri_step_log dry = {0}, run = {0};
@@ -126,7 +126,7 @@ Test(cost, file_keeps_times_and_scales_the_rest) {
     fri_cost_release(&c);
 }
 
-/* Another machine's file, a damaged line: ignored, never an error. */
+/* Files of other machines and damaged lines are ignored without error. */
 Test(cost, foreign_and_damaged_files_are_ignored) {
     char path[1024];
     fri_cost *c = NULL;
@@ -160,7 +160,7 @@ Test(cost, foreign_and_damaged_files_are_ignored) {
     setenv("XDG_CACHE_HOME", folder, 1);
 }
 
-/* Files at the temporary name, or at the name itself, are neither written to nor waited for. */
+/* Planted files at the temporary name, or at the final name, are neither written to nor waited for. */
 Test(cost, a_planted_file_is_not_written_to) {
     char path[1024], temporary[1100], victim[1100];
     struct stat st;
@@ -173,7 +173,7 @@ Test(cost, a_planted_file_is_not_written_to) {
     cr_expect(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600, "mode %o", st.st_mode);
     snprintf(victim, sizeof victim, "%s.victim", path);
     fclose(fopen(victim, "w"));
-    for (int i = 0; i < 2; i++) { /* the names of this library and of the one before it */
+    for (int i = 0; i < 2; i++) { /* names used by this version and the previous version */
         snprintf(temporary, sizeof temporary, i == 0 ? "%s.%ld-0.tmp" : "%s.%ld.tmp", path, (long)getpid());
         cr_assert_eq(symlink(victim, temporary), 0);
     }
@@ -188,7 +188,7 @@ Test(cost, a_planted_file_is_not_written_to) {
     cr_assert_eq(unlink(path), 0);
     must(fri_cost_add(c, &one, 1));
     must(fri_cost_save(c));
-    cr_assert_eq(truncate(path, (off_t)10 << 30), 0); /* its first lines are right */
+    cr_assert_eq(truncate(path, (off_t)10 << 30), 0); /* the first lines are valid */
     fri_cost_release(&c);
     must(fri_cost_open(FR_CPU, &c));
     cr_expect_eq(fri_cost_count(c), 0u, "10 GB were read");

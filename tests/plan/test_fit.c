@@ -1,5 +1,5 @@
-/* test_fit.c - a plan for a budget is never above it, gives the results of the plain run, and is no slower than the
- * switches and equal segments it replaces. */
+/* test_fit.c - a plan for a budget never exceeds the budget, gives the plain run's results, and is at most as slow as
+ * fixed switches and equal segments. */
 #include <criterion/criterion.h>
 #include <frugal/fit.h>
 #include <frugal/models.h>
@@ -32,7 +32,7 @@ static fr_status build(const net *n, fr_module **m) {
     return fr_unet(n->depth, o, m);
 }
 
-/* One training step; plan NULL: the plain forward. */
+/* A training step; plan NULL: plain forward. */
 static fr_status step(const net *n, fr_module *m, fr_optimizer *opt, const fr_unit_plan *plan, double *loss) {
     fr_tensor *x = NULL, *t = NULL, *y = NULL, *l = NULL;
     fr_step_scope scope;
@@ -112,7 +112,7 @@ static void find(const net *n, size_t budget, bool offload, fr_fit *fit) {
     fr_module_release(&o.model);
 }
 
-/* The run itself, under the budget as a limit: same bits, and to the byte what was planned. */
+/* Runs under the budget as a limit: equal bits, and exactly the planned bytes. */
 static void expect_run(const net *n, const fr_fit *fit, size_t budget, const double plain[2]) {
     double loss[2];
     fr_memory_stats t;
@@ -152,7 +152,7 @@ Test(fit, budgets_hold_to_the_byte_and_change_no_bit) {
         cr_assert(!fit.fits && fit.smallest > 1 << 20 && fit.smallest <= most);
         size_t least = fit.smallest;
         fr_fit_release(&fit);
-        /* The smallest budget, asked for again, and three above it. */
+        /* The smallest budget as reported, and three larger ones. */
         for (int k = 0; k < 4; k++) {
             size_t budget = least + (most - least) * (size_t)k / 3;
             find(n, budget, i % 2 == 1, &fit);

@@ -1,4 +1,4 @@
-/* test_plan.c - a plan equals the run to the byte; the arena changes addresses and nothing else. */
+/* test_plan.c - a plan equals the run to the byte; the arena changes only addresses. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
@@ -49,7 +49,7 @@ static void fresh_peak(void) {
     must(fr_memory_reset_peak(test_device()));
 }
 
-/* Parameters, what the optimizer keeps, and the op that takes most. */
+/* Parameters, optimizer state, and the largest op. */
 Test(plan, floor_is_the_sum_that_its_header_says) {
     fr_plan *plan = NULL;
     fr_module *m = NULL;
@@ -156,7 +156,7 @@ Test(plan, arena_gives_the_same_bits_and_reserves_the_peak) {
     fr_plan_release(&plan);
 }
 
-/* Steps of random batch sizes leave the plan; the results are those of the caching allocator all the same. */
+/* Steps of random batch sizes depart from the plan; results equal the caching allocator's. */
 Test(plan, departure_is_correct) {
     fr_switches_set(fr_switches_default());
     fr_plan *plan = plan_of(test_device());
@@ -184,8 +184,8 @@ Test(plan, departure_is_correct) {
     fr_plan_release(&plan);
 }
 
-/* Random batch sizes, sections that are not the step's, sections that do not exist, tensors of the caller in between:
- * whatever departs, every loss and every weight is that of the caching allocator. */
+/* Random batch sizes, wrong and unknown sections, extra tensors of the caller: despite all departures, every loss and
+ * weight equals the caching allocator's. */
 Test(plan, random_departures_change_no_bit) {
     enum { RANDOM_STEPS = 40, CELLS = 6 };
     static double loss[2][RANDOM_STEPS];
@@ -228,7 +228,7 @@ Test(plan, random_departures_change_no_bit) {
     cr_expect(departed > CELLS * 5 && followed > CELLS * 5, "%d steps departed, %d followed", departed, followed);
 }
 
-/* A batch size that was not planned departs once; from then on it has places too, and the device is not asked again. */
+/* An unplanned batch size departs once; later it has places too, and the device is not called again. */
 Test(plan, a_departed_step_is_planned_anew) {
     static const int64_t batches[] = {8, 3, 3, 8, 16, 16, 3, 8, 16, 5, 8, 5, 16, 3};
     enum { N = sizeof batches / sizeof *batches };
@@ -266,7 +266,7 @@ Test(plan, a_departed_step_is_planned_anew) {
     fr_plan_release(&plan);
 }
 
-/* Sections after the first of its kind have no places of their own, and may be followed all the same. */
+/* Repeated sections have no separate places, and can be followed nevertheless. */
 Test(plan, sections_that_repeat_share_their_places) {
     fr_plan *plan = NULL;
     fr_placement two, five;

@@ -1,4 +1,4 @@
-/* test_summary.c - the table of layers: published parameter counts, and bytes that are the allocator's own. */
+/* test_summary.c - the table of layers: published parameter counts, and bytes equal to the allocator's. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/plan.h>
@@ -12,10 +12,10 @@ static void must(fr_status s) {
 typedef struct seen {
     fr_summary *summary;
     fr_summary_totals totals;
-    size_t activation, input, parameter; /* what the allocator counts when backward is about to begin */
+    size_t activation, input, parameter; /* the allocator's counts at the start of backward */
 } seen;
 
-/* One step on meta under the thread's switches; segments 0: no checkpoint. */
+/* A step on meta under the thread's switches; segments 0: no checkpoints. */
 static seen step_of(fr_module *m, int64_t batch, int64_t size, int segments) {
     seen s = {0};
     fr_step_scope scope;
@@ -76,7 +76,7 @@ static bool layer_named(const fr_summary *s, const char *path, const char *kind,
     return false;
 }
 
-/* Parameters and MiB are torchsummary's; multiply-adds are those of torchvision's tables (15.47 and 4.09 * 10^9). */
+/* Parameters and MiB equal torchsummary's; multiply-adds equal torchvision's tables (15.47 and 4.09 * 10^9). */
 Test(summary, vgg16_has_the_published_numbers) {
     fr_module *m = NULL;
     fr_summary_layer l;
@@ -95,7 +95,7 @@ Test(summary, vgg16_has_the_published_numbers) {
     cr_assert(layer_named(s.summary, "features.4", "MaxPool2d", &l));
     cr_expect_eq(l.saved, 2u * 112 * 112 * 64 * (4 + 8), "f32 output and i64 index: %zu", l.saved);
     fr_summary_release(&s.summary);
-    /* Encoded: the pool keeps one byte and its output, relu before it nothing. */
+    /* Encoded: the pool keeps a byte per output and its output, the relu before nothing. */
     fr_switches_set(fr_switches_default());
     s = step_of(m, 2, 224, 0);
     expect_totals(&s, "VGG-16, defaults");
@@ -107,7 +107,7 @@ Test(summary, vgg16_has_the_published_numbers) {
     fr_module_release(&m);
 }
 
-/* torchstat's columns: a convolution reads its input and weight once and writes its output. */
+/* torchstat's columns: a convolution reads input and weight once and writes its output. */
 Test(summary, columns_of_torchstat) {
     fr_module *m = NULL;
     fr_summary_layer l;
@@ -176,7 +176,7 @@ Test(summary, resnet50_has_the_published_numbers) {
         cr_expect_eq(l.parameters, 512);
         cr_expect_eq(l.buffer_bytes, 2u * 256 * 4 + 8);
         cr_assert(layer_named(s.summary, "layer1.0.relu", "ReLU", &l));
-        /* Batch norm's last pass, in place, makes the sum and its relu, and makes them again. */
+        /* Batch norm's last in-place pass computes the sum and its relu, and recomputes both. */
         bool own = !cells[i].inplace;
         cr_expect_eq(l.flops > 0, own, "%.0f FLOPs with in place %d, rebuild %d, %d segments", l.flops,
                      cells[i].inplace, cells[i].rebuild, cells[i].segments);

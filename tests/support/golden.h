@@ -1,4 +1,4 @@
-/* golden.h - the golden files of tests/golden as tensors, and comparing with them. */
+/* golden.h - golden files of tests/golden as tensors, and comparisons. */
 #ifndef TESTS_SUPPORT_GOLDEN_H
 #define TESTS_SUPPORT_GOLDEN_H
 
@@ -34,7 +34,7 @@ extern const double winograd_tolerance;
 /* True within the dtype's tolerance; NaN equals NaN. */
 bool close_enough(fr_dtype computed_in, double got, double expected);
 
-/* All elements as f64 on the host; free it. */
+/* All elements as f64 on the host; the caller frees them. */
 double *values_of(const fr_tensor *t);
 void expect_same_values(const fr_tensor *a, const fr_tensor *b, const char *what);
 /* Random tensor from [-1, 1), f32, on the test's device. */
@@ -50,16 +50,16 @@ void expect_nothing_left(void);
 /* The status, both words in the sentence, and an untouched slot. */
 void expect_refused(fr_status got, fr_status wanted, const char *word1, const char *word2, fr_tensor *slot);
 
-/* An op refuses an index or a target that is out of range. The CPU does so at once, with both words in the sentence. An
- * asynchronous device finds it later: the op succeeds, its result is released, and a check of what the device has found
+/* Expects that an op refuses an index or target out of range. The CPU refuses at once, with both words in the
+ * sentence. An asynchronous device finds the value later: the op succeeds, its result is released, and a later check
  * refuses with the second word. */
 void expect_bad_index(fr_status got, const char *word1, const char *word2, fr_tensor **slot);
 
-/* Device of this run: FRUGAL_TEST_DEVICE, cpu by default. Skips the test where it cannot be used. "stand-in" is
- * stand_in.h's. */
+/* Device of this run: FRUGAL_TEST_DEVICE, by default cpu. Skips the test if the device is not available. "stand-in":
+ * see stand_in.h. */
 fr_device test_device(void);
 
-/* Skips a test that only the CPU can run on any other device, with the reason. */
+/* Skips a test that only the CPU can run, with the reason. */
 void cpu_only(const char *reason);
 
 /* The elements where the host can read them: on the CPU the tensor's memory, else a copy, kept to the process's end. */

@@ -1,4 +1,4 @@
-/* host_faults.c - see host_faults.h. The names with two underscores are those that the linker's --wrap makes. */
+/* host_faults.c - see host_faults.h. Names with two underscores come from the linker's --wrap. */
 #include "support/host_faults.h"
 
 #include <cJSON.h>
@@ -62,7 +62,7 @@ char *__wrap_strndup(const char *text, size_t n) {
     return fails() ? NULL : given(__real_strndup(text, n));
 }
 
-/* The CPU's device memory: counted, since free takes it, but its failures are the allocator's business. */
+/* Device memory of the CPU: counted, because free releases it; allocator tests cover its failures. */
 int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes) {
     int error = __real_posix_memalign(out, alignment, bytes);
     if (error == 0) (void)given(*out);

@@ -1,11 +1,11 @@
-/* kernels_run.h - which kernels this thread's ops call, counted. */
+/* kernels_run.h - counts the kernels that this thread's ops call. */
 #ifndef TESTS_SUPPORT_KERNELS_RUN_H
 #define TESTS_SUPPORT_KERNELS_RUN_H
 
-/* Counts from 0. Skips the test on a device that watches kernels itself. */
+/* Starts counting at 0. Skips the test on a device that watches kernels itself. */
 void kernels_watch(void);
 void kernels_unwatch(void);
-/* Calls of the kernel of that name (FRI_KERNEL_MAP) between the two. */
+/* Calls of a kernel (FRI_KERNEL_MAP) between watch and unwatch. */
 int kernels_run(const char *name);
 
 #endif

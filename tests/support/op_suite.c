@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every program that tests an op runs poisoned, however it is started: the library reads this at its first call. */
+/* Poisons memory in every program that tests an op; the library reads the variable at its first call. */
 __attribute__((constructor)) static void poison(void) {
     setenv("FRUGAL_POISON", "1", 1);
 }
@@ -85,7 +85,7 @@ static fr_status call_op(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **
     return c->s->run(c->g, in, out);
 }
 
-/* Fresh values instead of the golden ones: no ties, and nothing within `kink` of a kink at 0. */
+/* Replaces golden values by fresh ones without ties, at least `kink` away from a kink at 0. */
 static void shake(fr_tensor *t, double kink) {
     fr_tensor *fresh = NULL;
     must(fr_tensor_normal(fr_tensor_rank(t), fr_tensor_shape(t), 0, 1, FR_F64, FR_CPU, &fresh));
@@ -96,7 +96,7 @@ static void shake(fr_tensor *t, double kink) {
 }
 
 void suite_gradcheck(const op_suite *s) {
-    enum { LARGEST = 1500 }; /* elements: every one costs two forward passes */
+    enum { LARGEST = 1500 }; /* elements: each costs two forward passes */
     int checked = 0;
     if (test_device() != FR_CPU) cr_skip_test("gradient checks are in f64, which only the CPU computes");
     fr_seed(11);

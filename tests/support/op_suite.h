@@ -1,7 +1,7 @@
-/* op_suite.h - the kinds of tests that every op passes, from its golden cases.
+/* op_suite.h - test kinds for every op, generated from golden cases.
  *
- * Who links this runs with FRUGAL_POISON: results and workspaces are NaN until a kernel writes them. A test file says
- * which fields are inputs and how to call the op; each kind is then one line. */
+ * Programs linked with this file run with FRUGAL_POISON: results and workspaces are NaN until written by a kernel. A
+ * test file names the input fields and calls the op; each kind is then a single line. */
 #ifndef TESTS_SUPPORT_OP_SUITE_H
 #define TESTS_SUPPORT_OP_SUITE_H
 
@@ -27,12 +27,12 @@ void suite_half_near_f32(const op_suite *s);  /* f16 and bf16 against the golden
 void suite_accumulates(const op_suite *s);    /* two backward passes give twice the gradient, bit for bit */
 void suite_switches_agree(const op_suite *s); /* y and gradients: all switches off, and all on, bit for bit */
 
-/* An op over a result, with the in-place switch off and on, and its in-place form: the same y and dx, bit for bit. x is
- * normal with this mean and deviation. */
+/* Runs an op on another op's result, with the in-place switch off and on, and its in-place form: y and dx must be
+ * equal bit for bit. x is normal with this mean and deviation. */
 void suite_inplace_equals_plain(fr_status (*op)(fr_tensor *x, fr_tensor **y), fr_status (*in_place)(fr_tensor *x),
                                 double mean, double deviation);
 
-/* The five tests of the op that the `suite` above describes; OP is the name of the Criterion suite. */
+/* The five tests of the op described by `suite` above; OP is the name of the Criterion suite. */
 #define OP_SUITE_TESTS(OP)            \
     Test(OP, forward_golden) {        \
         suite_forward_golden(&suite); \

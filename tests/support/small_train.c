@@ -36,7 +36,7 @@ static fr_value vgg(fr_net *n, fr_value x) {
     return classifier(n, x);
 }
 
-/* relu(x + norm(conv(relu(norm(conv(x)))))); with a downsample its x is norm(conv(x)). */
+/* relu(x + norm(conv(relu(norm(conv(x)))))); with a downsample, x is replaced by norm(conv(x)). */
 static fr_value block(fr_net *n, fr_value x, int64_t channels, bool downsample) {
     fr_value y = norm(n, conv(n, fr_net_relu(n, NULL, norm(n, conv(n, x, channels))), channels));
     if (downsample) x = norm(n, conv(n, x, channels));
@@ -84,7 +84,7 @@ static fr_status nested(fr_module *m, fr_tensor *x, fr_tensor **y) {
     return fr_checkpoint_plan(m, &(fr_unit_plan){.units = n, .ranges = 4, .range = range}, x, y);
 }
 
-/* Each layer, wherever that cuts. */
+/* Runs each layer as a unit. */
 static fr_status each(fr_module *m, fr_tensor *x, fr_tensor **y) {
     enum { MOST = 256 };
     int first[MOST], n = fr_module_layers(m);
@@ -109,14 +109,14 @@ fr_status small_net_forward(fr_module *m, small_form form, fr_tensor *x, fr_tens
     }
 }
 
-/* ---- what trains ------------------------------------------------------------------------------------------------ */
+/* ---- freezing ------------------------------------------------------------------------------------------------ */
 
 typedef struct freezing {
     fr_module *m;
     uint32_t random;
 } freezing;
 
-/* A third stays as it is; else the whole layer, or one parameter, is frozen or trains again. */
+/* A third is unchanged; otherwise the layer or a parameter is frozen or unfrozen. */
 static fr_status freeze_or_not(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     freezing *f = ctx;
     char layer[256];

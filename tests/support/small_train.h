@@ -41,7 +41,7 @@ typedef struct small_setting {
     bool grad_zero; /* gradients stay allocated and are cleared, instead of released */
     bool fused;     /* parameters are updated inside backward; not with SMALL_F16 */
     int steps;
-    uint32_t frozen; /* 0: nothing; else a number that chooses layers and parameters */
+    uint32_t frozen; /* 0: none; else a number that selects layers and parameters */
 } small_setting;
 
 /* A growing array of bytes. */
@@ -55,10 +55,10 @@ typedef struct small_record {
     small_bytes gradients; /* of each step, -0 as 0; empty if fused */
     double loss[64];
     fr_memory_stats memory;
-    fr_graph_stats graph; /* counts of this training only */
+    fr_graph_stats graph; /* counts of this training */
 } small_record;
 
-/* Freezes some layers and some parameters of any module; something trains afterwards. */
+/* Freezes some layers and parameters of a module; at least one parameter still trains. */
 void small_freeze(fr_module *m, uint32_t choice);
 fr_module *small_net_make(small_net net, fr_device device);
 fr_status small_net_forward(fr_module *m, small_form form, fr_tensor *x, fr_tensor **y);

@@ -16,7 +16,7 @@ static struct {
     void *memory;
     size_t bytes;
 } segments[SEGMENTS];
-static int used, open_for; /* segments; kernels and copies that run */
+static int used, open_for; /* segments; running kernels and copies */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fri_backend table;
 

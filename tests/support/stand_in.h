@@ -1,12 +1,13 @@
-/* stand_in.h - a device that is the CPU under CUDA's name, for tests that take the device as a parameter.
+/* stand_in.h - the CPU as a device called CUDA, for tests with the device as a parameter.
  *
- * FRUGAL_TEST_DEVICE=stand-in runs them on it without a GPU. Its memory can be touched only while a kernel or a copy
- * runs, so a test that reads a tensor's memory as if it were the host's ends with a signal; like the CUDA backend it
- * has no arithmetic in f64. What is shown: every tensor of a test is on the device, and no test looks into it. */
+ * FRUGAL_TEST_DEVICE=stand-in runs such tests without a GPU. Device memory is accessible only while a kernel or copy
+ * runs, so a test that reads it as host memory ends with a signal; like the CUDA backend, the device has no f64
+ * arithmetic. The stand-in proves that every tensor of a test is on the device, and that no test reads device memory
+ * directly. */
 #ifndef TESTS_SUPPORT_STAND_IN_H
 #define TESTS_SUPPORT_STAND_IN_H
 
-/* Puts it in CUDA's place, for the rest of the process; again: nothing. */
+/* Replaces CUDA for the rest of the process; later calls have no effect. */
 void stand_in_begin(void);
 
 #endif

@@ -1,6 +1,4 @@
-/* test_tensor.c - views of rows; meta tensors, which have a place and no values; the numbers that tensors are drawn
- * from.
- */
+/* test_tensor.c - views of rows; meta tensors, which have an address and no values; random numbers of tensors. */
 #include <criterion/criterion.h>
 #include <frugal/tensor.h>
 #include <math.h>
@@ -11,7 +9,7 @@
 #include "support/golden.h"
 #include "tensor/tensor.h"
 
-/* From the host to a device and back: the same bytes in memory of its own, outside any graph. */
+/* A copy from the host to a device and back: equal bytes in separate memory, outside of any graph. */
 Test(tensor, to_device_moves_the_bytes) {
     fr_tensor *x = NULL, *y = NULL, *z = NULL;
     float there[6];
@@ -32,7 +30,7 @@ Test(tensor, to_device_moves_the_bytes) {
     expect_nothing_left();
 }
 
-/* Rows of another tensor: those there are, and no others. */
+/* narrow0 accepts existing rows only. */
 Test(tensor, narrow0_stays_inside) {
     static const int64_t wrong[][2] = {{0, 4}, {1, 3}, {3, 1}, {-1, 1}, {1, -1}, {4, 0}, {1, INT64_MAX}};
     fr_tensor *x = NULL, *y = NULL;
@@ -62,8 +60,7 @@ Test(tensor, meta_has_no_values_to_copy) {
     fr_tensor_release(&x);
 }
 
-/* Addresses on meta stand for bytes of one tensor each, as the device's would: the allocator and its plans rely on
- * it. */
+/* Addresses on meta are unique per tensor, as on a device: the allocator and its plans rely on unique addresses. */
 Test(tensor, meta_addresses_are_of_one_tensor_each) {
     enum { COUNT = 6 };
     const int64_t bytes = (int64_t)24 << 20;
@@ -77,7 +74,7 @@ Test(tensor, meta_addresses_are_of_one_tensor_each) {
     for (int i = 0; i < COUNT; i++) fr_tensor_release(&x[i]);
 }
 
-/* The known answers of Random123 for a counter and a key of zeros, and of ones. */
+/* Known answers of Random123 for counter and key of zeros, and of ones. */
 Test(random, philox_has_the_published_numbers) {
     const uint32_t want[2][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                  {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}};
@@ -96,7 +93,7 @@ Test(random, a_normal_pair_is_two_numbers) {
     cr_expect(fabs((double)odd - sqrt(2 * log(2))) < 1e-6, "odd is %g", (double)odd);
 }
 
-/* Halves round to nearest, ties to even; kernels use these where the processor has no conversion of its own. */
+/* Halves round to nearest, ties to even; kernels use these functions on processors without conversions. */
 Test(half, rounds_to_nearest_and_ties_to_even) {
     static const struct {
         uint32_t f32;
@@ -111,8 +108,8 @@ Test(half, rounds_to_nearest_and_ties_to_even) {
         {0x3f801001, 0x3f80, 0x3c01}, /* f16: just above a tie */
         {0x477fefff, 0x4780, 0x7bff}, /* f16: rounds down to its largest number */
         {0x477ff000, 0x4780, 0x7c00}, /* f16: 65520 is infinite */
-        {0x33800000, 0x3380, 0x0001}, /* f16: 2^-24, its smallest number */
-        {0x33000000, 0x3300, 0x0000}, /* f16: half of that, a tie, to even */
+        {0x33800000, 0x3380, 0x0001}, /* smallest f16: 2^-24 */
+        {0x33000000, 0x3300, 0x0000}, /* f16: half of 2^-24, a tie, to even */
         {0x33000001, 0x3300, 0x0001}, /* f16: just above */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

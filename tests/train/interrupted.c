@@ -1,6 +1,7 @@
-/* interrupted.c - a signal in the middle of an evaluation ends the run behind it, and half of it is not logged as if it
- * were an evaluation. A plain program: the signal comes from the target of a test image, so it comes at the same moment
- * in each run. */
+/* interrupted.c - a signal in the middle of an evaluation ends the run after the evaluation, and half an evaluation
+ * is not logged as a whole.
+ *
+ * A plain program: the signal comes from the target of a test image, at the same moment in each run. */
 #include <frugal/train.h>
 #include <signal.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ int main(void) {
     int status = fr_train_main(&program, sizeof words / sizeof *words - 1, words);
     int evaluations = count(path, "test/accuracy"), bad = status != 128 + SIGTERM || evaluations != 1;
     if (bad) fprintf(stderr, "interrupted: exit status %d, %d evaluations in the log\n", status, evaluations);
-    if (targets != 3 * IMAGES + BATCH) { /* the batch of the signal is the last one */
+    if (targets != 3 * IMAGES + BATCH) { /* the batch of the signal is the last */
         fprintf(stderr, "interrupted: %d targets were made, %d were to come\n", targets, 3 * IMAGES + BATCH);
         bad = 1;
     }

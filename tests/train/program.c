@@ -37,13 +37,13 @@ static void child(how h, const char *path, char **argv, int out, int err) {
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     const int stops[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    for (int i = 0; i < 4; i++) signal(stops[i], SIG_DFL); /* this process may ignore them, as under nohup */
+    for (int i = 0; i < 4; i++) signal(stops[i], SIG_DFL); /* the calling process may ignore signals, as under nohup */
     if (h.prepare != NULL) h.prepare();
     execv(path, argv);
     _exit(127);
 }
 
-/* A pair of ends: what the child writes to ends[1] is read from ends[0]. */
+/* A pair of ends: bytes written by the child to ends[1] are read from ends[0]. */
 static void open_ends(bool terminal, int ends[2]) {
     if (!terminal) {
         cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
@@ -57,7 +57,7 @@ static void open_ends(bool terminal, int ends[2]) {
     ioctl(ends[1], TIOCSWINSZ, &size);
 }
 
-/* Appends what is there; false at the end. A terminal whose other side is closed says EIO. */
+/* Appends the waiting bytes; false at the end. A terminal with its far side closed says EIO. */
 static bool take(int from, char *to, size_t capacity) {
     size_t at = strlen(to);
     char lost[4096];
@@ -69,7 +69,7 @@ static bool take(int from, char *to, size_t capacity) {
 
 const char *program_device(void) {
     const char *d = getenv("FRUGAL_TEST_DEVICE");
-    return d != NULL && strcmp(d, "stand-in") != 0 ? d : "cpu"; /* another process has no stand-in */
+    return d != NULL && strcmp(d, "stand-in") != 0 ? d : "cpu"; /* a new process has no stand-in */
 }
 
 outcome program_run_as(how h, const char *name, const char *arguments) {

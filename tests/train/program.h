@@ -1,4 +1,4 @@
-/* program.h - runs a trainer as a user does, and keeps what it said. */
+/* program.h - runs a trainer as a user does, and keeps its output. */
 #ifndef TESTS_TRAIN_PROGRAM_H
 #define TESTS_TRAIN_PROGRAM_H
 
@@ -16,13 +16,14 @@ typedef struct outcome {
 /* "train_vgg" -> its path, from the environment variable FRUGAL_TRAINERS (a folder). */
 const char *program_path(const char *name);
 
-/* The device of this run, "cpu" or what FRUGAL_TEST_DEVICE says: arguments without --device are run on it. */
+/* The device of the run, "cpu" or the value of FRUGAL_TEST_DEVICE, for arguments without --device. */
 const char *program_device(void);
 
-/* Runs `name` with the words of `arguments` (separated by blanks) and waits. on_terminal: standard output is a terminal
- * of 200 columns; `signal_after` not NULL: `signal` (0: SIGINT) is sent once this text has appeared on standard output.
- * `prepare` runs in the new process before the program does (limits); `watch` runs here every few milliseconds until it
- * is true. */
+/* Runs `name` with the words of `arguments` (separated by blanks) and waits.
+ *
+ * on_terminal: standard output is a terminal of 200 columns. `signal_after` not NULL: `signal` (0: SIGINT) is sent
+ * once the text has appeared on standard output. `prepare` runs in the new process before the program does (limits);
+ * `watch` runs here every few milliseconds until it returns true. */
 typedef struct how {
     bool on_terminal;
     const char *signal_after;
@@ -33,7 +34,7 @@ typedef struct how {
 outcome program_run_as(how h, const char *name, const char *arguments);
 outcome program_run(const char *name, const char *arguments);
 
-/* Is a flag among the arguments that of an add-on that was not built? */
+/* Is an argument the flag of an add-on that was not built? */
 bool program_lacks(const char *arguments);
 
 /* An extended regular expression somewhere in the text, lines joined. */

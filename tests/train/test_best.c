@@ -9,7 +9,7 @@
 
 TestSuite(best, .init = files_begin, .fini = files_end);
 
-/* Running values move, and with them what is evaluated. */
+/* Running values move, and the evaluated network with them. */
 #define DRIFTING "--lr 0 --batch-size 32 --momentum 0 --epochs "
 
 static char *content(const char *name, size_t *n) {
@@ -30,7 +30,7 @@ static outcome run(const char *flags, const char *file) {
     return program_run("train_own", arguments);
 }
 
-/* The epoch, from 1, whose evaluation is the first of the best, as the lines of a run tell. */
+/* The epoch, from 1, whose evaluation is the first of the best, read from a run's lines. */
 static int best_epoch(const char *out) {
     double best = -1;
     int epoch = 0, at = 0;

@@ -1,5 +1,5 @@
-/* test_counted_losses.c - losses divide by what counts: a batch or part whose targets are all ignored, or weigh
- * nothing, is a step of loss 0; parts of a batch add up to the loss and gradients of the batch. */
+/* test_counted_losses.c - losses divide by counted targets: a batch or part whose targets are all ignored, or weigh
+ * nothing, is a step of loss 0. Parts of a batch add up to the loss and gradients of the batch. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/session.h>
@@ -15,7 +15,7 @@ typedef struct app {
     double loss[STEPS];
 } app;
 
-/* Each image ignores another share of its pixels. */
+/* Each image ignores a different share of its pixels. */
 static fr_status frame(void *ctx, int64_t index, void *to, void *target) {
     const app *a = ctx;
     uint8_t *pixels = to, *mask = target;
@@ -53,7 +53,7 @@ typedef struct run {
     fr_train_amp amp;
 } run;
 
-/* Trains STEPS steps; *weight is a number of the network after them. */
+/* Trains STEPS steps; *weight is a number of the network after the steps. */
 static fr_status train(app *a, run how, float *weight) {
     fr_session_opts o = fr_session_opts_default();
     fr_dataset *d = NULL;
@@ -93,7 +93,7 @@ static fr_status train(app *a, run how, float *weight) {
 
 static const double weights[CLASSES] = {1, 20, 0.5}, none_of_0[CLASSES] = {0, 1, 2};
 
-/* Cases: a batch of one image, parts of one image, and all of them. */
+/* Cases: a batch of a single image, parts of a single image, and both. */
 Test(counted_losses, an_image_of_ignored_pixels_is_a_loss_of_0) {
     static const run runs[] = {
         {FR_TRAIN_CROSS_ENTROPY, 1, 1},
@@ -108,7 +108,7 @@ Test(counted_losses, an_image_of_ignored_pixels_is_a_loss_of_0) {
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         int empty = 0;
-        for (int64_t ignored = 0; ignored < IMAGES; ignored++) { /* one of them is in the steps */
+        for (int64_t ignored = 0; ignored < IMAGES; ignored++) { /* an ignored image is in the steps */
             app a = {.ignored = ignored};
             float weight = NAN;
             MUST(train(&a, runs[i], &weight));

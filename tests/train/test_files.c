@@ -12,7 +12,7 @@
 
 TestSuite(files, .init = files_begin, .fini = files_end);
 
-/* Runs train_densenet on the test's folder, which %s in the flags stands for (up to three times). */
+/* Runs train_densenet on the test's folder, written %s in the flags (up to three times). */
 static outcome run(const char *flags) {
     char arguments[2048], format[1024];
     snprintf(format, sizeof format, TINY "%s", flags);
@@ -40,7 +40,7 @@ static int lines(const char *name) {
     return n;
 }
 
-/* Allocations of the run had the places of its dry run, the state it began with included. */
+/* Allocations of the run had the places of its dry run, the loaded state included. */
 static void expect_in_arena(const char *flags) {
     if (getenv("FRUGAL_NO_POOL") != NULL) return; /* a segment per allocation, so no arena */
     cJSON *report = report_read(files_path("r.json"));
@@ -55,7 +55,7 @@ Test(files, a_resumed_run_ends_where_the_whole_run_does) {
         char text[256];
         snprintf(text, sizeof text, "--epochs 1 --steps 20 --eval-every 0 --export %%s/whole.st %s", flags[i]);
         good(text);
-        /* The first part is the same command with its end cut off: the schedule counts the whole training. */
+        /* The first part is the same command, cut off: the schedule counts the whole training. */
         snprintf(text, sizeof text, "--epochs 1 --steps 20 --eval-every 0 --save %%s/s --save-every 9 --keep 0 %s",
                  flags[i]);
         good(text);
@@ -161,7 +161,7 @@ Test(files, weights_and_predictions) {
     EXPECT_MATCH(o.err, "a.st");
 }
 
-/* A file of weights and a state are of one width; the file says which. */
+/* A file of weights and a state have a width; the file says which. */
 Test(files, a_width_goes_with_weights_and_state) {
     uint8_t rgb[3 * 16 * 16], *bytes;
     picture_fill(rgb, 16, 16);
@@ -191,7 +191,7 @@ Test(files, logs_have_a_line_per_step_also_after_resuming) {
     good("--steps 7 --eval-every 0 --log %s/l.jsonl");
     cr_expect_eq(lines("l.jsonl"), 9, "7 steps and two numbers of the evaluation");
     good("--steps 6 --eval-every 0 --save %s/s --save-every 4 --log %s/m.jsonl");
-    char command[1200]; /* the newest state is gone: steps 5 and 6 come again, and their lines are not there twice */
+    char command[1200]; /* the newest state is gone: steps 5 and 6 run again, and their lines are not there twice */
     snprintf(command, sizeof command, "cd %s/s && rm \"$(ls | tail -n 1)\"", files_root);
     cr_assert_eq(system(command), 0);
     good("--steps 6 --eval-every 0 --resume %s/s --log %s/m.jsonl");

@@ -1,4 +1,4 @@
-/* test_fit_flags.c - budgets, batches, advice: what the trainers promise before a run holds when it runs. */
+/* test_fit_flags.c - budgets, batches, advice: promises of the trainers before a run hold in the run. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -91,7 +91,7 @@ static int follow(const command *c, size_t limit, const char *advice) {
     return lines;
 }
 
-/* 20 random models and limits; a limit under which not even one image a step fits is no case. */
+/* 20 random models and limits; a limit too small for a single image per step is no case. */
 Test(fit_flags, advice_followed_verbatim_fits) {
     enum { CASES = 20 };
     uint64_t rng = 20;
@@ -123,7 +123,7 @@ static size_t number_after(const char *text, const char *what) {
     return (size_t)strtoull(at + strlen(what), NULL, 10);
 }
 
-/* The smallest budget that a refusal names fits; a run keeps to its budget and reserves what was planned. */
+/* The smallest budget that a refusal names fits; a run keeps to its budget and reserves the planned bytes. */
 Test(fit_flags, budgets_hold) {
     static const command commands[] =
         {{"train_densenet", "--depth 16 --growth 8 --image-size 16 --batch-size 32 --steps 3 --eval-every 0"},
@@ -162,7 +162,8 @@ Test(fit_flags, budgets_hold) {
     }
 }
 
-/* A budget decides per unit what is encoded; what costs no time is on in all of them, whatever the command says. */
+/* A budget decides per unit which maps are encoded. Switches that cost no time are on everywhere, whatever the
+ * command says. */
 Test(fit_flags, a_budget_sets_the_free_switches) {
     static const struct {
         const char *flag;
@@ -196,7 +197,8 @@ Test(fit_flags, the_largest_batch_fits_and_one_more_does_not) {
               "all off %" PRId64 ", rebuild %" PRId64 ", chosen %" PRId64, batch[0], batch[1], batch[2]);
 }
 
-/* No line of the table may be better than a starred one in both, and no line without a star may lack a better one. */
+/* No line may beat a starred line in both numbers, and a line in the table without a star must be beaten by a
+ * line. */
 Test(fit_flags, plan_all_marks_the_front) {
     outcome o = program_run("train_resnet", "--depth 18 --image-size 32 --batch-size 16 --plan=every");
     cr_assert_eq(o.status, 0, "%s", o.err);
@@ -224,7 +226,7 @@ Test(fit_flags, plan_all_marks_the_front) {
     cr_expect(stars > 2, "%d stars", stars);
 }
 
-/* The short table is the starred lines of the long one, and the run with all switches off. */
+/* The short table has the starred lines of the long table, and the run with all switches off. */
 Test(fit_flags, plan_all_prints_the_front) {
     static const char flags[] = "--depth 18 --image-size 32 --batch-size 16 --plan=";
     char every[128], front[128], expected[8192] = "";

@@ -112,7 +112,7 @@ Test(flags, the_later_one_wins) {
     cr_expect(!o.switches.rebuild && o.checkpoint_segments == FR_TRAIN_AUTO);
 }
 
-/* The bound below which a number lies is not one of its values, and 0 bytes are no limit. */
+/* The bound below which a number lies is not a valid value, and 0 bytes are no limit. */
 Test(flags, bounds_of_numbers_and_sizes) {
     static const char *const good[] = {"--momentum 0", "--momentum 0.999", "--memory-limit 1"};
     static const char *const bad[] = {"--momentum 1", "--momentum -0.1", "--memory-limit 0"};
@@ -177,7 +177,7 @@ Test(flags, nearest_spelling) {
     cr_expect_null(fri_flag_nearest(NULL, "--a-word-that-is-longer-than-any-flag-of-any-trainer-here", near));
 }
 
-/* The library's switches as words of a command, each as --all-off does not have it. */
+/* The library's switches as words of a command, each opposite to --all-off. */
 static void add_switches(char line[512]) {
     fr_switches off = fr_switches_all_off();
     const fr_switch *w = NULL;
@@ -187,8 +187,8 @@ static void add_switches(char line[512]) {
                      w->name);
 }
 
-/* Every memory switch, set to what --all-off does not have, is taken back by it; flags that say where memory lies or
- * how a run is planned are not switches. Another flag of the group must be put on one of the lists. */
+/* Every memory switch, set opposite to --all-off, is taken back by --all-off. Flags for the place of memory or the
+ * planning of a run are not switches. A new flag of the group must be put on a list. */
 Test(flags, all_off_takes_every_memory_switch_back) {
     char set[512] = "--split-batch 3 --grad-zero --fused-step --offload=x --empty-cache-every 2 --pool-index u8 "
                     "--workspace-limit 1MiB --checkpoint-segments 3 --prefix-parts 2 --inplace-abn";
@@ -231,8 +231,7 @@ Test(flags, a_flag_of_an_add_on_that_was_not_built_names_its_option) {
     if (lacking == 0) cr_skip("the add-ons are there");
 }
 
-/* A program that offers the library's switches by their list offers all of them, but for cache_casts, which a program
- * sets. */
+/* A program that offers the library's switches by their list offers all but cache_casts, a field for programs. */
 Test(flags, every_switch_of_the_library_is_a_row) {
     const fr_switch *w = NULL;
     for (int i = 0; (w = fr_switch_at(i)) != NULL; i++) {

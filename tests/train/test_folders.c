@@ -1,4 +1,4 @@
-/* test_folders.c - trainers on image files: folders, tar shards, and fine-tuning on them. */
+/* test_folders.c - trainers on image files: folders, tar shards, and fine-tuning. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -12,7 +12,7 @@
 
 TestSuite(folders, .init = files_begin, .fini = files_end);
 
-/* <root>/set: six training and six test images of two classes. Returns the flags that train on it. */
+/* <root>/set: six training and six test images of two classes. Returns the flags to train on the set. */
 static const char *write_folder_set(void) {
     static char flags[1024];
     uint8_t rgb[16 * 16 * 3], *bytes = NULL;
@@ -44,7 +44,7 @@ Test(folders, other_datasets) {
     EXPECT_MATCH(o.out, "synthetic: .* 3 classes");
 }
 
-/* The network of a file of weights, and what the file says of it. */
+/* The network of a file of weights, and the file's description. */
 static fr_module *network_of(const char *path, int64_t classes, fr_weights_info *info) {
     fr_module *m = NULL;
     cr_assert_eq(fr_model("mobilenet_v2_w0.35", FR_MODEL_OPTS(.classes = classes, .image_size = 32), &m), FR_OK);
@@ -65,7 +65,7 @@ static fr_status expect_equal(void *ctx, const char *path, fr_tensor *t, bool is
     return FR_OK;
 }
 
-/* A new head on a network of 10 classes; all else stays, statistics too, and images are seen as there. */
+/* A new head on a network of 10 classes; all else stays, statistics too, and images are prepared as before. */
 Test(folders, finetune_trains_the_head_alone) {
     static const char *const flags = "--model mobilenet_v2_w0.35 --image-size 32 --batch-size 4 --steps 2 --quiet";
     static const double imagenet[3] = {0.485, 0.456, 0.406};
@@ -90,7 +90,7 @@ Test(folders, finetune_trains_the_head_alone) {
     cr_expect_eq(fr_module_each_tensor(before, expect_equal, after), FR_OK);
     cr_expect_eq(memcmp(was.mean, now.mean, sizeof was.mean), 0, "normalized with %g, before %g", now.mean[0],
                  was.mean[0]);
-    cr_expect_eq(fr_weights_save(before, first, NULL), FR_OK); /* as others write: it says nothing of its images */
+    cr_expect_eq(fr_weights_save(before, first, NULL), FR_OK); /* as other programs write: no word of its images */
     o = program_run("finetune", arguments);
     cr_assert_eq(o.status, 0, "%s", o.err);
     cr_assert_eq(fr_weights_info_read(second, &now), FR_OK);
@@ -157,7 +157,7 @@ Test(folders, sides_of_images_are_two_numbers) {
     }
 }
 
-/* Heads for as many, but other classes are no start. */
+/* Heads of equal size for other classes are no start. */
 Test(folders, a_head_for_other_classes_starts_fresh) {
     static const char *const moved[] = {"train", "test"};
     char weights[512], arguments[2048], set[512];
@@ -206,7 +206,7 @@ static void shell(const char *in_the_folder) {
     cr_assert_eq(system(command), 0, "%s", command);
 }
 
-/* A folder in shards trains to its losses. */
+/* A folder in shards trains to the losses of the folder. */
 Test(folders, tar_shards_train_as_their_folder) {
     static const char *const sets[] = {"", "--dataset tar"};
     const char *flags = write_folder_set();

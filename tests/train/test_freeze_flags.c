@@ -1,4 +1,5 @@
-/* test_freeze_flags.c - --freeze, --train-only, and weights with another head: who trains, what stays, what is said. */
+/* test_freeze_flags.c - --freeze, --train-only, and weights with a different head: parameters that train, values that
+ * stay, and the printed lines. */
 #include "data/files.h"
 #include "io/safetensors.h"
 #include "program.h"
@@ -73,7 +74,7 @@ static fri_safetensors *weights(const char *name) {
     return f;
 }
 
-/* Expects equal tensors in the two files: 1 those below `prefix` only, 0 all others only. */
+/* Expects equal tensors in the two files: 1 only below `prefix`, 0 only outside `prefix`. */
 static void expect_equal_but(const char *a, const char *b, const char *prefix) {
     fri_safetensors *x = weights(a), *y = weights(b);
     cr_assert_eq(x->n_entries, y->n_entries);
@@ -88,8 +89,8 @@ static void expect_equal_but(const char *a, const char *b, const char *prefix) {
     fri_safetensors_close(&y);
 }
 
-/* Statistics and all else but the head: through evaluations, half precision, and a run that is resumed. The resumed run
- * ends as the one that went on; a plan has its bytes. */
+/* Statistics and all else but the head stay: through evaluations, half precision, and a resumed run. The resumed run
+ * ends as the uninterrupted run; a plan has its bytes. */
 Test(freeze_flags, all_but_the_head_stays_through_save_and_resume) {
     static char out[1 << 16];
     char arguments[1024];
@@ -151,7 +152,7 @@ Test(freeze_flags, weights_with_another_head_keep_it_fresh) {
     snprintf(arguments, sizeof arguments, RESNET "--classes 5 --weights %s --predict x.png", files_path("ten"));
     o = program_run("train_resnet", arguments);
     cr_expect_eq(o.status, 1);
-    EXPECT_MATCH(o.err, "x.png: cannot be opened"); /* how many classes there are says the file */
+    EXPECT_MATCH(o.err, "x.png: cannot be opened"); /* the file says how many classes there are */
 }
 
 /* Prefix in parts: equal weights in less memory, and the run takes the planned bytes. */

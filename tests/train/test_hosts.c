@@ -1,7 +1,7 @@
-/* test_hosts.c - trainers in the hands of strangers and on strange hosts: devices, FIFOs and huge files as arguments,
- * limits, closed streams, signals, folders that belong to another training. Each ends as its status says, with one
- * sentence, without waiting for anybody, and nothing that was there is lost.
+/* test_hosts.c - trainers used by strangers on strange hosts: devices, FIFOs and huge files as arguments, limits,
+ * closed streams, signals, folders of another training.
  *
+ * Each run ends with the right status and a sentence, without waiting for anybody, and no earlier file is lost.
  * Programs run in the test's folder, so file names in the flags are short. */
 #define _GNU_SOURCE
 #include "data/files.h"
@@ -44,7 +44,7 @@ static void good(const char *flags) {
     cr_assert_eq(o.err[0], '\0', "%s: %s", flags, o.err);
 }
 
-/* One line by the program, without a byte that a terminal obeys. */
+/* A single line by the program, without a byte that a terminal obeys. */
 static void expect_sentence(const outcome *o, int status, const char *flags, const char *expression) {
     size_t n = strlen(o->err);
     cr_expect_eq(o->status, status, "%s: status %d: %s", flags, o->status, o->err);
@@ -80,7 +80,7 @@ static void picture(const char *name) {
     free(bytes);
 }
 
-/* An image folder with two classes, of which the first has this name. */
+/* An image folder with two classes, the first of the given name. */
 static void image_folder(const char *class_name) {
     static const char *const parts[] = {"d", "d/train", "d/test"};
     for (int i = 0; i < 3; i++) files_make_folder(parts[i]);
@@ -96,7 +96,7 @@ static void image_folder(const char *class_name) {
         }
 }
 
-/* ---- what is no regular file --------------------------------------------------------------------------------- */
+/* ---- files that are not regular ------------------------------------------------------------------------------ */
 
 Test(hosts, a_device_named_as_output_stays_a_device) {
     static const char *const flags[] = {"export", "report", "trace", "track", "track-lines", "memory-plot"};
@@ -147,7 +147,7 @@ Test(hosts, a_fifo_is_waited_for_by_no_flag) {
         outcome o = run(text);
         expect_sentence(&o, 1, cases[i].flags, cases[i].sentence);
     }
-    /* A cache of measured times that is a FIFO is as none. */
+    /* A cache of measured times that is a FIFO counts as no cache. */
     good(STEPS "--calibrate");
     char command[1200];
     snprintf(command, sizeof command, "cd %s/frugal && for f in times-*; do rm $f && mkfifo $f; done", files_root);
@@ -177,7 +177,7 @@ Test(hosts, ten_gigabytes_of_zeros_cost_neither_time_nor_memory) {
     files_make_folder("bin");
     files_make_folder("states");
     files_write("idx/train-labels-idx1-ubyte", "x", 1);
-    /* Ten gigabytes that a right header promises, of another model. */
+    /* A right header promises ten gigabytes of another model. */
     static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2684354560],\"data_offsets\":[0,10737418240]}}";
     char claims[8 + sizeof header] = {sizeof header - 1};
     memcpy(claims + 8, header, sizeof header);
@@ -311,7 +311,8 @@ Test(hosts, another_trainings_states_are_not_mixed_with_new_ones) {
                     "--save d: holds 3 states already, the newest of densenet_bc10_k2 at step 3: "
                     "add --resume latest, or name another folder");
     cr_expect_eq(count("d", "state-"), 3);
-    /* Resuming from a state of another folder is another training, too; resuming from its own earlier state is not. */
+    /* Resuming from a state of another folder is another training, too; resuming from an earlier state of the folder
+     * is not. */
     good(STEPS "--save e --save-every 1");
     o = run(TINY "--steps 6 --quiet --save d --resume e");
     expect_sentence(&o, 1, "--save d --resume e", "--save d: holds 3 states already");
@@ -319,7 +320,7 @@ Test(hosts, another_trainings_states_are_not_mixed_with_new_ones) {
     good(TINY "--steps 6 --quiet --save none --resume latest");
 }
 
-/* Copies of another training's states lie in the folder of this one: --keep counts its own. */
+/* Copies of another training's states lie in the folder: --keep counts only its own. */
 Test(hosts, keep_counts_and_removes_the_states_of_this_training_only) {
     char command[2200];
     good(STEPS "--save mine --save-every 1");
@@ -354,7 +355,7 @@ Test(hosts, a_resumed_run_keeps_its_seed_and_says_what_else_changed) {
     cr_expect_eq(o.status, 0, "%s", o.err);
     EXPECT_MATCH(o.out, "computed-by 2 threads, [^\n]* was 1 threads, ");
     picture("a.png");
-    good(TINY "--quiet --resume s --seed 2 --predict a.png"); /* no matter there */
+    good(TINY "--quiet --resume s --seed 2 --predict a.png"); /* no matter for a prediction */
 }
 
 Test(hosts, what_would_destroy_a_file_or_does_nothing_is_a_usage_error) {
@@ -387,7 +388,7 @@ Test(hosts, what_would_destroy_a_file_or_does_nothing_is_a_usage_error) {
     cr_expect_str_eq(text_of("there"), "x");
 }
 
-/* A copy of a state with another text in its record, and a right checksum. */
+/* A copy of a state with a changed text in its record, and a right checksum. */
 static void rewrite(const char *from, const char *to, const char *old, const char *new) {
     fri_safetensors *f = NULL;
     MUST(fri_safetensors_open(files_path(from), &f));
@@ -416,7 +417,7 @@ Test(hosts, numbers_of_a_state_that_cannot_be_are_refused) {
     expect_sentence(&o, 1, "more", "--resume more: damaged: 1e\\+308 correct answers of 6");
 }
 
-/* A state of other numerics is gone on from, and the run says so in one line. */
+/* A state of other numerics is continued, and the run says so in a line. */
 Test(hosts, numerics_of_a_state_are_compared) {
     good(STEPS "--save s");
     rewrite("s/state-00000001-step-3.safetensors", "same", "\"numerics\"", "\"numerics\"");
@@ -429,7 +430,7 @@ Test(hosts, numerics_of_a_state_are_compared) {
     EXPECT_MATCH(o.out, "\nnote: the state has numerics 0, this program 1: last bits of the steps to come differ\n");
 }
 
-/* Runs that have begun to write a trace know the state that they go on from, and build the model. */
+/* Runs that have begun to write a trace know their start state, and build the model. */
 static bool prune(void) {
     if (count(".", "trace.") < 1) return false;
     cr_assert_eq(unlink(files_path("s/state-00000002-step-2.safetensors")), 0);

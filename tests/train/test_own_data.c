@@ -12,7 +12,7 @@ enum { IMAGES = 40, TESTS = 14, SIZE = 8, CHANNELS = 4, BATCH = 8, EPOCHS = 3, S
 
 #define MUST(call) cr_assert_eq((call), FR_OK, "%s: %s", #call, fr_last_error())
 
-static fr_target kind; /* of the test that runs */
+static fr_target kind; /* of the running test */
 static bool map;       /* its network gives a map, whatever the kind */
 
 static float value(int64_t index, int64_t p, int64_t c) {
@@ -122,7 +122,7 @@ Test(own_data, pixel_classes_train_by_cross_entropy_and_ignored_ones_count_for_n
     fr_session_release(&s);
 }
 
-/* Mean squared and mean absolute error of the test images, from the network itself. */
+/* Mean squared and mean absolute error of the test images, computed with the network. */
 static void errors(const fr_session *s, double *squared, double *absolute) {
     fr_dataset *d = images(true);
     fr_loader *l = NULL;
@@ -255,7 +255,7 @@ Test(own_data, a_ring_trains_while_frames_come_in_and_resumes) {
     o.train.save = folder;
     MUST(fr_dataset_create(&(fr_dataset_source){"camera", IMAGES, CHANNELS, SIZE, SIZE, CHANNELS, NULL, .f32 = true},
                            &ring));
-    for (int64_t i = 0; i <= 3 * IMAGES; i++) { /* the last one takes the first one's place, after the last step */
+    for (int64_t i = 0; i <= 3 * IMAGES; i++) { /* the last image takes the first one's place, after the last step */
         int64_t label;
         MUST(read_image(NULL, i, pixels, &label));
         MUST(fr_dataset_push(ring, pixels, &label));
@@ -264,7 +264,7 @@ Test(own_data, a_ring_trains_while_frames_come_in_and_resumes) {
     }
     cr_expect_gt(info(s).step, 4);
     fr_session_release(&s);
-    o.train.resume = "latest"; /* its images are others now */
+    o.train.resume = "latest"; /* its images differ now */
     MUST(fr_session_create(&o, ring, NULL, &s));
     MUST(fr_session_run(s));
     cr_expect(info(s).finished);

@@ -1,5 +1,5 @@
-/* test_own_flags.c - flags that a program adds to the table: read, explained, reported, saved and named on resume as
- * the library's; what cannot be a flag is refused before anything runs. Also a loss and metrics of its own. */
+/* test_own_flags.c - flags added to the table by a program: read, explained, reported, saved and named on resume like
+ * the library's. Impossible flags are refused before the run. Also a program's loss and metrics. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/train.h>
@@ -94,7 +94,7 @@ static const char *read_all(const char *name) {
     return said;
 }
 
-/* Runs it; what it said is in `said`. */
+/* Runs the program; its output is in `said`. */
 static int run(const fr_train_program *p, const char *words) {
     static char copy[512];
     char *argv[40] = {(char *)"own"};

@@ -1,4 +1,4 @@
-/* test_planned.c - what --plan says is what the run measures, and what the arena promises it keeps.
+/* test_planned.c - the run measures the numbers of --plan, and the arena keeps its promises.
  *
  * The first test draws commands at random and runs each twice, once with --plan: the two reports must agree in every
  * number about memory. FRUGAL_PLAN_CELLS=500 sets how many; the default fits into half a minute. */
@@ -145,7 +145,7 @@ static command draw_command(void) {
     return c;
 }
 
-/* The sum of the absolute differences of all numbers; a key or a text that differs counts as 1. */
+/* The sum of the absolute differences of all numbers; a differing key or text counts as 1. */
 static double difference(const cJSON *a, const cJSON *b) {
     if (a == NULL || b == NULL || (a->type & 0xff) != (b->type & 0xff)) return 1;
     if (cJSON_IsNumber(a))
@@ -221,7 +221,7 @@ Test(planned, the_arena_reserves_the_peak_and_changes_no_bit) {
     }
 }
 
-/* ---- what --plan prints and refuses -------------------------------------------------------------------------- */
+/* ---- output and refusals of --plan --------------------------------------------------------------------------- */
 
 Test(planned, prints_what_the_run_needs) {
     outcome o = program_run("train_vgg", "--plan --depth 11 --batch-size 8");
@@ -246,7 +246,7 @@ Test(planned, needs_neither_data_nor_device) {
     EXPECT_MATCH(o.out, "without workspaces|workspaces included");
 }
 
-/* Reserved bytes of a dry run for a GPU; false where its libraries cannot be asked. */
+/* Reserved bytes of a dry run for a GPU; false where the GPU's libraries cannot be asked. */
 static bool on_gpu(const char *flags, double *peak) {
     char all[256];
     snprintf(all, sizeof all, "--plan --device cuda --dataset synthetic --image-size 224 --depth 50 %s", flags);
@@ -258,7 +258,7 @@ static bool on_gpu(const char *flags, double *peak) {
     return true;
 }
 
-/* An unset --workspace-limit leaves the peak as it is, where one for all calls would raise it, too. */
+/* An unset --workspace-limit leaves the peak unchanged; a single limit for all calls would raise the peak. */
 Test(planned, scratch_of_a_gpu_does_not_raise_the_peak) {
     static const struct {
         const char *flags;

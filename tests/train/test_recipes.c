@@ -246,7 +246,7 @@ Test(recipes, mixed_trainings_run_as_planned) {
     (void)trained(&o, &end); /* Dice takes no shares, so strong leaves mixing out */
 }
 
-/* Fields that no flag sets: each changes the training, or leaves its bits, and runs as planned. */
+/* Fields without a flag: each changes the training, or leaves its bits, and runs as planned. */
 Test(recipes, fields_without_a_flag_train_as_planned) {
     enum { EMA, SMOOTHING, NESTEROV, HEAD, DECAY, LAST, SAME, PREFETCH = SAME, CASTS, FIELDS };
     fr_session_info end;

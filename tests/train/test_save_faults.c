@@ -1,9 +1,9 @@
-/* test_save_faults.c - what a training does when the world around it breaks: full disks, folders that are read-only or
- * vanish, images that vanish or shrink. It goes on, or ends with one sentence; either way the newest good state is
- * intact, which is proven by resuming it and comparing with a run that nobody disturbed.
+/* test_save_faults.c - trainings in a breaking world: full disks, folders that are read-only or vanish, images that
+ * vanish or shrink.
  *
- * A full disk is a tmpfs of some pages in a mount namespace of the test's own, which takes root; where that is refused
- * the tests say so, and the one with a limit on the size of files stands for them. */
+ * A training goes on, or ends with a sentence. Either way the newest good state is intact: resuming the state gives
+ * the results of an undisturbed run. A full disk is a tmpfs of some pages in a mount namespace of the test, which
+ * takes root. Where a mount is refused the tests say so, and the test with a limit on the size of files stands in. */
 #define _GNU_SOURCE
 #include "data/files.h"
 #include "program.h"
@@ -20,7 +20,7 @@
 
 TestSuite(save_faults, .init = files_begin, .fini = files_end, .timeout = 240);
 
-/* Runs train_densenet on the test's folder, which %s in the flags stands for (up to four times). */
+/* Runs train_densenet on the test's folder, written %s in the flags (up to four times). */
 static outcome run_as(how h, const char *flags) {
     char arguments[3072], format[1024];
     snprintf(format, sizeof format, TINY "%s", flags);
@@ -66,7 +66,7 @@ static int count_text(const char *in, const char *text) {
     return n;
 }
 
-/* One line, by the program. */
+/* A single line, by the program. */
 static void expect_one_sentence(const outcome *o, const char *expression) {
     cr_expect_eq(count_text(o->err, "\n"), 1, "not one line: %s", o->err);
     cr_expect_eq(strncmp(o->err, "train_densenet: ", 16), 0, "%s", o->err);
@@ -114,7 +114,7 @@ Test(save_faults, a_save_that_fails_in_between_costs_only_that_save) {
     off_t state = size_of("s/state-00000001-step-3.safetensors");
     unmount_disk();
     char options[40];
-    snprintf(options, sizeof options, "size=%ldk", (long)(state * 3 / 2 / 1024)); /* one state, not two */
+    snprintf(options, sizeof options, "size=%ldk", (long)(state * 3 / 2 / 1024)); /* room for a state, not for two */
     cr_assert_eq(mount("none", files_path("disk"), "tmpfs", 0, options), 0);
     shell("cp -r %s/s %s/disk/s");
     outcome o = run("--steps 9 --save %s/disk/s --save-every 3 --keep 1 --resume latest --export %s/end.st");
@@ -210,7 +210,7 @@ static bool remove_parent(void) {
 Test(save_faults, a_folder_that_vanishes) {
     files_make_folder("p");
     good("--steps 200 --export %s/whole.st");
-    /* The folder itself is made anew; at most the save that meets the removal is lost. */
+    /* The removed folder is made anew; at most the save that meets the removal is lost. */
     outcome o = run_as((how){.watch = remove_states}, "--steps 200 --save %s/p/s --save-every 1 --keep 0");
     cr_expect_eq(o.status, 0, "%d: %s", o.status, o.err);
     cr_expect_leq(count_text(o.err, "\n"), 2, "%s", o.err);
@@ -219,7 +219,7 @@ Test(save_faults, a_folder_that_vanishes) {
     good("--steps 200 --save %s/p/s --resume latest --export %s/resumed.st");
     expect_same("whole.st", "resumed.st");
     shell("rm -rf %s/p/s");
-    /* The folder it was to be made in is gone: each save says so, the last one ends the run. */
+    /* The parent of the folder is gone: each save says so, the last save ends the run. */
     o = run_as((how){.watch = remove_parent}, "--steps 200 --save %s/p/s --save-every 20 --keep 0");
     cr_expect_eq(o.status, 1, "%d: %s", o.status, o.err);
     EXPECT_MATCH(o.err, "/p/s' cannot be made: No such file or directory; the training goes on");
@@ -232,7 +232,7 @@ Test(save_faults, a_signal_saves_before_the_run_leaves) {
     static const int signals[] = {SIGTERM, SIGINT};
     for (int i = 0; i < 2; i++) {
         char flags[1024];
-        /* Evaluations take half of the time, so that a signal falls into one now and then. */
+        /* Evaluations take half of the time, so some signals fall into an evaluation. */
         snprintf(flags, sizeof flags,
                  "--depth 10 --growth 4 --image-size 8 --batch-size 8 --epochs 50 --schedule constant "
                  "--save %s/s --save-every 1000000 --eval-every 1",

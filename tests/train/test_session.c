@@ -1,5 +1,5 @@
-/* test_session.c - a run as an object (session.h): planned as measured, stopped anywhere and gone on with to the same
- * bits, told about, within its budget; and the thread has afterwards what it had before. */
+/* test_session.c - a run as an object (session.h): planned as measured, stopped anywhere and continued to the same
+ * bits, reported, within its budget; afterwards the thread's settings are the old ones. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/session.h>
@@ -13,9 +13,9 @@ enum { IMAGES = 40, TESTS = 12, SIZE = 12, CLASSES = 3, BATCH = 8, EPOCHS = 3, S
 typedef struct app {
     int reads, steps, epochs;
     int64_t stop_at; /* on_step returns FR_END there; 0: never */
-    fr_status fail;  /* on_step returns it at the first step; FR_OK: nothing */
+    fr_status fail;  /* on_step returns the status at the first step; FR_OK: never */
     fr_session *cancel;
-    int cancel_read; /* which read cancels it; 0: none */
+    int cancel_read; /* number of the read that cancels; 0: none */
     double last_loss, last_accuracy;
     int64_t released;
 } app;
@@ -152,7 +152,7 @@ Test(session, trains_and_tells) {
     cr_expect_eq(end.peak_reserved, end.planned, "planned %zu, reserved %zu", end.planned, end.peak_reserved);
 }
 
-/* Nothing moves: the first evaluation stays the best, and the second one ends the training, for good. */
+/* Nothing moves: the first evaluation stays the best, and the second evaluation ends the training, for good. */
 Test(session, patience_finishes_it) {
     static const char *const head[] = {"fc"};
     app a = {0};
@@ -176,8 +176,8 @@ Test(session, patience_finishes_it) {
     fr_dataset_release(&train);
 }
 
-/* The state has the count of evaluations: one that was saved before the second evaluation knows of the first, the best.
- * Three more end the training. */
+/* The state has the count of evaluations: a state saved before the second evaluation knows the first, the best. Three
+ * more end the training. */
 Test(session, patience_goes_on_with_a_state) {
     static const char *const head[] = {"fc"};
     char folder[] = "/tmp/frugal-patience-XXXXXX", command[64];
@@ -204,7 +204,7 @@ Test(session, patience_goes_on_with_a_state) {
     cr_expect_eq(system(command), 0);
 }
 
-/* A stop in the middle of an epoch, at its end, after one step; by a count, a callback, cancel. */
+/* A stop in the middle of an epoch, at its end, after a step; by a count, a callback, cancel. */
 Test(session, stopped_and_gone_on_with_is_the_same_run) {
     fr_session_info end, now;
     const uint64_t want = undisturbed(&end);
@@ -228,7 +228,7 @@ Test(session, stopped_and_gone_on_with_is_the_same_run) {
         cr_expect_eq(now.test_loss, end.test_loss, "way %d: test loss %g, not %g", how, now.test_loss, end.test_loss);
         cr_expect_eq(a.epochs, EPOCHS, "way %d: %d epochs", how, a.epochs);
         cr_expect_eq(now.peak_reserved, end.peak_reserved, "way %d", how);
-        MUST(fr_session_run(s)); /* nothing is left */
+        MUST(fr_session_run(s)); /* no step is left */
         cr_expect_eq(a.steps, STEPS);
         fr_session_release(&s);
     }
@@ -243,7 +243,7 @@ Test(session, cancel_ends_after_the_step) {
     cr_expect_eq(info(s).step, 1);
     cr_expect_not(info(s).finished);
     a.cancel = NULL;
-    fr_session_cancel(s); /* before a call: it returns at once, after a step at most */
+    fr_session_cancel(s); /* before a call: run returns at once, after a step at most */
     MUST(fr_session_run(s));
     cr_expect_leq(info(s).step, 2);
     MUST(fr_session_run(s));

@@ -1,5 +1,5 @@
-/* test_session_end.c - a session keeps what it trained: the weights file, the averages and the report of a training
- * that ends by itself; a file of one's own network; options as fields; sentences of callbacks. */
+/* test_session_end.c - a session keeps its training: the weights file, the averages and the report of a training that
+ * ends by itself; a file of a program's own network; options as fields; sentences of callbacks. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/session.h>
@@ -17,8 +17,8 @@ enum { IMAGES = 24, SIZE = 8, CLASSES = 3, BATCH = 8, EPOCHS = 2, STEPS = EPOCHS
 static const char *const names[CLASSES] = {"cat", "dog", "owl"};
 
 typedef struct app {
-    int64_t bad_image; /* that read fails for; -1: none */
-    fr_status answer;  /* of that read, of on_step at step 2, or of the loss */
+    int64_t bad_image; /* number of the read that fails; -1: none */
+    fr_status answer;  /* status of the failing read, of on_step at step 2, or of the loss */
     const char *sentence;
     bool two_results, loss_fails, step_fails;
 } app;
@@ -129,7 +129,7 @@ static float bias(fr_module *m) {
 
 TestSuite(session_end, .init = setup, .fini = teardown);
 
-/* The weights of a training in one call, in single steps, and with a test set. */
+/* The weights of a training in a single call, in single steps, and with a test set. */
 Test(session_end, a_training_that_ends_exports_its_weights) {
     for (int k = 0; k < 3; k++) {
         app a = {.bad_image = -1};
@@ -181,7 +181,7 @@ Test(session_end, averages_are_what_a_training_leaves) {
     MUST(create(&a, &o, true, &s));
     MUST(fr_session_run(s));
     const double left = bias(fr_session_module(s));
-    MUST(fr_session_run(s)); /* nothing is left to do, and nothing changes places again */
+    MUST(fr_session_run(s)); /* no step is left, and weights and averages do not change places again */
     cr_expect_eq(bias(fr_session_module(s)), (float)left);
     cr_expect(fabs(left - average) < 1e-5 && fabs(raw - average) > 1e-4, "left %g, average %g, raw %g", left, average,
               raw);
@@ -239,7 +239,7 @@ Test(session_end, a_network_of_ones_own_loads_as_a_classifier) {
     for (int i = 0; i < CLASSES; i++) cr_expect(fabs(here[i] - there[i]) < 1e-5, "%d: %g, %g", i, here[i], there[i]);
     cr_expect_str_eq(c.info.model, "owlnet");
     cr_expect_str_eq(c.info.class_name[2], "owl");
-    /* without the function nobody knows the network; a function of another network is refused by its tensors */
+    /* without the function the network is unknown; a function of another network is refused by its tensors */
     cr_expect_eq(fr_classifier_load(path, FR_CPU, &c), FR_EINVAL);
     cr_expect_not_null(strstr(fr_last_error(), "fr_classifier_load_own"), "%s", fr_last_error());
     a.two_results = true;
@@ -351,7 +351,7 @@ Test(session_end, a_second_result_is_refused) {
     }
 }
 
-/* Each callback fails with a sentence and without one; an older failure's sentence is not shown. */
+/* Each callback fails with a sentence and without; the sentence of an older failure is not shown. */
 Test(session_end, failures_of_callbacks_have_a_sentence) {
     for (int k = 0; k < 6; k++) {
         app a = {.bad_image = k / 2 == 0 ? 5 : -1,
@@ -401,7 +401,7 @@ static void take_photos(void) {
     }
 }
 
-/* Trains on the photos with averages, saved after each step. *p: the prediction for one photo at the end. */
+/* Trains on the photos with averages, saved after each step. *p: the prediction for a photo at the end. */
 static void train_on_photos(const char *weights, bool resume, bool die, double p[2]) {
     app a = {.bad_image = -1};
     fr_session_opts o = options(&a);
@@ -435,7 +435,7 @@ static void train_on_photos(const char *weights, bool resume, bool die, double p
     fr_dataset_release(&d);
 }
 
-/* A process trains and is killed; a second one resumes, exports and predicts; a third one predicts from the file. */
+/* A process trains and is killed; a second process resumes, exports and predicts; a third predicts from the file. */
 Test(session_end, a_killed_training_of_photos_predicts_in_another_process) {
     char undisturbed[128], weights[128], photo[160];
     double whole[2], resumed[2];

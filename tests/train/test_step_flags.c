@@ -1,5 +1,5 @@
-/* test_step_flags.c - the flags of a training step: what changes nothing, what is planned to the byte, what is
- * refused. */
+/* test_step_flags.c - the flags of a training step: flags that change no result, flags planned to the byte, refused
+ * flags. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -180,13 +180,13 @@ Test(step_flags, evaluation_and_what_is_outside) {
 }
 
 Test(step_flags, a_choice_that_saves_nothing_says_so) {
-    /* The peak is in the forward pass of what is frozen, whatever workspaces the processor's kernels need. */
+    /* The peak is in the forward pass of the frozen layers, whatever workspaces the processor's kernels need. */
     outcome o = program_run("train_densenet", TINY "--plan --train-only head --fused-step");
     EXPECT_MATCH(o.out, "note: --fused-step saves nothing here: the peak of [0-9]+ bytes is the same without");
     o = program_run("train_densenet", TINY "--plan --checkpoint-segments 1 --fused-step --rebuild");
     EXPECT_MATCH(o.out, "note: --checkpoint-segments 1 saves nothing here");
     cr_expect_null(strstr(o.out, "note: --rebuild"), "rebuilding saves something: %s", o.out);
-    /* Recomputing each unit of a VGG keeps every unit's input, which was not kept before. */
+    /* Recomputing each unit of a VGG keeps every unit's input, not kept before. */
     o = program_run("train_vgg", "--depth 11 --no-batch-norm --device meta --steps 1 --checkpoint-segments each");
     EXPECT_MATCH(o.out, "note: --checkpoint-segments each raises the peak, from [0-9]+ to [0-9]+ bytes: what one");
     o = program_run("train_densenet", TINY "--plan");
@@ -243,8 +243,7 @@ Test(step_flags, a_loss_that_is_no_number_is_traced_to_its_op) {
     EXPECT_MATCH(o.err, "inf or NaN first in (a gradient|the result) of op [a-z0-9_]+ in module [a-z0-9.]+");
 }
 
-/* Loss scaling skips such a step; the step after one whose loss overflowed is looked at unasked, and that changes no
- * byte of memory. */
+/* Loss scaling skips an overflowed step. The next step is traced unasked, at no byte of memory. */
 Test(step_flags, an_overflow_of_the_forward_pass_is_traced_to_its_op) {
     static const char *const flags = TINY "--amp --steps 8 --eval-every 0 --lr 1e5 --momentum 0.99 --weight-decay 0.99 "
                                           "--report";
@@ -269,8 +268,8 @@ Test(step_flags, an_overflow_of_the_forward_pass_is_traced_to_its_op) {
     cr_expect_eq(peak[0], peak[1], "looking costs %.0f bytes", peak[1] - peak[0]);
 }
 
-/* Every precision on a processor without AVX-512: oneDNN held to AVX2 trains, says so, and ends near the run with all
- * that this processor has. */
+/* Every precision on a processor without AVX-512: oneDNN held to AVX2 trains, says so, and ends near the run with the
+ * whole processor. */
 Test(step_flags, every_precision_without_avx512, .timeout = 300) {
     static const char *const flags[] = {"", "--amp=fp16", "--amp=bf16", "--half=bf16", "--amp=fp16 --all-off"};
     static const char *const variables[] = {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
@@ -290,7 +289,7 @@ Test(step_flags, every_precision_without_avx512, .timeout = 300) {
             last[narrow] = report_number(r, "loss", "last");
             cJSON_Delete(r);
         }
-        /* f32 sums in another order; the halves round each of ten steps anew */
+        /* f32 sums in a different order; the halves round each of ten steps anew */
         double bound = flags[i][0] == '\0' ? 1e-4 : 0.02;
         cr_expect_lt(fabs(last[0] - last[1]), bound * last[0], "%s: loss %.9g, with AVX2 %.9g", flags[i], last[0],
                      last[1]);

@@ -11,7 +11,7 @@ TestSuite(train_only, .init = files_begin, .fini = files_end);
 #define RESNET   "--dataset synthetic --image-size 8 --batch-size 4 --eval-every 0 "
 #define DENSENET "--depth 16 --growth 8 --image-size 16 --batch-size 16 --eval-every 0 --optimizer adamw "
 
-/* Elements that train under these flags. */
+/* Elements that train under the flags. */
 static double trained(const char *program, const char *base, const char *flags) {
     char arguments[512];
     snprintf(arguments, sizeof arguments, "%s --steps 3 --plan --report %s %s", base, files_path("r.json"), flags);
@@ -120,7 +120,7 @@ static bool fits(const char *flags, const char *words) {
     return program_run("train_densenet", arguments).status == 0;
 }
 
-/* One more of anything does not fit, and the choice is what its words are. */
+/* No further layer or image fits, and the choice equals its words. */
 static void expect_most(const char *flags) {
     const choice c = choose(flags);
     char words[96], arguments[512];
@@ -154,7 +154,7 @@ static double loss_of(const char *flags) {
     return last;
 }
 
-/* A run within the budget; resumed under another budget it trains what it trained. */
+/* A run within the budget; resumed under another budget, the run trains the same parameters. */
 Test(train_only, auto_is_in_the_state) {
     char save[256], flags[512];
     snprintf(save, sizeof save, "--save %s", files_path("states"));

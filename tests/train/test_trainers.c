@@ -1,4 +1,4 @@
-/* test_trainers.c - the trainers as programs: what they print and write, how they end, and what they refuse. */
+/* test_trainers.c - the trainers as programs: printed lines, written files, exit statuses, and refusals. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -9,7 +9,7 @@
 /* A network so small that a run takes a moment: three dense blocks of one layer on 8 pixels. */
 #define TINY "--depth 10 --growth 4 --image-size 8 --batch-size 8 "
 
-/* Nothing but what `keep` names lies in the test's folder. */
+/* No file but those named in `keep` lies in the test's folder. */
 static void expect_only(const char *keep) {
     char command[1200];
     snprintf(command, sizeof command, "test \"$(ls -A %s)\" = \"%s\"", files_root, keep);
@@ -70,7 +70,7 @@ Test(trainers, each_trains_two_steps_and_its_report_adds_up) {
     expect_only("r.json");
 }
 
-/* Each trainer builds its network at a width and says so in its name, which is what weights and states know it by. */
+/* Each trainer builds its network at a width and puts the width into the name, which weights and states record. */
 Test(trainers, a_width_is_in_the_name_of_a_network) {
     static const struct {
         const char *name, *flags, *says;
@@ -92,7 +92,7 @@ Test(trainers, a_width_is_in_the_name_of_a_network) {
     }
 }
 
-/* Two steps of train_own have the same losses with these flags as without. */
+/* Two steps of train_own have equal losses with and without the flags. */
 static void expect_same_losses(const char *flags) {
     char arguments[1024], *steps[2] = {NULL};
     for (int i = 0; i < 2; i++) {
@@ -108,8 +108,8 @@ static void expect_same_losses(const char *flags) {
     for (int i = 0; i < 2; i++) cJSON_free(steps[i]);
 }
 
-/* A network that a program defines itself is planned, fitted, cut and listed as the library's are: train_own has no
- * line for any of it. */
+/* A network defined by a program is planned, fitted, cut and listed as the library's are: train_own has no line for
+ * any of these. */
 Test(trainers, a_network_of_one_s_own_is_planned_fitted_and_cut) {
     setenv("OMP_NUM_THREADS", "2", 1); /* workspace grows with them, and these budgets are near the least */
     outcome o = program_run("train_own", "plan --memory-budget 1400KiB");
@@ -153,7 +153,7 @@ static void losses(const char *flags, char *text, size_t bytes) {
     cJSON_Delete(r);
 }
 
-/* The epoch's loss is the mean over its images of what the steps said. */
+/* The epoch's loss is the mean over its images of the steps' losses. */
 Test(trainers, epoch_line_has_the_mean_of_the_steps) {
     char arguments[512];
     snprintf(arguments, sizeof arguments, TINY "--steps 3 --eval-every 0 --report %s", files_path("mean.json"));
@@ -220,7 +220,7 @@ Test(trainers, eight_bit_moments) {
     cr_expect_eq(o.status, 0, "%s", o.err);
 }
 
-/* Loss of the last of three steps; *test: the test loss after them, or NULL. */
+/* Loss of the last of three steps; *test: the test loss afterwards, or NULL. */
 static double last_loss(const char *flags, double *test) {
     char command[1024];
     snprintf(command, sizeof command, TINY "--steps 3 --eval-every 0 --report %s/r.json %s", files_root, flags);
@@ -245,7 +245,7 @@ Test(trainers, what_rmsprop_is_told_changes_its_steps) {
     }
 }
 
-/* Nothing moves, so that evaluations are alike: their images are not varied. */
+/* Nothing moves, so evaluations are alike: test images are not varied. */
 Test(trainers, augmentation_is_of_training_images) {
     static const char *const ways[] = {"light", "none", "strong"};
     double loss[3], test[3];
@@ -272,7 +272,7 @@ Test(trainers, plain_lines_in_a_pipe_a_live_line_on_a_terminal) {
     EXPECT_MATCH(o.out, "\rETA [0-9:]+  loss [0-9.]+  [0-9.]+ %  epoch 1/1  step [0-9]+/187  peak [^\r]*\033\\[K");
     EXPECT_MATCH(o.out,
                  "\repoch  1/1  loss [0-9.]+  accuracy [0-9.]+ %  test [0-9.]+ %  [0-9:]+  [0-9.]+ images/s\033");
-    for (const char *p = o.out; (p = strchr(p, '\r')) != NULL; p++) /* of 80 columns, and nothing is cut */
+    for (const char *p = o.out; (p = strchr(p, '\r')) != NULL; p++) /* of 80 columns, and no line is cut */
         cr_expect_leq(strcspn(p + 1, "\033\n"), 79, "%.100s", p + 1);
 }
 
@@ -345,7 +345,7 @@ Test(trainers, help_lists_every_flag_of_the_interface) {
     }
 }
 
-/* The flags that one needs first, on one screen; the other word leads to all of them. */
+/* The flags needed first, on one screen; the last word leads to all flags. */
 Test(trainers, short_help_fits_a_screen) {
     static const char *const programs[] = {"train_vgg",       "train_resnet", "train_densenet", "train_unet",
                                            "train_mobilenet", "train_own",    "finetune"};
@@ -389,7 +389,7 @@ static const char *without_times(char *text) {
     return text;
 }
 
-/* A command, and the flag that asks for the same: one output, one exit status, also where the flag is refused. */
+/* A command and its flag have the same output and exit status, also where the flag is refused. */
 Test(trainers, a_command_is_its_flag) {
     static const struct {
         const char *command, *flag;
@@ -582,11 +582,11 @@ Test(trainers, out_of_memory_is_a_report_and_status_1) {
     EXPECT_MATCH(o.err, "out of memory on cpu: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 150\\.00 MiB");
     EXPECT_MATCH(o.err, "by category: parameter");
     EXPECT_MATCH(o.err, "this command needs [0-9.]+ MiB; its floor .* is [0-9.]+ MiB");
-    /* Meta, too: the dry runs of the advice live beside the run that failed. */
+    /* Meta, too: the dry runs of the advice live beside the failed run. */
     o = program_run("train_vgg", "--device meta --dataset synthetic --steps 1 --batch-size 128 --memory-limit 224MiB");
     cr_expect_eq(o.status, 1, "%d: %s", o.status, o.out);
     EXPECT_MATCH(o.err, "out of memory on meta: op [a-z0-9]+ in module [a-z0-9.]+ .*the limit is 224\\.00 MiB");
-    if (getenv("FRUGAL_NO_POOL") == NULL) expect_quoted(o.err); /* without the pool other blocks are free */
+    if (getenv("FRUGAL_NO_POOL") == NULL) expect_quoted(o.err); /* without the pool, different blocks are free */
     expect_only("");                                            /* neither a report nor its temporary */
 }
 

@@ -1,4 +1,4 @@
-/* test_views.c - --summary and --memory-plot: the same bytes as the plan and the report have. */
+/* test_views.c - --summary and --memory-plot have the bytes of the plan and the report. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -47,7 +47,7 @@ Test(views, summary_has_the_plan_s_parameters) {
     }
 }
 
-/* VGG-16, 64 images of 224 pixels: what backward keeps, with PyTorch's rules and encoded (docs/memory.md). */
+/* VGG-16, 64 images of 224 pixels: the bytes kept for backward, with PyTorch's rules and encoded (docs/memory.md). */
 Test(views, summary_of_vgg16) {
     static const struct {
         const char *flags;
@@ -75,7 +75,7 @@ Test(views, textbook_is_a_program_of_its_own) {
     EXPECT_MATCH(o.err, "--textbook is no flag any more; build/benchmarks/textbook prints");
 }
 
-/* Flags that ask for what a summary, or a plan, does not have. */
+/* Flags that ask for a thing that a summary, or a plan, does not have. */
 Test(views, nothing_runs_nothing_to_write) {
     static const struct {
         const char *arguments, *sentence;

@@ -1,5 +1,5 @@
-/* two_runs.c - two budgeted trainings at once in one process: each must be what it is alone, its weights bit for bit,
- * and its memory byte for byte what was planned. A plain program, for the thread sanitizer (.ci/run tsan).
+/* two_runs.c - two budgeted trainings at once in a process: each must equal the run alone, its weights bit for bit,
+ * and its memory byte for byte the planned bytes. A plain program, for the thread sanitizer (.ci/run tsan).
  *
  *   two_runs [ROUNDS]     1 if not given */
 #include <cjson/cJSON.h>
@@ -16,7 +16,7 @@ static char folder[] = "/tmp/frugal-two-runs-XXXXXX";
 
 typedef struct job {
     const char *name, *flags;
-    const char *as; /* of the files it writes */
+    const char *as; /* part of the names of written files */
     const char *more;
     int status;
 } job;
@@ -62,7 +62,7 @@ static void *run(void *ctx) {
     return NULL;
 }
 
-/* ---- what they wrote --------------------------------------------------------------------------------------------- */
+/* ---- written results ----------------------------------------------------------------------------------------- */
 
 static FILE *open_result(const char *as, const char *ending) {
     char path[PATH];
@@ -70,7 +70,7 @@ static FILE *open_result(const char *as, const char *ending) {
     return fopen(path, "rb");
 }
 
-/* The report's numbers of memory as text; "" if there is none. The caller frees it. */
+/* The report's numbers of memory as text; "" without numbers. The caller frees the text. */
 static char *memory_of(const char *as) {
     static char text[TEXT];
     FILE *f = open_result(as, "json");
@@ -94,7 +94,7 @@ static bool same_weights(const char *a, const char *b) {
     return same;
 }
 
-/* Runs the job under a name of its own; it writes its weights where `weights` says so. */
+/* Runs the job under its own name, and has its weights written to `weights`. */
 static job begin(int i, const char *as, const char *weights) {
     job j = jobs[i];
     j.as = as;

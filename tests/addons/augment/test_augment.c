@@ -1,5 +1,5 @@
-/* test_augment.c - torchvision's random changes of images and batches: its numbers where a golden file has them, its
- * definitions and distributions, whatever the workers do. */
+/* test_augment.c - torchvision's random changes of images and batches: golden numbers, definitions and distributions,
+ * independent of workers. */
 #include "data/frames.h"
 #include "support/golden.h"
 
@@ -8,7 +8,7 @@
 #include <frugal/augment.h>
 #include <math.h>
 
-/* A loader's options with this augmentation. */
+/* Options of a loader with the augmentation. */
 static fr_loader_opts with(const fr_loader_opts *loader, const fr_augment_opts *augment) {
     fr_loader_opts l = *loader;
     MUST(fr_augment(augment, &l));
@@ -130,7 +130,7 @@ Test(augment, a_function_of_seed_epoch_and_batch) {
         cr_expect_arr_eq(s, t, sizeof s, "way %d", i);
         frames_collect(o, 3, BATCHES, b, t);
         cr_expect_arr_eq(a + 3 * BATCH * SIZE * SIZE, b, 2 * BATCH * SIZE * SIZE * sizeof *a, "way %d", i);
-        o.group = 2, o.every = 2, o.first = 1; /* the second of two ranks: its batch of the epoch's first two is 1 */
+        o.group = 2, o.every = 2, o.first = 1; /* rank 1 of 2: batch 1 of the epoch's first two */
         frames_collect(o, 0, 1, b, t);
         cr_expect_arr_eq(a + BATCH * SIZE * SIZE, b, BATCH * SIZE * SIZE * sizeof *a, "way %d", i);
         cr_expect_arr_eq(s + BATCH * CLASSES, t, BATCH * CLASSES * sizeof *s, "way %d", i);
@@ -173,8 +173,8 @@ Test(augment, boxes_are_erased) {
     cr_expect_lt(fabs((double)pixels / erased / N - 0.172), 0.01, "%g", (double)pixels / erased / N);
 }
 
-/* torchvision's MixUp and CutMix by their definition: with l from the shares, x = l x + (1 - l) roll(x), or a box of
- * roll(x) whose area is 1 - l. */
+/* MixUp and CutMix by definition: with l from the class probabilities, x = l x + (1 - l) roll(x), or a box of roll(x)
+ * of area 1 - l. */
 static void expect_mixed(const float *x, const float *s, const float *plain, const float *classes, bool cut) {
     double l = -1;
     int boxed = 0;

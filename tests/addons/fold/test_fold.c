@@ -1,4 +1,4 @@
-/* test_fold.c - networks folded for inference: what they compute, what is folded and what is not, and their bytes. */
+/* test_fold.c - networks folded for inference: results, folded and unfolded layers, bytes. */
 #include <criterion/criterion.h>
 #include <frugal/fold.h>
 #include <frugal/memory.h>
@@ -17,7 +17,7 @@ static bool is_norm_part(const char *path, const char *part) {
     return dot != NULL && strcmp(dot + 1, part) == 0;
 }
 
-/* Statistics as after a training, in which no channel's are another one's. */
+/* Statistics as after a training, different in each channel. */
 static fr_status trained(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     (void)ctx;
     if (!is_parameter && is_norm_part(path, "running_mean")) return fr_init_uniform(t, -0.3, 0.3);
@@ -72,7 +72,7 @@ static void compare(int i, bool exact) {
     fr_module *m[2] = {family(i, test_device()), family(i, test_device())};
     fr_exact_convolutions_set(exact);
     must(fr_net_fold(&m[1]));
-    /* The shape changes, so weights are laid out anew. VGG's head wants one size. */
+    /* A new shape converts the weights again. VGG's head accepts a single size. */
     for (int k = 0; k < (i < 2 ? 2 : 3); k++) {
         for (int again = 0; again < 2; again++) {
             fr_tensor *x = uniform_tensor(4, (int64_t[]){batch[k], pixels[k], pixels[k], 3});
@@ -169,7 +169,7 @@ Test(fold, what_others_read_too_stays) {
     expect_nothing_left();
 }
 
-/* A sum that is larger than the convolution's result (squeeze and excitation that adds) stays a layer of its own. */
+/* A sum larger than the convolution's result (squeeze and excitation that adds) stays a separate layer. */
 Test(fold, a_sum_larger_than_the_convolution_stays) {
     fr_module *m = NULL;
     fr_tensor *x = NULL, *wanted = NULL, *y = NULL;

@@ -1,4 +1,4 @@
-/* fuzz_onnx.c - any bytes as an ONNX file, whose network then runs on meta. */
+/* fuzz_onnx.c - loads random bytes as an ONNX file and runs the network on meta. */
 #include "tests/fuzz/fuzz.h"
 
 #include "addons/onnx/reader.h"

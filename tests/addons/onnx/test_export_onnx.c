@@ -10,7 +10,7 @@
 
 TestSuite(export_onnx, .init = files_begin, .fini = files_end);
 
-/* Runs train_densenet on the test's folder, which %s in the flags stands for. */
+/* Runs train_densenet on the test's folder, which replaces %s in the flags. */
 static outcome run(const char *flags) {
     char arguments[2048], format[1024];
     snprintf(format, sizeof format, TINY "%s", flags);
@@ -29,7 +29,7 @@ Test(export_onnx, what_onnx_has_no_node_for_is_told_before_the_training) {
     cr_expect_null(strstr(o.out, "epoch"), "said after the training: %s", o.out);
 }
 
-/* The network of an ONNX file makes what the file of weights does, class for class. */
+/* The network of an ONNX file computes the results of the weights file, class for class. */
 Test(export_onnx, an_export_to_onnx_is_the_network) {
     const int64_t shape[] = {1, 8, 8, 3};
     fr_module *m = NULL, *other = NULL;

@@ -1,5 +1,5 @@
-/* test_onnx.c - ONNX files (onnx.h): PyTorch's networks in tiny/ (make_onnx.py) compute what they compute there, train
- * as they train there, and damaged or unknown ones are one sentence. */
+/* test_onnx.c - ONNX files (onnx.h): PyTorch's networks in tiny/ (make_onnx.py) compute and train as in PyTorch;
+ * damaged or unsupported files give a sentence. */
 #define _GNU_SOURCE
 #include <criterion/criterion.h>
 #include <frugal/addon.h>
@@ -215,8 +215,8 @@ static fr_status trained(void *ctx, const char *path, fr_tensor *t, bool is_para
     return FR_OK;
 }
 
-/* Saved and loaded, with the same results: the same bits, or for folded ones, whose additions may come in another
- * order, the same numbers. */
+/* Saved and loaded networks give equal bits; folded networks, whose order of additions may change, give close
+ * numbers. */
 static void expect_round_trip(fr_module *m, const char *what, fr_tensor *x, const fr_onnx_save_opts *o, double apart) {
     fr_module *again = NULL;
     fr_tensor *y = evaluated(m, x);
@@ -260,14 +260,14 @@ Test(onnx, our_networks_come_back_as_they_were_saved) {
         expect_round_trip(m, cases[i].name, x, FR_ONNX_SAVE_OPTS(.opset = 13), 1e-6);
         const fr_addon *fold = fr_addon_find("fold");
         if (fold != NULL) must(fold->fold(&m));
-        if (fold != NULL) expect_round_trip(m, cases[i].name, x, NULL, 1e-5); /* weights lie as the kernel reads them */
+        if (fold != NULL) expect_round_trip(m, cases[i].name, x, NULL, 1e-5); /* weights have the kernel's layout */
         fr_tensor_release(&x);
         fr_module_release(&m);
     }
     expect_nothing_left();
 }
 
-/* Every kind of layer, with options that are no defaults and differ between height and width. */
+/* Every kind of layer, with non-default options that differ between height and width. */
 static fr_module *all_layers(void) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(FR_CPU);
@@ -433,7 +433,7 @@ Test(onnx, stochastic_depth_is_a_layer) {
     expect_nothing_left();
 }
 
-/* Floats become integers of twice their bytes. */
+/* Floats become integers of twice the size. */
 Test(onnx, sizes_may_be_computed_as_floats) {
     fr_module *m = NULL;
     fr_tensor *x = NULL;
@@ -448,7 +448,7 @@ Test(onnx, sizes_may_be_computed_as_floats) {
     expect_nothing_left();
 }
 
-/* Replaces the first `from` in the file by `to`, of the same length. */
+/* Replaces the first `from` in the file by `to`, of equal length. */
 static fr_status changed_bytes(const char *file, const char *from, const char *to, size_t length) {
     size_t n = 0;
     unsigned char *b = read_bytes(tiny(file, "onnx"), &n);
@@ -512,7 +512,7 @@ static uint64_t next(uint64_t *seed) {
     return *seed >> 33;
 }
 
-/* A few bytes of another value, or an end that is missing; mostly within the graph, behind the weights. */
+/* Changes a few bytes or cuts the end; mostly within the graph, after the weights. */
 static void damage(const char *file, uint64_t *seed) {
     size_t n = 0;
     unsigned char *b = read_bytes(tiny(file, "onnx"), &n);

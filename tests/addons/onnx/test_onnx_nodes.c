@@ -1,5 +1,5 @@
-/* test_onnx_nodes.c - ONNX files of a few nodes (make_nodes.py) compute what ONNX Runtime computes, also after they are
- * saved again, or are refused with the case's sentence. */
+/* test_onnx_nodes.c - ONNX files of a few nodes (make_nodes.py) compute what ONNX Runtime computes, also after
+ * saving, or are refused with the case's sentence. */
 #define _GNU_SOURCE
 #include <criterion/criterion.h>
 #include <frugal/onnx.h>
@@ -26,7 +26,7 @@ static fri_safetensors *cases(void) {
     return file;
 }
 
-/* "name.what" and a number, if it is none below 0; NULL: not there. */
+/* "name.what", with number i if i >= 0; NULL: missing. */
 static const fri_safetensors_entry *part(fri_safetensors *file, const char *name, const char *what, int i) {
     char full[256];
     if (i < 0)

@@ -1,5 +1,5 @@
-/* fake_device.c - a program that this is linked to runs on the fake CUDA device (tests/cuda/fake.h), and fails if
- * accesses of its streams were not ordered. */
+/* fake_device.c - linked programs run on the fake CUDA device (tests/cuda/fake.h), and fail if stream accesses were
+ * not ordered. */
 #include "cuda/fake.h"
 
 #include <stdio.h>

@@ -29,7 +29,7 @@ typedef struct move {
     bool out;
 } move;
 
-/* One group of sends and receives, in its stream. */
+/* A group of sends and receives in its stream. */
 typedef struct group {
     move *moves;
     int n, number;
@@ -80,7 +80,7 @@ static int init(void **comm, int ranks, fri_nccl_id id, int own, fri_nccl_config
     return FRI_NCCL_IN_PROGRESS;
 }
 
-/* Each calls those before it, and says who it is. */
+/* Each rank calls the earlier ranks and sends its number. */
 static bool met(void) {
     bool all = true;
     for (int i = 0; i < rank; i++) {
@@ -122,7 +122,7 @@ static bool advance(move *m) {
     return true;
 }
 
-/* Pieces of one peer go in their order, in each direction. */
+/* Pieces for a peer are delivered in order, in each direction. */
 static bool try_group(void *ctx) {
     group *g = ctx;
     if (stalling && rank == 1 && g->number == 50 && error == FRI_NCCL_SUCCESS) return false;
@@ -182,7 +182,7 @@ static int finalize(void *comm) {
     return FRI_NCCL_SUCCESS;
 }
 
-/* Work that still waits in the stream ends there, too. */
+/* Ends work that waits in the stream, too. */
 static int leave(void *comm) {
     (void)comm;
     error = FRI_NCCL_REMOTE_ERROR;

@@ -1,7 +1,7 @@
-/* planted.c - a trainer in which some batches overflow under a loss scale: those whose labels sum up to 5 beyond a
- * multiple of 16. So where a step has one it is mostly one batch, of one rank. The results go through dropout.
- * PLANTED_MODEL names the network (fr_model). PLANTED_FIELDS sets options that have no flag: "ema=X", "check" (of
- * replicas), "groups" (of parameters), "recipe" (the library's loss, and all that is beside a network). */
+/* planted.c - a trainer in which batches overflow under a loss scale if their labels sum to 5 modulo 16; a step
+ * mostly has at most one such batch, on one rank. The results go through dropout. PLANTED_MODEL names the network
+ * (fr_model). PLANTED_FIELDS sets options without a flag: "ema=X", "check" (of replicas), "groups" (of parameters),
+ * "recipe" (the library's loss and all options besides the network). */
 #include "digits.h"
 
 #include <frugal/addon.h>

@@ -1,5 +1,5 @@
-/* slow.c - preloaded into a rank: FRUGAL_TEST_SLOW names what takes six seconds there that else takes none ("fsync"),
- * or never returns ("MPI_Finalize"). */
+/* slow.c - preloaded into a rank: the function named by FRUGAL_TEST_SLOW takes six seconds ("fsync") or never returns
+ * ("MPI_Finalize"). */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -21,7 +21,7 @@ Test(devices, ranks_of_a_machine_take_a_device_each) {
     must(fri_cuda_context(&device));
     cr_expect_eq(device->index, 1);
     cr_expect_str_eq(device->name, "Fake 1");
-    fake.devices = 1; /* a launcher may show each rank one device alone */
+    fake.devices = 1; /* a launcher may show each rank a single device */
     fri_cuda_use(fri_cudart_table);
     must(fri_cuda_context(&device));
     cr_expect_eq(device->index, 0);

@@ -1,5 +1,5 @@
-/* test_share.c - the law of ranks without a launcher: threads are the ranks, and the engine between them delays and
- * reorders what it carries by a seed. A reference is one process that makes the same batches one after the other. */
+/* test_share.c - the law of ranks without a launcher: threads are ranks, and the engine between them delays and
+ * reorders messages by a seed. The reference is a single process that computes the batches in sequence. */
 #include <criterion/criterion.h>
 #include <frugal/ranks.h>
 #include <frugal/frugal.h>
@@ -19,7 +19,7 @@ enum { RANKS = 5, STEPS = 3, BATCH = 2, SIZE = 16, CLASSES = 5 };
 typedef struct mail {
     struct mail *next;
     size_t bytes;
-    uint64_t pieces; /* their number and sizes, which both sides must have */
+    uint64_t pieces; /* number and sizes, equal on both sides */
     unsigned char data[];
 } mail;
 
@@ -129,7 +129,7 @@ typedef struct training {
     size_t small; /* bytes of buckets and landing zone; 0: the defaults */
     int window;
     bool checks;   /* replicas, after each step */
-    bool averaged; /* the parameters at the end are their averages */
+    bool averaged; /* final parameters are the averages */
     bool fused;    /* on ranks; one process has no gradient of all micro-batches before the last */
 } training;
 
@@ -372,7 +372,7 @@ Test(share, ranks_make_the_bits_of_one_process) {
     }
 }
 
-/* Letters 3 and 4 are the parameters that either rank hands out in the first step, 7 and 8 in the second. */
+/* Letters 3 and 4 are the parameters that the ranks send in the first step, 7 and 8 in the second. */
 Test(share, a_bit_that_turns_on_its_way_is_found) {
     const training t = {ADAMW, 2, .window = 1, .checks = true};
     for (uint64_t letter = 3; letter <= 8; letter += letter == 4 ? 3 : 1) {
@@ -446,7 +446,7 @@ Test(share, bytes_follow_the_formula) {
             cr_expect_eq(after.allocated_by[FR_MEM_GRADIENT], 0);
             cr_expect_leq(after.allocated_by[FR_MEM_WORKSPACE], 16 << 20);
             const double beside = p + g + o + (double)after.allocated_by[FR_MEM_WORKSPACE];
-            /* Backward holds the bucket on its way and the next one: fc1 and fc2, not the convolutions' 59 MB. */
+            /* Backward holds the bucket in transit and the next bucket: fc1 and fc2, not the convolutions' 59 MB. */
             cr_expect_leq((double)summed.at_peak_requested[FR_MEM_GRADIENT], 0.9 * p + g,
                           "rank %d of %d: %zu bytes of gradients", ranks[k], n,
                           summed.at_peak_requested[FR_MEM_GRADIENT]);
@@ -455,7 +455,7 @@ Test(share, bytes_follow_the_formula) {
     }
 }
 
-/* A fused step's sums die with their buckets: what is left beside the parameters is O / N. */
+/* A fused step's sums are released with their buckets; only O / N remains besides the parameters. */
 Test(share, a_fused_step_holds_no_sums) {
     fr_memory_stats plain, fused;
     for (int size = 2; size <= 8; size *= 2) {
@@ -481,7 +481,7 @@ static fr_status count_steps(void *ctx, const char *name, fr_tensor *t) {
     return s;
 }
 
-/* Steps after zero_grad find no gradient and move nothing. */
+/* Steps after zero_grad find no gradient and change no parameter. */
 Test(share, zero_grad_forgets_the_sums) {
     const training how = {ADAMW, 2};
     rank_run r = {.how = &how, .streams = 2};
@@ -505,7 +505,7 @@ Test(share, zero_grad_forgets_the_sums) {
     fr_module_release(&m);
 }
 
-/* ---- what is refused --------------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------------------------ */
 
 Test(share, misuse_is_refused) {
     fr_module *m = network();

@@ -1,4 +1,4 @@
-/* fuzz_tar.c - any bytes as a tar shard, whose images are then read, and as the index beside one. */
+/* fuzz_tar.c - opens random bytes as a tar shard and reads its images, and as an index file. */
 #define _GNU_SOURCE
 #include "tests/fuzz/fuzz.h"
 

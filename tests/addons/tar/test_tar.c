@@ -1,5 +1,5 @@
-/* test_tar.c - images in tar shards: the batches of the folder they were made from, bit for bit; the order that a
- * window gives; and damaged shards and indexes, each of which is one sentence. The shards are GNU tar's. */
+/* test_tar.c - images in tar shards: batches equal those of the original folder bit for bit; the order of a window;
+ * damaged shards and indexes. The shards come from GNU tar. */
 #include "data/files.h"
 
 #include <frugal/tar.h>
@@ -29,7 +29,7 @@ static void name_of(int i, char name[32]) {
     snprintf(name, 32, "%s/%02d.png", class_names[i % CLASSES], i);
 }
 
-/* train/<class>/NN.png of several sizes; what an image shows says which it is. */
+/* train/<class>/NN.png of several sizes; the content identifies the image. */
 static void write_folder(void) {
     char name[64];
     files_make_folder("train");
@@ -50,7 +50,7 @@ static void write_folder(void) {
     }
 }
 
-/* Shard k of three holds every third image from the last one down, in another dialect of tar than the others. */
+/* Shard k of three holds every third image, counted from the end, in its own dialect of tar. */
 static void write_shards(const char *stem) {
     static const char *const formats[SHARDS] = {"ustar", "gnu", "pax"};
     for (int k = 0; k < SHARDS; k++) {
@@ -73,7 +73,7 @@ static fr_dataset *open_tar(const char *name) {
     return d;
 }
 
-/* All that two epochs give from a batch of the first on: images, then labels, batch by batch. */
+/* All bytes of two epochs from a given batch on: images, then labels, batch by batch. */
 typedef struct bytes {
     uint8_t *data;
     size_t n;
@@ -122,7 +122,7 @@ static void expect_same_batches(fr_dataset *expected, fr_dataset *d, const char 
     }
 }
 
-/* ---- what is read ----------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------------- */
 
 Test(tar, gives_the_batches_of_the_folder_it_was_made_from) {
     static const char *const patterns[] = {"f-{000..002}.tar", "f-*.tar", "f-00?.tar"};
@@ -143,7 +143,7 @@ Test(tar, gives_the_batches_of_the_folder_it_was_made_from) {
     fr_dataset_release(&folder);
 }
 
-/* Labels in .cls files, before (as names sort) and after their images; nothing else is looked at. */
+/* Labels in .cls files, sorted before and after their images; all other files are ignored. */
 Test(tar, labels_stand_in_cls_files) {
     fr_dataset *folder = NULL;
     write_folder();
@@ -167,7 +167,7 @@ Test(tar, labels_stand_in_cls_files) {
     }
 }
 
-/* Names of more than 100 bytes stand in headers of their own. */
+/* Names of more than 100 bytes have separate headers. */
 Test(tar, long_names_are_read_in_every_dialect) {
     static const char *const formats[] = {"gnu", "pax", "oldgnu", "posix"};
     char folder[192], name[256];
@@ -272,7 +272,7 @@ Test(tar, an_index_stands_for_its_shard) {
     write_shards("i");
     d = open_tar("i-000.tar");
     fr_dataset_release(&d);
-    /* The same index beside a file of zeros: nothing was read but the index, until an image is. */
+    /* The index beside a file of zeros: only the index is read, until an image is. */
     const long size = size_of("i-000.tar");
     cr_assert_gt(size_of("i-000.tar.index"), 0);
     cr_assert_eq(
@@ -280,13 +280,13 @@ Test(tar, an_index_stands_for_its_shard) {
               files_root, size),
         0);
     EXPECT_FAIL(fr_dataset_tar(files_path("i-000.tar"), &d), FR_EFORMAT, "i-000.tar", ".png", "remove the index");
-    /* A shard of another size is read anew. */
+    /* A shard of a new size is read again. */
     cr_assert_eq(shell("cd %s && tar -b 100 -C train -cf i-000.tar ant/00.png", files_root), 0);
     d = open_tar("i-000.tar");
     fr_dataset_release(&d);
 }
 
-/* tar pads shards to 10,240 bytes: a corrected label, or an image more, leaves the size as it was. */
+/* tar pads shards to 10,240 bytes, so a corrected label or an added image may leave the size unchanged. */
 Test(tar, a_shard_that_was_written_again_is_read_again) {
     static const char *const commands[] =
         {"printf 0 >00.cls; printf 1 >03.cls; tar -cf ../../c.tar 0[03].*",
@@ -310,7 +310,7 @@ Test(tar, a_shard_that_was_written_again_is_read_again) {
     }
 }
 
-/* Two classes for one key, and files that are links: which class, and which bytes, nobody can say. */
+/* Two classes for a key, and link entries: class or bytes are ambiguous. */
 Test(tar, keys_of_two_classes_and_links_are_refused) {
     static const char *const commands[] = {
         "cp 00.png i.0.png; cp 00.png i.1.png; printf 1 >i.0.cls; printf 0 >i.1.cls; tar -cf ../../x.tar i.*",
@@ -386,7 +386,7 @@ static void damage(const char *from, const char *to, uint32_t *seed) {
     free(data);
 }
 
-/* Opened, and every image read: it works, or it is one sentence that names the shard. */
+/* Opens a shard and reads every image: success, or a sentence that names the shard. */
 static bool opens(const char *name) {
     fr_dataset *d = NULL;
     fr_dataset_info info = {0};

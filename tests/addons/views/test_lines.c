@@ -43,7 +43,7 @@ static void begin(void) {
     cr_assert_eq(fr_track_lines_begin(stream), FR_OK, "%s", fr_last_error());
 }
 
-/* The listing of one device, and that each column of both of its lists adds up to the line "all". */
+/* Listing of a device; each column of both lists adds up to the line "all". */
 static void end(const char *device) {
     row sum[2] = {{0}};
     bool library = false, there = false;
@@ -170,7 +170,7 @@ Test(lines, of_ten_files) {
     fr_tensor_release(&before);
 }
 
-/* A block that a pool of the thread's does not own changes nothing; what lived before is freed from its own line. */
+/* A block outside of the thread's pool changes nothing; earlier blocks are freed from their own lines. */
 Test(lines, of_a_pool) {
     fr_pool *pool = NULL;
     fr_pool_state was;

@@ -1,5 +1,5 @@
-/* test_tensorboard.c - event files are framed, summed and whole. That TensorBoard reads them is test_tensorboard.py's
- * business. */
+/* test_tensorboard.c - event files have correct frames and checksums and are complete. test_tensorboard.py reads them
+ * with TensorBoard. */
 #define _GNU_SOURCE /* memmem */
 #include "io/support.h"
 

@@ -19,7 +19,7 @@ static const char *file_text(const char *name) {
     return text;
 }
 
-/* Lines that guides on PyTorch's memory print for VGG-19: count, shape, and decimal megabytes cut off. */
+/* Lines printed for VGG-19 in guides to PyTorch's memory: count, shape, and truncated decimal megabytes. */
 Test(track, lines_of_vgg19) {
     static const char *const lines[] =
         {"7 * Size:(512, 512, 3, 3)     | Memory: 66.060 M", "1 * Size:(512, 256, 3, 3)     | Memory: 4.7185 M",
@@ -78,7 +78,7 @@ Test(track, points_add_up) {
     cr_expect_eq(points, 4, "begin, forward, backward, end: %d points", points);
 }
 
-/* All categories in one counter: its sum, or -1 and a failure. */
+/* Sum of all categories in one counter, or -1 and a failure. */
 static double counter_sum(cJSON *e) {
     cJSON *value = NULL;
     double sum = 0;
@@ -172,8 +172,8 @@ Test(track, the_trace_is_chrome_s_format) {
     EXPECT_MATCH(o.err, "--trace .*none/t.json: cannot be written");
 }
 
-/* A run that fails keeps what was seen of it, its trace as whole JSON; its report is not written. A run that is refused
- * before its first step leaves nothing. */
+/* A failed run keeps its observations and its trace as complete JSON, but writes no report. A run refused before the
+ * first step leaves no file. */
 Test(track, a_run_that_failed_leaves_what_was_seen) {
     static const struct {
         const char *flags, *sentence;

@@ -46,7 +46,7 @@ Test(zoo, parameters) {
     }
 }
 
-/* Not MobileNetV3, which rounds the channels that it squeezes to. */
+/* All families but MobileNetV3, which rounds its squeezed channels differently. */
 Test(zoo, width_two_doubles_every_channel) {
     static const char *const names[] = {"convnext_tiny", "squeezenet1_1", "efficientnet_b0"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) expect_doubled(names[i]);
@@ -73,7 +73,7 @@ Test(zoo, names_are_torchvisions) {
     expect_names(convnext, 0, FR_MODEL_OPTS(.device = FR_META), next, 14);
 }
 
-/* Stride 2 five times; sums and products in the blocks that have them; hardswish where it belongs. */
+/* Stride 2 five times; sums and products only in the right blocks; hardswish at the right positions. */
 Test(zoo, mobilenet_v3_strides_sums_and_activations) {
     static const struct {
         const char *fourth, *last;

@@ -1,4 +1,4 @@
-/* cuda_fp16.h - half types for the emulator, by the conversions that the CPU's kernels use. */
+/* cuda_fp16.h - half types for the emulator, by the conversions of the CPU's kernels. */
 #ifndef TESTS_CUDA_EMULATOR_HALF_H
 #define TESTS_CUDA_EMULATOR_HALF_H
 

@@ -1,12 +1,12 @@
-/* cuda_runtime.h - what the kernels use of CUDA, for a C++ compiler: launches run on the CPU, one block after another.
+/* cuda_runtime.h - the part of CUDA used by the kernels, for a C++ compiler: launches run on the CPU, block after
+ * block.
  *
- * A block's threads are fibers. __syncthreads and the warp's exchanges hand control to the next thread until all that
- * live have arrived; shared memory is static memory, which one block at a time uses. So index arithmetic, tails,
- * reductions and their order are those of the GPU; speed and the memory model are not shown.
- *
- * Threads and blocks run forward, backward and at random, launch by launch; FRUGAL_EMULATOR_ORDER=forward, backward or
- * random: all in one order. Kernels are compiled with -fsanitize=thread, whose calls races.cpp answers, and trap at
- * a misaligned access, an index outside its array, an overflow and a shift that C++ does not define. */
+ * A block's threads are fibers. __syncthreads and the warp's exchanges hand control to the next thread until all
+ * living threads have arrived; shared memory is static memory, used by a single block at a time. So index arithmetic,
+ * tails, reductions and their order are those of the GPU; speed and the memory model are not shown. Threads and
+ * blocks run forward, backward and at random, launch by launch; FRUGAL_EMULATOR_ORDER=forward, backward or random
+ * fixes the order. Kernels are compiled with -fsanitize=thread, whose calls races.cpp answers, and trap at a
+ * misaligned access, an index outside its array, an overflow and a shift undefined in C++. */
 #ifndef TESTS_CUDA_EMULATOR_RUNTIME_H
 #define TESTS_CUDA_EMULATOR_RUNTIME_H
 
@@ -48,11 +48,11 @@ extern emulate_index emulated_index;
 void emulate_launch(dim3 grid, dim3 block, const std::function<void()> &thread);
 void __syncthreads();
 void __syncwarp();
-/* Every lane of the warp gives 8 bytes and gets those of all. */
+/* Every lane of the warp gives 8 bytes and gets the bytes of all lanes. */
 const uint64_t *emulate_exchange(uint64_t own);
 int emulate_lane();
 
-/* Not seen by the race detector: that threads meet here is what these are for. */
+/* Hidden from the race detector: threads may meet at these calls. */
 #define EMULATED_MEETING static inline __attribute__((no_sanitize("thread")))
 
 template <typename V> EMULATED_MEETING V __shfl_xor_sync(unsigned, V v, int step) {

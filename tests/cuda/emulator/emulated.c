@@ -1,4 +1,4 @@
-/* emulated.c - the emulated kernels' table, and what they call of the backend. */
+/* emulated.c - the emulated kernels' table, and backend functions for the kernels. */
 #include "cuda/emulator/emulated.h"
 
 #include <string.h>

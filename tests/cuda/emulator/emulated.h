@@ -7,7 +7,7 @@
 
 extern const fri_kernels fri_emulated_kernels;
 
-/* The two that the library calls share. */
+/* The two kernels shared by the library calls. */
 fr_status fri_emulated_bias_add(const fri_exec *e, fr_dtype dtype, fr_dtype bias_dtype, int64_t rows, int64_t c,
                                 const void *b, void *y);
 fr_status fri_emulated_column_sum(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t rows, int64_t c,

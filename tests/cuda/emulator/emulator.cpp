@@ -47,7 +47,7 @@ static void resume(int i) {
     swapcontext(&scheduler, &fibers[i].context);
 }
 
-/* Waits until as many as live have arrived. Threads that left early count as arrived, as on the GPU. */
+/* Waits until all living threads have arrived. Threads that left early count as arrived, as on the GPU. */
 static void wait_at(barrier *b, const int *living) {
     const unsigned generation = b->generation;
     const int own = current;
@@ -62,7 +62,7 @@ static void wait_at(barrier *b, const int *living) {
     }
 }
 
-/* Accesses of the running thread from here on are after the barriers so far. */
+/* Later accesses of the running thread are after the barriers so far. */
 static void behind() {
     fri_race_thread = {current, block_barrier.generation, warp_epoch[current / WARP]};
 }
@@ -86,7 +86,7 @@ int emulate_lane() {
     return current % WARP;
 }
 
-/* Two buffers in turn: a lane that runs ahead cannot overwrite what another has still to read. */
+/* Two buffers in turn: a lane that runs ahead cannot overwrite bytes still to be read by a slower lane. */
 const uint64_t *emulate_exchange(uint64_t own) {
     const int warp = current / WARP;
     if ((warp + 1) * WARP > threads) abort(); /* all lanes are named, and the block's last warp has fewer */

@@ -1,9 +1,9 @@
 /* races.cpp - see races.h.
  *
- * One cell per access of up to four bytes, at its first byte: who wrote it last and who read it since, each with its
- * block, thread and barriers. An access is ordered behind another of the same block if the same thread made it, or if a
- * barrier of the block, or of the warp that both are in, lies between. Threads of two blocks are never ordered; shared
- * memory is each block's own. Exchanges between lanes order nothing. */
+ * A cell per access of up to four bytes, at its first byte: the last writer and the readers since, each with block,
+ * thread and barriers. Two accesses of a block are ordered if a single thread made both, or if a barrier of the
+ * block, or of a warp with both threads, lies between. Threads of two blocks are never ordered; shared memory is each
+ * block's own. Exchanges between lanes order nothing. */
 #include "races.h"
 
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ static bool inside;
 static uintptr_t own[2][2];
 static char found[512];
 
-/* Static memory of the program: what __shared__ becomes. */
+/* Static memory of the program, the place of __shared__. */
 extern "C" char __data_start, _end;
 
 static bool is_shared(uintptr_t at) {
@@ -145,7 +145,7 @@ static void touch(const void *p, size_t bytes, bool writes, const void *pc) {
             on_read(cell_of(at + i, shared), now, shared);
 }
 
-/* ---- what the compiler calls --------------------------------------------------------------------------------- */
+/* ---- functions called by the compiler ------------------------------------------------------------------------ */
 
 #define PC __builtin_return_address(0)
 #define ACCESS(n)                                       \
