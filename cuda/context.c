@@ -1,4 +1,5 @@
 /* context.c - see context.h. */
+#include "base/process.h"
 #include "context.h"
 
 #include "base/env.h"
@@ -201,5 +202,6 @@ void fri_cuda_describe(char *buf, size_t bytes) {
     if (version > 0)
         snprintf(library, sizeof library, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
     snprintf(buf, bytes, "%s%s, %s%s%s", fri_cudnn_device_name(), driver, library,
-             fr_cudnn_benchmark_get() ? ", benchmark" : "", fr_cudnn_deterministic_get() ? "" : ", not deterministic");
+             fri_cudnn_benchmark_get() ? ", benchmark" : "",
+             fri_cudnn_deterministic_get() ? "" : ", not deterministic");
 }

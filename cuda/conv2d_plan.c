@@ -1,4 +1,5 @@
 /* conv2d_plan.c - the plan of a convolution: from the thread's cache, a search, or timing. */
+#include "base/process.h"
 #include "conv2d_plan.h"
 
 #include <pthread.h>
@@ -44,8 +45,8 @@ static void make_owner(void) {
 }
 
 static void key_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, int64_t key[KEY]) {
-    const bool exact = d->dtype == FR_F32 && fr_exact_convolutions_get();
-    const int64_t k[KEY] = {pass, d->dtype, benchmark, fr_cudnn_deterministic_get() + 2 * exact, FRI_CONV2D_KEY(d)};
+    const bool exact = d->dtype == FR_F32 && fri_exact_convolutions_get();
+    const int64_t k[KEY] = {pass, d->dtype, benchmark, fri_cudnn_deterministic_get() + 2 * exact, FRI_CONV2D_KEY(d)};
     memcpy(key, k, sizeof k);
 }
 
@@ -132,7 +133,7 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
 fr_status fri_cuda_conv2d_plan_get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan **out) {
     if (d->dtype != FR_F32 && d->dtype != FR_F16 && d->dtype != FR_BF16)
         return fri_cuda_no_type(fri_cuda_conv2d_pass_name[pass], d->dtype);
-    return get(d, pass, fr_cudnn_benchmark_get(), out);
+    return get(d, pass, fri_cudnn_benchmark_get(), out);
 }
 
 fr_status fri_cuda_conv2d_choose(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_choice *out) {

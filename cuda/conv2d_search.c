@@ -1,5 +1,6 @@
 /* conv2d_search.c - cuDNN's engines for a graph, and the choice. */
 #include "base/env.h"
+#include "base/process.h"
 #include "conv2d_plan.h"
 
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static bool suits(const search *c, cudnnBackendDescriptor_t configuration, fri_c
     cudnnBackendNumericalNote_t number[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     const fri_cudnn *dnn = c->call.dnn;
-    const bool deterministic = fr_cudnn_deterministic_get();
+    const bool deterministic = fri_cudnn_deterministic_get();
     cudnnBackendDescriptor_t engine = NULL;
     int64_t n = 0, numbers = 0, behaviors = 0;
     bool yes = false, last_resort = false;
@@ -66,7 +67,7 @@ static bool suits(const search *c, cudnnBackendDescriptor_t configuration, fri_c
               number[i] != CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS &&
               number[i] != CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     }
-    if (c->d->dtype == FR_F32 && found->tensor_core && fr_exact_convolutions_get()) yes = false;
+    if (c->d->dtype == FR_F32 && found->tensor_core && fri_exact_convolutions_get()) yes = false;
     found->slow = last_resort || (c->d->dtype != FR_F32 && !found->tensor_core);
 done:
     fri_descriptor_destroy(dnn, &engine);
@@ -191,7 +192,7 @@ static fr_status no_engine(const search *c) {
     return fr_fail(FR_EUNSUPPORTED,
                    "%s: cuDNN has no pre-compiled%s engine for %s data, x (%lld, %lld, %lld, %lld), w (%lld, %lld, "
                    "%lld, %lld), stride %lld, groups %lld on %s",
-                   c->call.name, fr_cudnn_deterministic_get() ? ", deterministic" : "", fr_dtype_name(d->dtype),
+                   c->call.name, fri_cudnn_deterministic_get() ? ", deterministic" : "", fr_dtype_name(d->dtype),
                    (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w, (long long)d->k,
                    (long long)(d->c / d->groups), (long long)d->r, (long long)d->s, (long long)d->stride_h,
                    (long long)d->groups, fri_cudnn_device_name());

@@ -98,7 +98,7 @@ def header_page(path, version):
     name = {"frugal.h": "frugal", "frugal.hpp": "frugal-hpp"}.get(
         file_name, "frugal-" + file_name[:-2].replace("/", "-"))
     page = head(name, 3, title.split(" - ", 1)[1].rstrip("."), version)
-    library = "frugal-cli" if file_name in ("train.h", "session.h") else "frugal"
+    library = "frugal-cli" if file_name == "train.h" else "frugal"
     compiler = "c++ program.cpp" if file_name.endswith("hpp") else "cc program.c"
     page += [".SH SYNOPSIS", f"#include <frugal/{file_name}>", ".PP",
              roff(f"{compiler} $(pkg-config --cflags --libs {library})"), ".SH DESCRIPTION"] + prose(opening)

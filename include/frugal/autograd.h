@@ -52,12 +52,8 @@ typedef struct fr_autocast_state {
 } fr_autocast_state;
 FR_API fr_status fr_autocast_begin(fr_dtype dtype, fr_autocast_state *was);
 FR_API void fr_autocast_end(fr_autocast_state was);
-FR_API fr_autocast_state fr_autocast_get(void);
 
 /* ---- switches ---------------------------------------------------------------------------------------------- */
-
-/* How much scratch each convolution of a program may take; see fr_scratch_create. */
-typedef struct fr_scratch fr_scratch;
 
 /* Switches that save memory. A switch never changes results, with the exceptions and bounds in docs/memory.md. The
  * defaults are all switches that move nothing out of memory: in-place, encode, early release, rebuild. */
@@ -69,18 +65,9 @@ typedef struct fr_switches {
     bool offload;        /* large saved activations wait in a file (fr_offload_open) until backward needs them */
     bool cache_casts;    /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
     fr_dtype pool_index; /* index type of max pooling when encode is off: FR_I64 (PyTorch), FR_I32 or FR_U8 */
-    size_t workspace_limit; /* bytes of library scratch to prefer staying under, per op */
-    fr_scratch *scratch;    /* more scratch for convolutions than workspace_limit; borrowed. NULL: no more */
+    size_t workspace_limit;             /* bytes of library scratch to prefer staying under, per op */
+    struct fri_scratch_limits *scratch; /* per convolution, set by a session; borrowed. NULL: none */
 } fr_switches;
-
-/* Scratch for convolutions that raises no peak. During a first pass, real or on meta, each convolution under these
- * switches notes the bytes requested on the device at each call. After fr_scratch_settle a convolution may take
- * `peak` minus the largest noted number, in whole MiB, and at least workspace_limit. Forward and both gradients have
- * separate numbers; all calls of one shape share a number, so a recomputation runs the kernel of the forward. A
- * second settle sets a new peak. Belongs to a thread. Release clears the thread's switches. FR_ENOMEM. */
-FR_API fr_status fr_scratch_create(fr_scratch **out);
-FR_API void fr_scratch_settle(fr_scratch *scratch, size_t peak);
-FR_API void fr_scratch_release(fr_scratch **scratch);
 
 /* The on-off switches, which keep all bits: for programs that offer or try every switch. */
 typedef enum fr_switch_cost {
@@ -108,13 +95,7 @@ FR_API void fr_switches_set(fr_switches s);
  * (no tmpfs), or, for CUDA tensors, page-locked host memory. A file at `path` must not exist yet; the open file is
  * unlinked at once. Without a call the switch opens a temporary file at the first use. FR_EIO names the file. */
 FR_API fr_status fr_offload_open(const char *path);
-/* A sentence if the file lies in memory, and so saves no memory, or if $TMPDIR was avoided as such a folder; else
- * "". */
-FR_API const char *fr_offload_warning(void);
 FR_API void fr_offload_close(void); /* does nothing while a graph still has bytes in the file */
-struct fr_memory_stats;
-/* Bytes in the file, now and at most. FR_EUSAGE if none is open. */
-FR_API fr_status fr_offload_stats_get(struct fr_memory_stats *out);
 
 /* ---- a training step ------------------------------------------------------------------------------------------ */
 
@@ -130,10 +111,6 @@ typedef struct fr_step_scope {
 } fr_step_scope;
 FR_API fr_status fr_step_begin(fr_step_scope *scope);
 FR_API fr_status fr_step_end(fr_step_scope *scope);
-
-/* While frozen, a training forward leaves batch norm's running statistics and counters alone: for a second forward of
- * a batch. Returns the old setting. */
-FR_API bool fr_statistics_freeze(bool frozen);
 
 /* ---- checkpointing -------------------------------------------------------------------------------------------- */
 

@@ -120,8 +120,6 @@ FR_API fr_status fr_fail_prefix(fr_status s, const char *format, ...) __attribut
  * 0x7f, U+0080 to U+009F) and bytes that are no UTF-8 become \x1b. With `lines` newlines stay. A long text loses the
  * middle to "...". bytes >= 16. Returns out. */
 FR_API const char *fr_text_printable(const char *text, bool lines, char *out, size_t bytes);
-/* Writes the whole text into an XML file: & < > become entities. */
-FR_API void fr_text_xml(FILE *out, const char *text);
 
 /* Levenshtein's distance, for the nearest of some names; longer words have the distance FR_TEXT_LONGEST. */
 enum { FR_TEXT_LONGEST = 64 };
@@ -169,7 +167,6 @@ FR_API const char *fr_device_name(fr_device d);                     /* "cpu", "c
 FR_API bool fr_device_available(fr_device d);                       /* false: fr_device_reason says why */
 FR_API const char *fr_device_reason(fr_device d);                   /* one line; "" when available. Static storage */
 FR_API fr_status fr_device_parse(const char *name, fr_device *out); /* FR_EINVAL names the known devices */
-FR_API bool fr_device_built(fr_device d);                           /* true if the build has the device's backend */
 /* true if the host continues while kernels of the device run (for meta: kernels of the plan's target) */
 FR_API bool fr_device_is_asynchronous(fr_device d);
 /* Describes the facts behind results and scratch sizes, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if
@@ -178,9 +175,6 @@ FR_API const char *fr_device_describe(fr_device d, char *buf, size_t bytes);
 /* The number of the device's arithmetic. A version with different result bits has a higher number. 0: the build lacks
  * the device. */
 FR_API int fr_device_numerics(fr_device d);
-/* Sends copies from the host to a device through page-locked memory, so the host does not wait. For the process; on
- * at the start; without effect on the CPU. */
-FR_API void fr_pin_memory_set(bool on);
 
 /* Category of a byte of device memory. Every allocation has a category; at any instant the categories add up to the
  * total. */
@@ -247,8 +241,6 @@ typedef struct fr_tag {
  * pids.max). The call tries to, because OpenMP's run time would end the process on failure. */
 FR_API int fr_threads_get(void);
 FR_API fr_status fr_threads_set(int n);
-/* Starts the threads now, not at the first op, so later threads of the program cannot use up the limit. */
-FR_API void fr_threads_start(void);
 
 /* cuDNN's engines for convolutions, for the whole process; the CPU is deterministic anyway. Changes
  * apply to shapes not seen before.
@@ -257,9 +249,7 @@ FR_API void fr_threads_start(void);
  *   benchmark      (torch.backends.cudnn.benchmark) times every engine within the workspace limit once per shape and
  *                  thread, and keeps the fastest. Timing takes memory from the driver for a moment, before the
  *                  planned run reserves memory. Off at the start. */
-FR_API bool fr_cudnn_deterministic_get(void);
 FR_API void fr_cudnn_deterministic_set(bool on);
-FR_API bool fr_cudnn_benchmark_get(void);
 FR_API void fr_cudnn_benchmark_set(bool on);
 
 /* Whether f32 convolutions multiply each input with each weight, for the whole process. Off at the start: on the CPU,
@@ -267,7 +257,6 @@ FR_API void fr_cudnn_benchmark_set(bool on);
  * of plain sums (bound: docs/ops/conv2d.md); on CUDA factors are rounded to TF32 (10 bits of fraction), as in
  * PyTorch. On: neither. Linear layers are exact except under FRUGAL_TF32. A plan and the run must have equal
  * settings. */
-FR_API bool fr_exact_convolutions_get(void);
 FR_API void fr_exact_convolutions_set(bool on);
 
 /* Seeds the thread's default generator, as torch.manual_seed. The numbers do not depend on the thread count. */

@@ -112,10 +112,6 @@ FR_API fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info 
 
 /* The class of an image. FR_EUSAGE: the target is no class. */
 FR_API fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *label);
-/* The target of any kind: an int64_t; a uint8_t per pixel; floats. `capacity` is the size of `target` in bytes; NULL
- * only asks for the size. bytes: or NULL. */
-FR_API fr_status fr_dataset_target(const fr_dataset *dataset, int64_t index, void *target, size_t capacity,
-                                   size_t *bytes);
 
 /* The folder name of a class; NULL where the format has no names. Borrowed until the dataset is released. */
 FR_API const char *fr_dataset_class_name(const fr_dataset *dataset, int64_t label);

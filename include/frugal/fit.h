@@ -52,29 +52,6 @@ typedef struct fr_fit {
 FR_API fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr_fit *out);
 FR_API void fr_fit_release(fr_fit *fit);
 
-/* Predicts the seconds of a dry run's slowest step on `target`: begin before the dry run, end after. */
-typedef struct fr_fit_clock fr_fit_clock;
-FR_API fr_status fr_fit_clock_begin(fr_device target, fr_fit_clock **out);
-FR_API void fr_fit_clock_end(fr_fit_clock **clock, double *seconds);
-
-/* Kernel times, measured in a run's second step, for the clock and for fr_fit_find (--calibrate). A dry run names the
- * kernels of a step, with dimensions; the run calls equal kernels in equal order. Each pair of calls encloses a run,
- * on the calling thread; the host waits for asynchronous devices after every kernel. */
-typedef struct fr_calibration fr_calibration;
-FR_API fr_status fr_calibration_create(fr_calibration **out);
-FR_API fr_status fr_calibration_dry_begin(fr_calibration *c);
-FR_API void fr_calibration_dry_end(fr_calibration *c);
-FR_API fr_status fr_calibration_run_begin(fr_calibration *c);
-FR_API void fr_calibration_run_end(fr_calibration *c);
-
-typedef struct fr_calibration_result {
-    size_t measured, known; /* kernels of the run; times in the file */
-    char path[1024];        /* of the file, "" where there is no cache folder */
-} fr_calibration_result;
-/* Adds the run's times to the file of `device`. FR_EUSAGE if dry run and run called different kernels. */
-FR_API fr_status fr_calibration_save(const fr_calibration *c, fr_device device, fr_calibration_result *out);
-FR_API void fr_calibration_release(fr_calibration **c);
-
 #ifdef __cplusplus
 }
 #endif

@@ -76,7 +76,6 @@ using optimizer = handle<fr_optimizer, fr_optimizer_release>;
 using grad_scaler = handle<fr_grad_scaler, fr_grad_scaler_release>;
 using dataset = handle<fr_dataset, fr_dataset_release>;
 using loader = handle<fr_loader, fr_loader_release>;
-using log = handle<fr_log, fr_log_close>;
 using pool = handle<fr_pool, fr_pool_release>;
 using plan = handle<fr_plan, fr_plan_release>;
 using summary = handle<fr_summary, fr_summary_release>;

@@ -1,4 +1,4 @@
-/* io.h - files: weights, training states, logs.
+/* io.h - files: weights and training states.
  *
  * A file appears under its name complete and on disk, or not at all: the library writes a temporary file in the
  * folder, syncs and renames the file, and syncs the folder. A failed write leaves the older file unchanged. A failed
@@ -124,30 +124,6 @@ typedef void fr_state_skipped_fn(void *ctx, const char *path, const char *reason
  * names the newest. */
 FR_API fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx);
 
-/* Reads the saved value of a setting (fr_state.settings); "" if the state lacks the name, or the value is longer than
- * `bytes`. Reads the header only. FR_EIO, FR_EFORMAT. */
-FR_API fr_status fr_state_setting_read(const char *path, const char *name, char *value, size_t bytes);
-
-/* A text that identifies a dataset: "1347 images of 8 x 8 x 1, 10 classes, labels 1a2b3c4d, first image 5e6f7a8b".
- * Reads an image. errors: those of the read. */
-enum { FR_FINGERPRINT_BYTES = 200 };
-FR_API fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_BYTES]);
-
-/* Makes dir, unless dir exists, durably. FR_EIO. */
-FR_API fr_status fr_state_folder_make(const char *dir);
-
-typedef struct fr_state_folder {
-    size_t states;
-    char newest_model[80]; /* what the newest says of itself; "" if it cannot be read */
-    int64_t newest_step;
-} fr_state_folder;
-/* Lists the states in dir. Reads file names and a single header. FR_EIO. */
-FR_API fr_status fr_state_folder_get(const char *dir, fr_state_folder *out);
-
-/* A number for fr_state.run from the model's name and the settings that must match, never 0. Different settings give
- * different numbers, equal settings the same number, so repeated trainings write equal bytes. */
-FR_API uint64_t fr_state_run_of(const fr_state *state);
-
 /* Restores a state: the training continues at the saved step with equal numbers. Memory switches, device and number
  * of threads may differ. FR_EFORMAT: damaged, or no state. FR_EINVAL: a different model, dataset, optimizer or
  * setting; the sentence has both. A failure changes nothing, except that a failing copy to the device leaves the
@@ -162,8 +138,6 @@ typedef struct fr_network_file {
     /* path NULL: only checks whether the network can be written, also on meta. */
     fr_status (*save)(fr_module *m, const char *path);
 } fr_network_file;
-/* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built. */
-FR_API fr_status fr_network_file_of(const char *path, const fr_network_file **out);
 
 /* ---- logs --------------------------------------------------------------------------------------------------- */
 
@@ -176,27 +150,6 @@ typedef struct fr_log_step {
     double images_per_second;
     uint64_t allocated, peak; /* bytes after the step, and at most so far */
 } fr_log_step;
-
-typedef struct fr_log_opts {
-    const char *jsonl FR_DEFAULT(NULL); /* file: one JSON object per line; NULL: none */
-    int64_t resume FR_DEFAULT(-1); /* the step a run continues from: later lines are cut off the file; -1: a new file */
-} fr_log_opts;
-#define FR_LOG_DEFAULTS  .resume = -1
-#define FR_LOG_OPTS(...) FR_OPTS(fr_log_opts, FR_LOG_DEFAULTS, __VA_ARGS__)
-FR_OPTS_DEFAULT(fr_log_opts, FR_LOG_OPTS())
-
-typedef struct fr_log fr_log;
-
-/* errors: FR_EIO names the file. */
-FR_API fr_status fr_log_open(const fr_log_opts *opts, fr_log **out);
-FR_API void fr_log_close(fr_log **log);
-
-/* A line, complete when the call returns. After FR_EIO (disk full) the file ends with the last complete
- * line, and later calls may succeed. */
-FR_API fr_status fr_log_write(fr_log *log, const fr_log_step *step);
-
-/* A further number, for JSONL: "test/accuracy". */
-FR_API fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value);
 
 #ifdef __cplusplus
 }

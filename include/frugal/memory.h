@@ -63,9 +63,6 @@ FR_API fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out);
 /* Peaks start again from the current values. */
 FR_API fr_status fr_memory_reset_peak(fr_device d);
 
-/* True if every allocation is a separate segment (FRUGAL_NO_POOL=1), without cache and arenas. */
-FR_API bool fr_memory_unpooled(void);
-
 /* Gives all wholly free segments back to the device, as torch.cuda.empty_cache. */
 FR_API fr_status fr_memory_empty_cache(fr_device d);
 
@@ -122,7 +119,6 @@ typedef struct fr_memory_flows {
     fr_memory_flow flow[FR_MEMORY_FLOWS][FR_MEMORY_POOLS];
     uint64_t ooms, retries;
 } fr_memory_flows;
-FR_API fr_status fr_memory_flows_get(fr_device d, fr_memory_flows *out);
 
 /* Prints the table of live memory by category, with peaks, and then the flows in the rows and columns of
  * torch.cuda.memory_summary. */

@@ -15,7 +15,6 @@ typedef enum fr_head {
     FR_HEAD_TORCHVISION, /* VGG: 7 x 7 average pooling and three Linear with dropout */
     FR_HEAD_GLOBAL,      /* global average pooling and one Linear */
 } fr_head;
-FR_API const char *fr_head_name(fr_head head); /* "", "torchvision", "global" */
 
 /* InPlaceABN's slope in its paper (Rota Bulo et al. 2018), and the slope of --inplace-abn. */
 #define FR_ABN_SLOPE 0.01

@@ -163,8 +163,6 @@ typedef struct fr_layer {
 FR_API int fr_module_layers(fr_module *m);
 /* FR_EINVAL: i is no layer. */
 FR_API fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out);
-/* The first layer with the name, or below the name ("layer1.0"); -1: none. */
-FR_API int fr_module_layer_find(fr_module *m, const char *name);
 /* The name of the last layer with parameters ("fc"), borrowed; NULL: none has any, or m is no network. */
 FR_API const char *fr_module_head(fr_module *m);
 /* The module at a dotted path, borrowed; NULL: none. */
@@ -176,9 +174,6 @@ FR_API fr_status fr_module_replace(fr_module *m, const char *path, fr_module **l
  * fr_module_forward_n returns all results. FR_EINVAL: no layer of the name, or m is no network. */
 FR_API fr_status fr_module_tap(fr_module *m, const char *name);
 
-/* Number of leading layers without graph and with independent images (FR_LAYER_PER_IMAGE): the layers before the first
- * that trains, normalizes over the batch, or draws random numbers. 0: m is no network. */
-FR_API int fr_module_frozen_prefix(fr_module *m);
 /* Runs the leading layers on parts of `images` images in turn, in training and evaluation, with equal bits. Only
  * activations of a single part are alive at a time. 0: the whole batch at once. FR_EINVAL: m is no network, images <
  * 0. */
@@ -241,9 +236,6 @@ typedef enum fr_segmentation {
  * < 1 or more than units, units < 1. */
 FR_API fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight,
                                   fr_unit_range *range, int *ranges);
-/* Weights for fr_segments: each unit's saved bytes when m runs once on x, under the thread's switches; without
- * computation on meta. weight: fr_module_units of m numbers. */
-FR_API fr_status fr_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight);
 /* y = m(x) with this segmentation. */
 FR_API fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight,
                                         fr_tensor *x, fr_tensor **y);

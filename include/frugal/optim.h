@@ -125,8 +125,8 @@ FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optim
 
 /* Updates each parameter in backward, as soon as the gradient is complete, and frees the gradient. A step begins with
  * the first update between fr_step_begin and fr_step_end; without fr_step_begin, fr_backward returns FR_EUSAGE.
- * Impossible with accumulation or clipping by global norm: the callers refuse. A loss scale takes two passes, see
- * fr_grad_scaler_check_begin. */
+ * Impossible with accumulation or clipping by global norm: the callers refuse. A loss scale takes two passes: a session
+ * makes them (fr_train_opts.fused_step). */
 FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
 
 /* torch.nn.utils.clip_grad_norm_: all gradients times min(1, max_norm / (norm + 1e-6)); *norm is the norm before, or
@@ -171,9 +171,7 @@ FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_devic
 FR_API void fr_grad_scaler_release(fr_grad_scaler **g);
 /* Getters of the scaler. On CUDA, where the device decides about overflow, each call waits for the device. */
 FR_API double fr_grad_scaler_scale_of(const fr_grad_scaler *g);
-FR_API int64_t fr_grad_scaler_growth_tracker(const fr_grad_scaler *g);
 FR_API int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g); /* steps skipped so far */
-FR_API fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tracker);
 /* *scaled = loss * scale. */
 FR_API fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled);
 /* Gradients of o's parameters times 1 / scale, looking for inf and NaN. FR_EUSAGE: twice, or after step. FR_EDTYPE: f16
@@ -182,27 +180,9 @@ FR_API fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o);
 /* Unscales if not done before, then steps. After an inf or NaN parameters and state stay unchanged. Check and update
  * are two passes over gradients; unscaling joins the update. FR_EUSAGE: twice before update. */
 FR_API fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o);
-/* Finds the earliest gradient with an inf or NaN: *path names the parameter, *op the op whose backward made the
- * gradient; both are borrowed from o, and NULL if all are finite. Call while the gradients exist: between unscale and
- * clipping (returns at once if unscale found no inf or NaN), or after a skipped update. */
-FR_API fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op);
-/* A fused optimizer under a loss scale: only all gradients together decide whether to skip the step, so a batch runs
- * twice. Between check_begin and check_end each complete gradient is checked and freed; *found: a gradient had inf or
- * NaN. If not, a second forward and backward of the batch, with equal random numbers and fr_statistics_freeze, updates
- * each parameter as fr_grad_scaler_step would. In both cases fr_grad_scaler_update follows. On CUDA *found is always
- * false: the second pass runs, and the device leaves the parameters as they are. FR_EUSAGE: o is not fused, or the
- * calls are out of order. */
-FR_API fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o);
-FR_API fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found);
 /* Updates the scale after the optimizer's step. *skipped (or NULL) says whether the step was skipped; with NULL a CUDA
  * device is not waited for. FR_EUSAGE without a check before. */
 FR_API fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped);
-/* Calls for a loop without waits. True if the device decides whether to skip a step. Then outcome, after update, begins
- * to read back the decision (unstable/readback.h), and learn waits for the scale and the number of skipped steps. */
-struct fr_readback;
-FR_API bool fr_grad_scaler_device_decides(const fr_grad_scaler *g);
-FR_API fr_status fr_grad_scaler_outcome(const fr_grad_scaler *g, struct fr_readback *r);
-FR_API fr_status fr_grad_scaler_learn(struct fr_readback *r, double *scale, int64_t *skipped);
 
 #ifdef __cplusplus
 }

@@ -28,17 +28,6 @@ typedef struct fr_plan_section_stats {
     fr_memory_stats memory; /* at the end of the section, with the section's own peaks */
 } fr_plan_section_stats;
 
-/* A group of live allocations at the peak that share category, op, module, type and shape. */
-typedef struct fr_plan_live {
-    fr_category category;
-    fr_dtype dtype;
-    int rank;
-    int64_t shape[6];
-    const char *op, *module; /* static storage */
-    size_t bytes;            /* allocated, all of them together */
-    size_t count;
-} fr_plan_live;
-
 /* Starts a plan for `target`: FR_META gets a fresh allocator and the target's workspaces until fr_plan_end. One plan at
  * a time on a thread; no FR_META tensor may be alive across begin or end. FR_EDEVICE if this build does not hold the
  * target's backend, FR_EUSAGE if a plan is running. */
@@ -49,26 +38,14 @@ FR_API fr_status fr_plan_section(fr_plan *plan, const char *name);
 FR_API fr_status fr_plan_end(fr_plan *plan);
 FR_API void fr_plan_release(fr_plan **plan);
 
-enum { FR_PLAN_SECTIONS = 256 }; /* at most */
-FR_API int fr_plan_sections(const fr_plan *plan);
 FR_API fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out);
-/* The section with the largest allocated peak. */
-FR_API int fr_plan_peak_section(const fr_plan *plan);
-/* The largest groups alive at the first instant of the plan's peak, largest first; returns how many were written. */
-FR_API int fr_plan_live_at_peak(const fr_plan *plan, fr_plan_live *out, int n);
-/* Peak minus parameters minus optimizer state at the peak. */
-FR_API size_t fr_plan_step_memory(const fr_plan *plan);
+
 /* No switch goes below this: parameters, optimizer state and gradients' least, plus the largest working set of one op:
  * what an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest
  * op. */
 FR_API size_t fr_plan_floor(const fr_plan *plan);
 /* Bytes of that op's working set alone. */
 FR_API size_t fr_plan_largest_op(const fr_plan *plan);
-/* Hash of the allocator's state, free blocks included, of a plan that runs. The allocations of a step depend on this
- * state alone, so after a step that leaves the state in which the step began, all further steps are copies. */
-FR_API uint64_t fr_plan_state(const fr_plan *plan);
-/* Can plans for `target` ask its libraries for their workspaces in this build? */
-FR_API bool fr_plan_workspaces(fr_device target);
 
 /* Watches the ops of this thread on `device` during a run, until end, and keeps the largest one. */
 typedef struct fr_largest_op fr_largest_op;
@@ -96,8 +73,6 @@ FR_API fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_place
  * departed and left nothing alive, it is planned anew from what it asked for: the next time it goes that way it has
  * places, in the arena or, for what finds none there, in one more segment. Up to 8 ways per section. */
 FR_API fr_status fr_plan_follow(fr_device device, int section);
-/* Did an allocation depart from the plan since the section began? It was served by the caching allocator. */
-FR_API bool fr_plan_departed(fr_device device);
 /* Gives the arena back. FR_EUSAGE while tensors live in it. */
 FR_API fr_status fr_plan_uninstall(fr_device device);
 

@@ -10,7 +10,7 @@
  *     FR_TRY(s, fr_session_create(&o, frames, NULL, &session));
  *     FR_TRY(s, fr_session_run(session));
  *
- * Part of library frugal-cli, as train.h. Call a session only from the thread of fr_session_create, except
+ * Call a session only from the thread of fr_session_create, except
  * fr_session_cancel. A session has separate memory pool, random numbers, switches and thread count, and restores the
  * thread's at the end of each call, except the offload file (train.offload), which stays until release. create reads up
  * to 1,024 training images for mean and deviation; planning runs the network on meta, without dataset and callbacks. */

@@ -1,7 +1,8 @@
-/* train.h - the training program of the example trainers: flags, the loop, progress and reports.
+/* train.h - options of a training (session.h), and the training program of the example trainers: flags, the loop,
+ * progress and reports.
  *
- * Part of the library frugal-cli, which, unlike frugal, writes to the terminal and handles SIGINT and SIGTERM. A
- * program describes itself in an fr_train_program and its main returns fr_train_main(&program, argc, argv). */
+ * fr_train_main is in the library frugal-cli, which, unlike frugal, writes to the terminal and handles SIGINT and
+ * SIGTERM. A program fills in an fr_train_program, and main returns fr_train_main(&program, argc, argv). */
 #ifndef FRUGAL_TRAIN_H
 #define FRUGAL_TRAIN_H
 

@@ -6,10 +6,8 @@
 
 #include <frugal/unstable/atomic_file.h>
 #include <frugal/unstable/event.h>
-#include <frugal/unstable/input.h>
 #include <frugal/unstable/layers.h>
 #include <frugal/unstable/number.h>
-#include <frugal/unstable/readback.h>
 #include <frugal/unstable/timeline.h>
 #include <frugal/unstable/tracker.h>
 #include <frugal/unstable/try.h>

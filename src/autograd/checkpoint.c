@@ -13,6 +13,7 @@
 #include "autograd/node.h"
 
 #include "autograd/anomaly.h"
+#include "autograd/run.h"
 #include "base/env.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -195,7 +196,7 @@ static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free
                               .in_requires_grad = calloc((size_t)n_in + 1, sizeof *g->in_requires_grad),
                               .pseudo = {.op = &checkpoint_op},
                               .rng = fr_rng_get(),
-                              .autocast = fr_autocast_get(),
+                              .autocast = fri_autocast_get(),
                               .switches = *fri_switches(),
                               .module = fri_scope_module(),
                               .first_birth = fri_storage_next_birth()};

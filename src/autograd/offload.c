@@ -14,6 +14,7 @@
 #endif
 #include "autograd/offload.h"
 
+#include "autograd/run.h"
 #include "autograd/state.h"
 
 #include <errno.h>
@@ -111,7 +112,7 @@ static fr_status open_file(const char *path) {
     return FR_OK;
 }
 
-const char *fr_offload_warning(void) {
+const char *fri_offload_warning(void) {
     return warning;
 }
 
@@ -164,7 +165,7 @@ void fr_offload_close(void) {
     store.size = 0;
 }
 
-fr_status fr_offload_stats_get(fr_memory_stats *out) {
+fr_status fri_offload_stats_get(fr_memory_stats *out) {
     FRI_NOT_NULL(out);
     if (store.allocator == NULL) return fr_fail(FR_EUSAGE, "offload: no file is open");
     fri_allocator_stats(store.allocator, out);

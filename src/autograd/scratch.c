@@ -1,6 +1,7 @@
 /* scratch.c - see scratch.h. */
 #include "autograd/scratch.h"
 
+#include "autograd/run.h"
 #include "autograd/state.h"
 #include "base/cache.h"
 #include "base/status.h"
@@ -9,19 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fr_scratch {
+struct fri_scratch_limits {
     fri_scratch_use *use[FRI_SCRATCH_BUCKETS];
     bool settled;
 };
 
-fr_status fr_scratch_create(fr_scratch **out) {
+fr_status fri_scratch_create(fri_scratch_limits **out) {
     FRI_NOT_NULL(out);
     *out = calloc(1, sizeof **out);
     return *out != NULL ? FR_OK : fr_fail(FR_ENOMEM, "scratch: out of host memory");
 }
 
-void fr_scratch_release(fr_scratch **scratch) {
-    fr_scratch *s = scratch != NULL ? *scratch : NULL;
+void fri_scratch_release(fri_scratch_limits **scratch) {
+    fri_scratch_limits *s = scratch != NULL ? *scratch : NULL;
     if (s == NULL) return;
     *scratch = NULL;
     fr_switches switches = fr_switches_get();
@@ -38,12 +39,12 @@ void fr_scratch_release(fr_scratch **scratch) {
     free(s);
 }
 
-const fri_scratch_use *fri_scratch_uses(const fr_scratch *s, int bucket) {
+const fri_scratch_use *fri_scratch_uses(const fri_scratch_limits *s, int bucket) {
     return s->use[bucket];
 }
 
 /* Entry of this convolution, created if missing; NULL without host memory (then the limit is unchanged). */
-static fri_scratch_use *use_of(fr_scratch *s, const fri_conv2d_desc *d, fri_scratch_pass pass) {
+static fri_scratch_use *use_of(fri_scratch_limits *s, const fri_conv2d_desc *d, fri_scratch_pass pass) {
     const int64_t key[] = {pass, d->dtype, FRI_CONV2D_KEY(d)};
     fri_scratch_use **at = &s->use[fri_hash(FRI_HASH, key, sizeof key) >> 32 & (FRI_SCRATCH_BUCKETS - 1)];
     for (fri_scratch_use *u = *at; u != NULL; u = u->next) {
@@ -58,7 +59,7 @@ static fri_scratch_use *use_of(fr_scratch *s, const fri_conv2d_desc *d, fri_scra
 }
 
 size_t fri_scratch_limit(const fri_conv2d_desc *d, fri_scratch_pass pass, fr_device device) {
-    fr_scratch *s = fri_switches()->scratch;
+    fri_scratch_limits *s = fri_switches()->scratch;
     fri_scratch_use *u = s != NULL ? use_of(s, d, pass) : NULL;
     fri_allocator *a = NULL;
     fr_memory_stats m;
@@ -70,7 +71,7 @@ size_t fri_scratch_limit(const fri_conv2d_desc *d, fri_scratch_pass pass, fr_dev
     return d->workspace_limit;
 }
 
-void fr_scratch_settle(fr_scratch *s, size_t peak) {
+void fri_scratch_settle(fri_scratch_limits *s, size_t peak) {
     const size_t mib = (size_t)1 << 20;
     if (s == NULL) return;
     s->settled = true;

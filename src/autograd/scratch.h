@@ -1,10 +1,11 @@
-/* scratch.h - scratch limits per convolution (fr_scratch).
+/* scratch.h - scratch limits per convolution (fri_scratch_limits).
  *
  * A limit belongs to a convolution and its direction, not to a call: recomputations, first steps and resumed runs
  * have different bytes alive, but must use the same kernel. */
 #ifndef FRI_AUTOGRAD_SCRATCH_H
 #define FRI_AUTOGRAD_SCRATCH_H
 
+#include "autograd/run.h"
 #include <frugal/autograd.h>
 
 #include "backend/kernels.h"
@@ -27,6 +28,6 @@ typedef struct fri_scratch_use {
 size_t fri_scratch_limit(const fri_conv2d_desc *d, fri_scratch_pass pass, fr_device device);
 /* Hash buckets of uses. */
 enum { FRI_SCRATCH_BUCKETS = 64 };
-const fri_scratch_use *fri_scratch_uses(const fr_scratch *s, int bucket);
+const fri_scratch_use *fri_scratch_uses(const fri_scratch_limits *s, int bucket);
 
 #endif

@@ -2,6 +2,7 @@
 #include "autograd/state.h"
 
 #include "autograd/anomaly.h"
+#include "autograd/run.h"
 #include "base/env.h"
 #include "base/status.h"
 #include "base/tag.h"
@@ -49,7 +50,7 @@ void fr_autocast_end(fr_autocast_state was) {
     fri_here.autograd.autocast = was;
 }
 
-fr_autocast_state fr_autocast_get(void) {
+fr_autocast_state fri_autocast_get(void) {
     return fri_here.autograd.autocast;
 }
 
@@ -104,7 +105,7 @@ bool fri_fusion_permitted(void) {
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */
 
-bool fr_statistics_freeze(bool frozen) {
+bool fri_statistics_freeze(bool frozen) {
     bool was = fri_here.autograd.statistics_frozen;
     fri_here.autograd.statistics_frozen = frozen;
     return was;
@@ -126,7 +127,7 @@ bool fri_statistics_move(void) {
 
 fr_status fr_step_begin(fr_step_scope *scope) {
     FRI_NOT_NULL(scope);
-    FRI_TRY(fr_readback_check_all());
+    FRI_TRY(fri_readback_check_all());
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
                              .autocast = fri_here.autograd.autocast,
                              .switches = *fri_switches(),

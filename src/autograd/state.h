@@ -2,6 +2,7 @@
 #ifndef FRI_AUTOGRAD_STATE_H
 #define FRI_AUTOGRAD_STATE_H
 
+#include "autograd/run.h"
 #include "base/thread.h"
 
 fri_autograd_state *fri_autograd(void);
@@ -15,7 +16,7 @@ bool fri_fusion_permitted(void);
 
 /* True while a checkpoint's function is recomputed. */
 bool fri_recomputing(void);
-/* True if running statistics and counters may change: not in a recomputation, not under fr_statistics_freeze. */
+/* True if running statistics and counters may change: not in a recomputation, not under fri_statistics_freeze. */
 bool fri_statistics_move(void);
 
 /* Channel through which batch norms in train mode exchange statistics on this thread, borrowed; NULL: none. */

@@ -1,5 +1,6 @@
 /* registry.c - the only file with the backends' names: from a device to table, name, and reason of absence. */
 #include "backend/backend.h"
+#include "base/process.h"
 #include "meta/meta.h"
 
 #include <string.h>
@@ -54,17 +55,17 @@ bool fr_device_available(fr_device d) {
     return fr_device_reason(d)[0] == '\0';
 }
 
-bool fr_device_built(fr_device d) {
+bool fri_device_built(fr_device d) {
     return (int)d >= 0 && (int)d < FR_DEVICE_COUNT && fri_backend_get(d) != NULL;
 }
 
 bool fr_device_is_asynchronous(fr_device d) {
-    const fri_backend *b = d == FR_META ? fri_meta_target() : fr_device_built(d) ? fri_backend_get(d) : NULL;
+    const fri_backend *b = d == FR_META ? fri_meta_target() : fri_device_built(d) ? fri_backend_get(d) : NULL;
     return b != NULL && b->streams != NULL;
 }
 
 const char *fr_device_describe(fr_device d, char *buf, size_t bytes) {
-    const fri_backend *b = fr_device_built(d) ? fri_backend_get(d) : NULL;
+    const fri_backend *b = fri_device_built(d) ? fri_backend_get(d) : NULL;
     if (buf == NULL || bytes == 0) return buf;
     buf[0] = '\0';
     if (b != NULL && b->describe != NULL) b->describe(buf, bytes);
@@ -72,10 +73,10 @@ const char *fr_device_describe(fr_device d, char *buf, size_t bytes) {
 }
 
 int fr_device_numerics(fr_device d) {
-    return fr_device_built(d) ? fri_backend_get(d)->numerics : 0;
+    return fri_device_built(d) ? fri_backend_get(d)->numerics : 0;
 }
 
-void fr_pin_memory_set(bool on) {
+void fri_pin_memory_set(bool on) {
     for (int d = 0; d < FR_DEVICE_COUNT; d++) {
         const fri_backend *b = fri_backend_get((fr_device)d);
         if (b != NULL && b->pin_memory != NULL) b->pin_memory(on);

@@ -1,9 +1,10 @@
 /* settings.c - settings of convolutions, for the whole process (frugal/base.h documents each). */
+#include "base/process.h"
 #include <frugal/base.h>
 
 static _Atomic bool nondeterministic, benchmark, exact_convolutions;
 
-bool fr_cudnn_deterministic_get(void) {
+bool fri_cudnn_deterministic_get(void) {
     return !nondeterministic;
 }
 
@@ -11,7 +12,7 @@ void fr_cudnn_deterministic_set(bool on) {
     nondeterministic = !on;
 }
 
-bool fr_cudnn_benchmark_get(void) {
+bool fri_cudnn_benchmark_get(void) {
     return benchmark;
 }
 
@@ -19,7 +20,7 @@ void fr_cudnn_benchmark_set(bool on) {
     benchmark = on;
 }
 
-bool fr_exact_convolutions_get(void) {
+bool fri_exact_convolutions_get(void) {
     return exact_convolutions;
 }
 

@@ -36,7 +36,7 @@ static size_t next(const char **text, const char *end, bool lines, char unit[UNI
     return at;
 }
 
-void fr_text_xml(FILE *out, const char *text) {
+void fri_text_xml(FILE *out, const char *text) {
     if (out == NULL || text == NULL) return;
     const char *end = text + strlen(text);
     char unit[UNIT_BYTES];

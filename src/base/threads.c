@@ -3,6 +3,7 @@
 
 #include "base/container.h"
 #include "base/env.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -186,7 +187,7 @@ fr_status fr_threads_set(int n) {
 
 /* The first use makes the team, and OpenMP keeps the team. The count gives the region an effect, because compilers
  * drop empty regions. */
-void fr_threads_start(void) {
+void fri_threads_start(void) {
     static atomic_int started;
 #pragma omp parallel
     atomic_fetch_add(&started, 1);

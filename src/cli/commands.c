@@ -13,7 +13,7 @@ static fr_status run_plan(fri_session *r) {
 }
 
 static fr_status run_steps(fri_session *r) {
-    fr_calibration *calibration = NULL;
+    fri_calibration *calibration = NULL;
     fr_status s = FR_OK;
     fri_switch_notes(r);
     FR_TRY(s, fri_run_setup(r, &calibration));

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS, MADV_HUGEPAGE */
 #endif
 #include "base/container.h"
+#include "base/process.h"
 #include "cpu/cpu.h"
 #include "cpu/dnnl.h"
 
@@ -98,7 +99,7 @@ static void cpu_describe(char *buf, size_t bytes) {
     fri_dnnl_version(library, sizeof library);
 #endif
     snprintf(buf, bytes, "%d threads, %s%s", fr_threads_get(), library,
-             fr_exact_convolutions_get() ? "" : ", Winograd convolutions");
+             fri_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 
 extern const fri_backend fri_backend_cpu; /* only the registry reads the table, so no header declares it */

@@ -4,6 +4,7 @@
  * f32 in pieces: whole images, or output rows of one large image, are converted into the workspace and computed
  * there. A piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx shared by
  * two pieces are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape only. */
+#include "base/process.h"
 #include "cpu/conv2d_engine.h"
 
 #include <string.h>
@@ -53,7 +54,7 @@ static fr_status unsupported(const fri_conv2d_desc *d, fri_pass pass) {
 static bool winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     fri_conv2d_desc wide = *d;
     wide.dtype = wide.bias_dtype = FR_F32;
-    return !fr_exact_convolutions_get() && fri_conv2d_winograd_pays(&wide, pass);
+    return !fri_exact_convolutions_get() && fri_conv2d_winograd_pays(&wide, pass);
 }
 
 /* Plans the engine of a piece: Winograd, or another method if Winograd is not possible. */

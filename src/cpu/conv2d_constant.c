@@ -6,6 +6,7 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
 
+#include "base/process.h"
 #include "base/status.h"
 
 /* Tiles per image from which Winograd beats the library with packed weights for one image (2 threads, AMD Zen 5,
@@ -21,7 +22,7 @@ typedef struct plan {
 static fr_status make_plan(const fri_conv2d_desc *d, plan *p) {
     *p = (plan){0};
     if (d->dtype != FR_F32 || d->bias_dtype != FR_F32 || d->n * d->c * d->k == 0) return FR_OK;
-    if (!fr_exact_convolutions_get() && fri_ceil_div(d->p, 4) * fri_ceil_div(d->q, 4) >= TILES &&
+    if (!fri_exact_convolutions_get() && fri_ceil_div(d->p, 4) * fri_ceil_div(d->q, 4) >= TILES &&
         fri_conv2d_winograd_pays(d, FRI_PASS_FORWARD)) {
         fr_status s = fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_WINOGRAD, &p->winograd);
         if (s < 0 || p->winograd.method == FRI_CONV2D_WINOGRAD) return s;

@@ -164,7 +164,7 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
     fr_status s = check_index(dataset, index);
     if (s != FR_OK) return s;
     if (dataset->target != FR_TARGET_CLASS)
-        return fr_fail(FR_EUSAGE, "%s: its images have no label, fr_dataset_target reads what they have",
+        return fr_fail(FR_EUSAGE, "%s: its images have no label, fri_dataset_target reads what they have",
                        dataset->source);
     if (dataset->labels != NULL) {
         *label = dataset->labels[index];
@@ -177,7 +177,7 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
     return s;
 }
 
-fr_status fr_dataset_target(const fr_dataset *dataset, int64_t index, void *target, size_t capacity, size_t *bytes) {
+fr_status fri_dataset_target(const fr_dataset *dataset, int64_t index, void *target, size_t capacity, size_t *bytes) {
     FRI_NOT_NULL(dataset);
     FRI_OWNED(fr_image_clear) fr_image image = {0};
     FRI_TRY(fri_dataset_read(dataset, index, &image));

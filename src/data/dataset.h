@@ -91,4 +91,8 @@ fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_im
 fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, fr_image *image, int64_t *height,
                               int64_t *width);
 
+/* Reads a target of any kind: an int64_t, a uint8_t per pixel, or floats. capacity: bytes of `target`; target NULL:
+ * sets *bytes alone. bytes may be NULL. */
+fr_status fri_dataset_target(const fr_dataset *dataset, int64_t index, void *target, size_t capacity, size_t *bytes);
+
 #endif

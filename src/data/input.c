@@ -1,5 +1,5 @@
-/* input.c - see unstable/input.h. */
-#include <frugal/unstable/input.h>
+/* input.c - see input.h. */
+#include "data/input.h"
 
 #include "backend/backend.h"
 #include "base/status.h"
@@ -16,8 +16,8 @@ typedef struct pinned {
 } pinned;
 
 /* Images are 0, targets 1. */
-struct fr_input {
-    fr_input_opts opts;
+struct fri_input {
+    fri_input_opts opts;
     const fri_backend *backend;
     const fri_streams *streams; /* NULL: no batch leaves through page-locked memory */
     pinned place[2][2];         /* used in turn */
@@ -32,19 +32,19 @@ struct fr_input {
     fri_fence arrived[2], taken;
 };
 
-fr_status fr_input_create(const fr_input_opts *opts, fr_input **out) {
-    fr_input *in = calloc(1, sizeof *in);
+fr_status fri_input_create(const fri_input_opts *opts, fri_input **out) {
+    fri_input *in = calloc(1, sizeof *in);
     if (in == NULL) return fr_fail(FR_ENOMEM, "input: out of host memory");
     in->opts = *opts;
     in->backend = fri_backend_get(opts->device);
     in->streams = in->backend != NULL && opts->pinned ? in->backend->streams : NULL;
-    fr_input_release(out);
+    fri_input_release(out);
     *out = in;
     return FR_OK;
 }
 
-void fr_input_release(fr_input **p) {
-    fr_input *in = *p;
+void fri_input_release(fri_input **p) {
+    fri_input *in = *p;
     *p = NULL;
     if (in == NULL) return;
     for (int i = 0; i < 2; i++) {
@@ -62,7 +62,7 @@ void fr_input_release(fr_input **p) {
 
 /* The place of the leaving batch: waits until the place is free and large enough. The pointer stays NULL without
  * page-locked memory. */
-static fr_status room(fr_input *in, int which, size_t bytes, pinned **out) {
+static fr_status room(fri_input *in, int which, size_t bytes, pinned **out) {
     pinned *p = *out = &in->place[which][in->turn];
     fr_status s = in->streams->wait(p->left);
     if (s < 0 || bytes <= p->bytes) return s;
@@ -74,7 +74,8 @@ static fr_status room(fr_input *in, int which, size_t bytes, pinned **out) {
 
 /* Copies t to the device behind the fence `behind`, whatever the device does meanwhile; *arrived stands behind the
  * copy. Without page-locked memory the copy runs in the compute stream's order. */
-static fr_status transfer(fr_input *in, int which, const fr_tensor *t, fri_fence behind, void *to, fri_fence *arrived) {
+static fr_status transfer(fri_input *in, int which, const fr_tensor *t, fri_fence behind, void *to,
+                          fri_fence *arrived) {
     size_t bytes = fri_nbytes(t);
     pinned *p;
     FRI_TRY(room(in, which, bytes, &p));
@@ -91,7 +92,7 @@ static fr_status transfer(fr_input *in, int which, const fr_tensor *t, fri_fence
 }
 
 /* Queues the copy after earlier work, and before later work. */
-static fr_status queue(fr_input *in, int which, const fr_tensor *t, void *to) {
+static fr_status queue(fri_input *in, int which, const fr_tensor *t, void *to) {
     fri_fence before, arrived;
     if (in->streams == NULL)
         return in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, fri_nbytes(t));
@@ -108,7 +109,7 @@ static int64_t counted(const fr_tensor *targets) {
     return class != NULL ? n : all;
 }
 
-static fr_status on_host(const fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets,
+static fr_status on_host(const fri_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets,
                          int64_t *count) {
     fr_status s = fr_loader_next(loader, images, targets);
     if (s == FR_OK && in->opts.edit != NULL) s = in->opts.edit(in->opts.ctx, *images, targets);
@@ -116,21 +117,21 @@ static fr_status on_host(const fr_input *in, fr_loader *loader, fr_tensor **imag
     return s;
 }
 
-int64_t fr_input_count(const fr_input *in) {
+int64_t fri_input_count(const fri_input *in) {
     return in->count;
 }
 
 /* ---- the early batch ------------------------------------------------------------------------------ */
 
-fr_status fr_input_prefetch(fr_input *in, const fr_shape *images, fr_dtype of_images, const fr_shape *targets,
-                            fr_dtype of_targets) {
+fr_status fri_input_prefetch(fri_input *in, const fr_shape *images, fr_dtype of_images, const fr_shape *targets,
+                             fr_dtype of_targets) {
     FRI_TRY(fri_tensor_new(images, of_images, in->opts.device, FR_MEM_INPUT, &in->memory[0]));
     FRI_TRY(fri_tensor_new(targets, of_targets, in->opts.device, FR_MEM_INPUT, &in->memory[1]));
     if (in->streams == NULL) return FR_OK;
     return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken); /* the earlier user of the memory */
 }
 
-static fr_status begin_early(fr_input *in, fr_loader *loader, const fr_tensor *const t[2]) {
+static fr_status begin_early(fri_input *in, fr_loader *loader, const fr_tensor *const t[2]) {
     for (int i = 0; i < 2; i++) {
         in->dtype[i] = t[i]->dtype;
         in->shape[i] = t[i]->shape;
@@ -144,7 +145,7 @@ static fr_status begin_early(fr_input *in, fr_loader *loader, const fr_tensor *c
     return FR_OK;
 }
 
-fr_status fr_input_fetch(fr_input *in, fr_loader *loader) {
+fr_status fri_input_fetch(fri_input *in, fr_loader *loader) {
     fr_tensor *t[2] = {NULL, NULL};
     fr_status s = FR_OK;
     if (in->memory[0] == NULL || in->loader != NULL) return FR_OK;
@@ -155,19 +156,19 @@ fr_status fr_input_fetch(fr_input *in, fr_loader *loader) {
     return s == FR_END ? FR_OK : s;
 }
 
-static size_t early_bytes(const fr_input *in, int which) {
+static size_t early_bytes(const fri_input *in, int which) {
     return (size_t)fri_shape_numel(&in->shape[which]) * fr_dtype_size(in->dtype[which]);
 }
 
 /* Queues the copy to the step's tensors. */
-static fr_status take(fr_input *in, int which, void *to) {
+static fr_status take(fri_input *in, int which, void *to) {
     FRI_TRY(in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
     return in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
                              early_bytes(in, which));
 }
 
 /* Memory of the host's batch is free once the copies are done. */
-static fr_status taken(fr_input *in) {
+static fr_status taken(fri_input *in) {
     in->loader = NULL;
     return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken);
 }
@@ -175,7 +176,7 @@ static fr_status taken(fr_input *in) {
 /* ---- the next batch ------------------------------------------------------------------------------------------ */
 
 /* An early batch, or the host's batch, as a tensor on the device. */
-static fr_status to_tensor(fr_input *in, int which, bool early, fr_tensor **t) {
+static fr_status to_tensor(fri_input *in, int which, bool early, fr_tensor **t) {
     fr_device device = in->opts.device;
     FRI_OWNED(fr_tensor_release) fr_tensor *moved = NULL;
     if (!early && fr_tensor_device(*t) == device) return FR_OK;
@@ -188,7 +189,7 @@ static fr_status to_tensor(fr_input *in, int which, bool early, fr_tensor **t) {
     return FR_OK;
 }
 
-fr_status fr_input_next(fr_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
+fr_status fri_input_next(fri_input *in, fr_loader *loader, fr_tensor **images, fr_tensor **targets) {
     bool early = in->loader != NULL && in->loader == loader;
     fr_status s = early ? FR_OK : on_host(in, loader, images, targets, &in->count);
     if (s != FR_OK) return s;

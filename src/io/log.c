@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "io/safetensors_format.h"
+#include "io/session_files.h"
 
 #include <frugal/io.h>
 
@@ -28,7 +29,7 @@ typedef struct text_file {
     int64_t bytes; /* complete so far */
 } text_file;
 
-struct fr_log {
+struct fri_log {
     text_file jsonl;
 };
 
@@ -95,19 +96,19 @@ static void close_text(text_file *f) {
     free(f->path);
 }
 
-fr_status fr_log_open(const fr_log_opts *opts, fr_log **out) {
-    FRI_NOT_NULL(opts, out);
-    FRI_OWNED(fr_log_close) fr_log *log = NULL;
+fr_status fri_log_open(const char *path, int64_t resume, fri_log **out) {
+    FRI_NOT_NULL(out);
+    FRI_OWNED(fri_log_close) fri_log *log = NULL;
     log = calloc(1, sizeof *log);
     if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
     log->jsonl.fd = -1;
-    FRI_TRY(open_text(opts->jsonl, opts->resume, &log->jsonl));
-    fr_log_close(out);
+    FRI_TRY(open_text(path, resume, &log->jsonl));
+    fri_log_close(out);
     FRI_MOVE(out, log);
     return FR_OK;
 }
 
-void fr_log_close(fr_log **log) {
+void fri_log_close(fri_log **log) {
     if (log == NULL || *log == NULL) return;
     close_text(&(*log)->jsonl);
     free(*log);
@@ -134,7 +135,7 @@ static fr_status check_step(int64_t step) {
     return FR_OK;
 }
 
-fr_status fr_log_write(fr_log *log, const fr_log_step *step) {
+fr_status fri_log_write(fri_log *log, const fr_log_step *step) {
     FRI_NOT_NULL(log, step);
     fr_status s = check_step(step->step);
     return s == FR_OK && log->jsonl.fd >= 0 ? write_jsonl(&log->jsonl, step) : s;
@@ -160,7 +161,7 @@ done:
     return s;
 }
 
-fr_status fr_log_scalar(fr_log *log, const char *tag, int64_t step, double value) {
+fr_status fri_log_scalar(fri_log *log, const char *tag, int64_t step, double value) {
     FRI_NOT_NULL(log, tag);
     fr_status s = check_step(step);
     if (s < 0) return s;

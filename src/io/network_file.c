@@ -1,5 +1,6 @@
 /* network_file.c - formats of add-ons, by the ending of a path. */
 #include "base/status.h"
+#include "io/session_files.h"
 
 #include <frugal/addon.h>
 #include <frugal/io.h>
@@ -12,7 +13,7 @@ static bool ends(const char *path, const char *ending) {
     return n >= k && strcmp(path + n - k, ending) == 0;
 }
 
-fr_status fr_network_file_of(const char *path, const fr_network_file **out) {
+fr_status fri_network_file_of(const char *path, const fr_network_file **out) {
     static const struct { const char *ending, *addon; } elsewhere[] = {{".onnx", "onnx"}};
     char what[32];
     FRI_NOT_NULL(path, out);

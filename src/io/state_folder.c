@@ -2,8 +2,9 @@
 #include "io/state_folder.h"
 #include "io/state.h"
 
-#include "base/status.h"
 #include "base/cache.h"
+#include "base/status.h"
+#include "io/session_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -103,7 +104,7 @@ static void sync_parent(const char *dir) {
     close(fd);
 }
 
-fr_status fr_state_folder_make(const char *dir) {
+fr_status fri_state_folder_make(const char *dir) {
     FRI_NOT_NULL(dir);
     struct stat st;
     if (mkdir(dir, 0777) == 0) {
@@ -146,12 +147,12 @@ done:
     return s;
 }
 
-fr_status fr_state_folder_get(const char *dir, fr_state_folder *out) {
+fr_status fri_state_folder_get(const char *dir, fri_state_folder *out) {
     FRI_NOT_NULL(dir, out);
     char path[FR_STATE_PATH_BYTES];
     FRI_OWNED(fri_folder_free) fri_state_files files = {0};
     fri_state_summary newest;
-    *out = (fr_state_folder){0};
+    *out = (fri_state_folder){0};
     FRI_TRY(fri_folder_list(dir, &files));
     for (size_t i = files.n; i-- > 0;) {
         if (files.file[i].temporary) continue;
@@ -168,7 +169,7 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
     return fri_hash(hash, text, strlen(text) + 1);
 }
 
-uint64_t fr_state_run_of(const fr_state *state) {
+uint64_t fri_state_run_of(const fr_state *state) {
     if (state == NULL) return 0;
     uint64_t hash = hash_text(FRI_HASH, state->model_name != NULL ? state->model_name : "");
     for (size_t i = 0; i < state->n_settings; i++) /* further settings may change at a resume */

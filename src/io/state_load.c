@@ -7,6 +7,8 @@
 #include "io/state.h"
 
 #include "base/status.h"
+#include "io/session_files.h"
+#include "optim/scaler.h"
 #include "tensor/tensor.h"
 
 #include <frugal/unstable/weights.h>
@@ -37,13 +39,13 @@ static fr_status same(const char *what, const char *saved, const char *now) {
 }
 
 static fr_status compare_run(restoring *v) {
-    char fingerprint[FR_FINGERPRINT_BYTES];
+    char fingerprint[FRI_FINGERPRINT_BYTES];
     const fr_state *state = v->state;
     const fri_state_record *r = &v->record;
     fr_status s = FR_OK;
     FR_TRY(s, same("model", r->model, state->model_name));
     if (state->dataset != NULL) {
-        FR_TRY(s, fr_dataset_fingerprint(state->dataset, fingerprint));
+        FR_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
         FR_TRY(s, same("dataset", r->dataset, fingerprint));
     }
     for (size_t i = 0; i < state->n_settings; i++) {
@@ -162,7 +164,8 @@ static fr_status change_rest(restoring *v) {
     const fri_state_record *r = &v->record;
     fr_state *state = v->state;
     for (size_t i = 0; i < v->entries.n; i++) FRI_TRY(fill(v, v->from[i], v->entries.entry[i].tensor));
-    if (state->scaler != NULL && r->has_scaler) FRI_TRY(fr_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
+    if (state->scaler != NULL && r->has_scaler)
+        FRI_TRY(fri_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
     fr_rng_set(r->random);
     state->step = r->step;
     state->epoch = r->epoch;
@@ -223,7 +226,7 @@ static fr_status open_record(const char *path, fri_safetensors_how how, fri_stat
     return s;
 }
 
-fr_status fr_state_setting_read(const char *path, const char *name, char *value, size_t bytes) {
+fr_status fri_state_setting_read(const char *path, const char *name, char *value, size_t bytes) {
     FRI_NOT_NULL(path, name, value);
     fri_state_record record;
     FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &record));

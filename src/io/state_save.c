@@ -4,6 +4,9 @@
 #include "io/state.h"
 
 #include "base/status.h"
+#include "data/dataset.h"
+#include "io/session_files.h"
+#include "optim/scaler.h"
 #include "tensor/tensor.h"
 
 #include <frugal/unstable/weights.h>
@@ -23,25 +26,25 @@ static fr_status first_image(const fr_dataset *d, bool f32, uint32_t *crc, uint3
     FRI_OWNED(fri_free) uint8_t *bytes = NULL;
     size_t target = 0;
     FRI_TRY(fr_dataset_read(d, 0, NULL, 0, &height, &width, &channels));
-    FRI_TRY(fr_dataset_target(d, 0, NULL, 0, &target));
+    FRI_TRY(fri_dataset_target(d, 0, NULL, 0, &target));
     size_t image = (size_t)(height * width * channels) * (f32 ? sizeof(float) : 1); /* bounded by data.h's limits */
     size_t room = image > target ? image : target;
     if ((bytes = malloc(room)) == NULL) return fr_fail(FR_ENOMEM, "no host memory for an image of %zu bytes", room);
     FRI_TRY(fr_dataset_read(d, 0, bytes, image, &height, &width, &channels));
     *crc = (uint32_t)crc32_z(0, bytes, image);
-    FRI_TRY(fr_dataset_target(d, 0, bytes, target, NULL));
+    FRI_TRY(fri_dataset_target(d, 0, bytes, target, NULL));
     *target_crc = (uint32_t)crc32_z(0, bytes, target);
     return FR_OK;
 }
 
-fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_BYTES]) {
+fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]) {
     FRI_NOT_NULL(d, text);
     fr_dataset_info info;
     uint32_t targets = 0, image = 0;
     int64_t label = 0;
     FRI_TRY(fr_dataset_info_get(d, &info));
     const bool labels = info.target == FR_TARGET_CLASS;
-    int n = snprintf(text, FR_FINGERPRINT_BYTES,
+    int n = snprintf(text, FRI_FINGERPRINT_BYTES,
                      "%" PRId64 " images of %" PRId64 " x %" PRId64 " x %" PRId64 "%s, %" PRId64 " %s", info.count,
                      info.height, info.width, info.channels, info.f32 ? " f32" : "", info.classes,
                      info.target == FR_TARGET_VECTOR   ? "numbers"
@@ -54,7 +57,7 @@ fr_status fr_dataset_fingerprint(const fr_dataset *d, char text[FR_FINGERPRINT_B
         FRI_TRY(fr_dataset_label(d, i, &label));
         targets = (uint32_t)crc32_z(targets, (const unsigned char *)&label, sizeof label);
     }
-    snprintf(text + n, (size_t)(FR_FINGERPRINT_BYTES - n), ", %s %08x, first image %08x",
+    snprintf(text + n, (size_t)(FRI_FINGERPRINT_BYTES - n), ", %s %08x, first image %08x",
              labels ? "labels" : "first target", targets, image);
     return FR_OK;
 }
@@ -140,7 +143,7 @@ static fr_status check(const fr_state *state, int64_t keep) {
     return FR_OK;
 }
 
-static fr_status make_record(const fr_state *state, size_t optimizer_tensors, char fingerprint[FR_FINGERPRINT_BYTES],
+static fr_status make_record(const fr_state *state, size_t optimizer_tensors, char fingerprint[FRI_FINGERPRINT_BYTES],
                              char **text) {
     fri_state_record r = {.step = state->step,
                           .epoch = state->epoch,
@@ -149,7 +152,7 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
                           .random = fr_rng_get(),
                           .schedule = state->schedule};
     if (state->dataset != NULL) {
-        FRI_TRY(fr_dataset_fingerprint(state->dataset, fingerprint));
+        FRI_TRY(fri_dataset_fingerprint(state->dataset, fingerprint));
         r.dataset = fingerprint;
     }
     if (state->optimizer != NULL) {
@@ -160,7 +163,7 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
     if (state->scaler != NULL) {
         r.has_scaler = true;
         r.scale = fr_grad_scaler_scale_of(state->scaler);
-        r.growth_tracker = fr_grad_scaler_growth_tracker(state->scaler);
+        r.growth_tracker = fri_grad_scaler_growth_tracker(state->scaler);
     }
     if (state->loader != NULL) {
         r.has_loader = true;
@@ -185,7 +188,7 @@ static fr_status next_path(const char *dir, int64_t step, char *path) {
 
 fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, char *path) {
     FRI_NOT_NULL(dir, state);
-    char place[FR_STATE_PATH_BYTES], fingerprint[FR_FINGERPRINT_BYTES];
+    char place[FR_STATE_PATH_BYTES], fingerprint[FRI_FINGERPRINT_BYTES];
     char *text = NULL;
     list l = {.prefix = FRI_STATE_MODEL};
     fr_status s = FR_OK;
@@ -196,7 +199,7 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     l.optimizer = state->optimizer;
     if (state->optimizer != NULL) FR_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
     FR_TRY(s, make_record(state, l.n - of_model, fingerprint, &text));
-    FR_TRY(s, fr_state_folder_make(dir));
+    FR_TRY(s, fri_state_folder_make(dir));
     FR_TRY(s, next_path(dir, state->step, place));
     fri_safetensors_text metadata = {FRI_STATE_RECORD_KEY, text};
     FR_TRY(s, fri_safetensors_write_checked(place, l.entry, l.n, &metadata, 1, hand_out, &l));

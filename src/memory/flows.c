@@ -5,6 +5,7 @@
 #include "memory/flows.h"
 
 #include "base/status.h"
+#include "memory/report.h"
 #include "memory/segment.h"
 
 #include <inttypes.h>
@@ -143,7 +144,7 @@ void fri_flows_reset_peak(fri_allocator *a) {
         for (int p = 0; p < FR_MEMORY_POOLS; p++) a->flows.flow[k][p].peak = a->flows.flow[k][p].now;
 }
 
-fr_status fr_memory_flows_get(fr_device d, fr_memory_flows *out) {
+fr_status fri_memory_flows_get(fr_device d, fr_memory_flows *out) {
     FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
     FRI_TRY(fri_allocator_get(d, &a));

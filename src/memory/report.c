@@ -3,9 +3,10 @@
 
 #include "backend/backend.h"
 #include "base/container.h"
-#include "base/number.h"
-#include "base/status.h"
 #include "base/env.h"
+#include "base/number.h"
+#include "base/process.h"
+#include "base/status.h"
 #include "memory/flows.h"
 
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static void use_line(char buf[FR_MEMORY_USE_TEXT], const char *name, size_t byte
 
 void fr_memory_use_get(fr_device d, fr_memory_use *out) {
     if (out == NULL) return;
-    const fri_backend *b = fr_device_built(d) ? fri_backend_get(d) : NULL;
+    const fri_backend *b = fri_device_built(d) ? fri_backend_get(d) : NULL;
     *out = (fr_memory_use){.source = ""};
     if (b != NULL && b->memory_use != NULL) b->memory_use(out);
 }
@@ -167,7 +168,7 @@ fr_status fr_memory_reset_peak(fr_device d) {
     return FR_OK;
 }
 
-bool fr_memory_unpooled(void) {
+bool fri_memory_unpooled(void) {
     return fri_env_get()->no_pool;
 }
 
@@ -198,7 +199,7 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     fr_memory_stats t;
     fr_memory_flows flows;
     fr_status s = fr_memory_stats_get(d, &t);
-    if (s == FR_OK) s = fr_memory_flows_get(d, &flows);
+    if (s == FR_OK) s = fri_memory_flows_get(d, &flows);
     if (s < 0) return s;
     fprintf(out, "memory on %s, bytes        %15s %15s %15s\n", fr_device_name(d), "now", "at peak", "requested now");
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)

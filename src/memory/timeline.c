@@ -1,4 +1,5 @@
 /* timeline.c - see unstable/timeline.h. */
+#include "base/text.h"
 #include "memory/event.h"
 
 #include <frugal/unstable/timeline.h>
@@ -215,12 +216,12 @@ static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, dou
     draw_phases(f, t, top, bottom);
     draw_peak(f, t, bottom - (double)t->peak * scale, bottom);
     fr_fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
-    fr_text_xml(f, panel->title);
+    fri_text_xml(f, panel->title);
     fprintf(f, "peak %s (%zu bytes) in %s", fr_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
     if (t->at_peak.op != NULL && t->at_peak.op[0] != '\0') fprintf(f, ", %s", t->at_peak.op);
     if (t->at_peak.module != NULL && t->at_peak.module[0] != '\0') {
         fputs(" of ", f);
-        fr_text_xml(f, t->at_peak.module);
+        fri_text_xml(f, t->at_peak.module);
     }
     fputs("</text>\n", f);
 }
@@ -252,7 +253,7 @@ fr_status fr_timeline_draw(const char *path, const char *heading, const fr_timel
             "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             WIDTH, height);
     fprintf(f, "<text x=\"%d\" y=\"18\" font-size=\"14\">", LEFT);
-    fr_text_xml(f, heading);
+    fri_text_xml(f, heading);
     fputs("</text>\n", f);
     for (int i = 0; i < panels; i++) draw_panel(f, &panel[i], most, TOP + i * (PANEL + GAP));
     draw_legend(f, height - 14);

@@ -131,13 +131,14 @@ fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m) {
 
 /* ---- a classifier from its file -------------------------------------------------------------------------- */
 
-const char *fr_head_name(fr_head head) {
+/* The name in a file of weights. */
+static const char *head_name(fr_head head) {
     return head == FR_HEAD_TORCHVISION ? "torchvision" : head == FR_HEAD_GLOBAL ? "global" : "";
 }
 
 static fr_status head_of(const char *path, const char *name, fr_head *out) {
     for (*out = FR_HEAD_AUTO; *out <= FR_HEAD_GLOBAL; (*out)++)
-        if (strcmp(name, fr_head_name(*out)) == 0) return FR_OK;
+        if (strcmp(name, head_name(*out)) == 0) return FR_OK;
     return fr_fail(FR_EFORMAT, "'%s': head '%s' of its network is not known", path, name);
 }
 

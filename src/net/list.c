@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "net/units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -213,7 +214,7 @@ bool fr_channels_turned(const fr_channel_piece *piece, int pieces) {
     return turned;
 }
 
-int fr_module_layer_find(fr_module *m, const char *name) {
+int fri_module_layer_find(fr_module *m, const char *name) {
     if (m == NULL || name == NULL || !fri_is_net(m)) return -1;
     const fri_list *l = m->state;
     for (int i = 0; i < l->layers; i++)

@@ -5,6 +5,7 @@
 #include "net/list.h"
 
 #include "base/status.h"
+#include "net/units.h"
 
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ static int prefix_of(const fri_list *l, bool grad) {
     return n;
 }
 
-int fr_module_frozen_prefix(fr_module *m) {
+int fri_module_frozen_prefix(fr_module *m) {
     return m != NULL && fri_is_net(m) ? prefix_of(fri_list_edit(m), true) : 0;
 }
 

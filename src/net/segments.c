@@ -10,6 +10,7 @@
 #include "net/list.h"
 
 #include "base/status.h"
+#include "net/units.h"
 
 #include <frugal/memory.h>
 #include <math.h>
@@ -134,7 +135,7 @@ static void weigh(void *ctx, int unit, bool done, const fri_net_pass *p, int at)
         w->weight[unit] = now > w->before ? now - w->before : 0; /* an in-place unit may free more than it saves */
 }
 
-fr_status fr_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight) {
+fr_status fri_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight) {
     FRI_NOT_NULL(m, x, weight);
     weighing w = {.device = fri_device_of(x), .weight = weight};
     fr_tensor *y = NULL;

@@ -1,6 +1,7 @@
 /* op.c - see op.h. */
 #include "ops/op.h"
 
+#include "autograd/run.h"
 #include "base/status.h"
 #include "memory/event.h"
 
@@ -37,7 +38,7 @@ static bool castable(const fr_tensor *t) {
 }
 
 static fr_status apply_autocast(fri_call *c) {
-    fr_autocast_state cast = fr_autocast_get();
+    fr_autocast_state cast = fri_autocast_get();
     fr_autocast_class class = c->op->autocast;
     fr_dtype to = FR_F32;
     if (class == FR_AUTOCAST_PROMOTE) { /* type promotion, with or without autocast */

@@ -9,6 +9,7 @@
  *   autocast   the wider type of x and src; in place, none */
 #include "ops/gather.h"
 
+#include "autograd/run.h"
 #include "base/status.h"
 
 static fr_status backward(fr_node *node, fr_tensor **dy);
@@ -70,7 +71,7 @@ static fr_status outside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *inde
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p = {0};
     FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
-    if (fr_autocast_get().enabled) { /* otherwise different types are refused, as in PyTorch */
+    if (fri_autocast_get().enabled) { /* otherwise different types are refused, as in PyTorch */
         FRI_TRY(fri_promote(2, (fr_tensor *[]){x, src}, c.owned));
         x = c.owned[0];
         src = c.owned[1];

@@ -15,6 +15,7 @@
 #include "optim/optimizer.h"
 
 #include "backend/arith.h"
+#include "optim/scaler.h"
 #include "tensor/readback.h"
 
 #include <math.h>
@@ -101,7 +102,7 @@ double fr_grad_scaler_scale_of(const fr_grad_scaler *g) {
     return g->opts.enabled ? (double)g->now.scale : 1;
 }
 
-int64_t fr_grad_scaler_growth_tracker(const fr_grad_scaler *g) {
+int64_t fri_grad_scaler_growth_tracker(const fr_grad_scaler *g) {
     if (g == NULL) return 0;
     refresh(g);
     return g->now.tracker;
@@ -113,7 +114,7 @@ int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g) {
     return g->now.skipped;
 }
 
-fr_status fr_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tracker) {
+fr_status fri_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tracker) {
     FRI_NOT_NULL(g);
     if (!(scale >= 0) || growth_tracker < 0)
         return fr_fail(FR_EINVAL, "grad scaler: scale %g and growth tracker %lld must not be negative", scale,
@@ -137,16 +138,16 @@ fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **s
     return fr_mul(loss, factor, scaled);
 }
 
-bool fr_grad_scaler_device_decides(const fr_grad_scaler *g) {
+bool fri_grad_scaler_device_decides(const fr_grad_scaler *g) {
     return g != NULL && g->device_decides && g->opts.enabled;
 }
 
-fr_status fr_grad_scaler_outcome(const fr_grad_scaler *g, fr_readback *r) {
+fr_status fri_grad_scaler_outcome(const fr_grad_scaler *g, fri_readback *r) {
     FRI_NOT_NULL(g, r);
-    return fr_readback_begin(g->state, r);
+    return fri_readback_begin(g->state, r);
 }
 
-fr_status fr_grad_scaler_learn(fr_readback *r, double *scale, int64_t *skipped) {
+fr_status fri_grad_scaler_learn(fri_readback *r, double *scale, int64_t *skipped) {
     FRI_NOT_NULL(r, scale, skipped);
     fri_loss_scale now;
     FRI_TRY(fri_readback_wait(r));
@@ -237,7 +238,7 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_TRY(forget_other_step(g));
     if (g->stage == CHECKING || (o->fused && o->scaler != g))
         return fr_fail(FR_EUSAGE, "grad scaler: a fused optimizer under a loss scale steps between "
-                                  "fr_grad_scaler_check_begin and fr_grad_scaler_update");
+                                  "fri_grad_scaler_check_begin and fr_grad_scaler_update");
     if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
     if (!unscaled) FRI_TRY(pass(g, o, false));
@@ -258,7 +259,7 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
 
 /* ---- two passes -------------------------------------------------------------------------------------------- */
 
-fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
+fr_status fri_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_NOT_NULL(g, o);
     if (!o->fused) return fr_fail(FR_EUSAGE, "grad scaler: check_begin is for a fused optimizer; this one is not");
     if (!g->opts.enabled) return fr_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
@@ -272,7 +273,7 @@ fr_status fr_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
     return FR_OK;
 }
 
-fr_status fr_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found) {
+fr_status fri_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *found) {
     FRI_NOT_NULL(g, o, found);
     double value = 0;
     *found = false;
@@ -304,7 +305,7 @@ fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_param
 /* ---- what overflowed --------------------------------------------------------------------------------------- */
 
 /* Storages are numbered as they are made, so the smallest number is the first in backward. */
-fr_status fr_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op) {
+fr_status fri_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, const char **path, const char **op) {
     FRI_NOT_NULL(g, o, path, op);
     uint64_t first = UINT64_MAX;
     double was = 0, found = 0;

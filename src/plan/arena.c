@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "plan/plan.h"
+#include "plan/section.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 struct fri_layout {
     fri_lifetime *l;
     size_t n;
-    size_t first[FR_PLAN_SECTIONS], end[FR_PLAN_SECTIONS];
+    size_t first[FRI_PLAN_SECTIONS], end[FRI_PLAN_SECTIONS];
     fr_placement placement;
 };
 
@@ -36,9 +37,9 @@ static size_t next_move(const fr_plan *p, size_t at, size_t end) {
 }
 
 /* The newest live allocation at the start of each section; 0: none. */
-static void find_newest(const fr_plan *p, const uint64_t *end_of, size_t newest[FR_PLAN_SECTIONS]) {
+static void find_newest(const fr_plan *p, const uint64_t *end_of, size_t newest[FRI_PLAN_SECTIONS]) {
     const fri_record *r = &p->record;
-    memset(newest, 0, FR_PLAN_SECTIONS * sizeof *newest);
+    memset(newest, 0, FRI_PLAN_SECTIONS * sizeof *newest);
     for (int k = 0; k < p->n_sections; k++)
         for (size_t i = k == 0 ? 0 : p->first_event[k]; i < section_end(p, k); i++) {
             const fr_event *e = &r->events[i];
@@ -68,7 +69,7 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     const fri_record *r = &p->record;
     fr_status s = FR_OK;
     uint64_t last_block = 0;
-    size_t newest[FR_PLAN_SECTIONS];
+    size_t newest[FRI_PLAN_SECTIONS];
     for (size_t i = 0; i < r->count; i++)
         if (r->events[i].block > last_block) last_block = r->events[i].block;
     uint64_t *end_of = malloc((last_block + 1) * sizeof(*end_of)); /* block serial number -> freeing event */
@@ -196,7 +197,7 @@ fr_status fr_plan_follow(fr_device device, int section) {
     return fr_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
 }
 
-bool fr_plan_departed(fr_device device) {
+bool fri_plan_departed(fr_device device) {
     fri_allocator *a = NULL;
     return fri_allocator_get(device, &a) == FR_OK && fri_allocator_arena_departed(a);
 }

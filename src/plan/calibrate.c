@@ -1,4 +1,5 @@
 /* calibrate.c - see calibrate.h. */
+#include "plan/calibration.h"
 #include "plan/calibrate.h"
 
 #include <frugal/fit.h>
@@ -105,49 +106,49 @@ fr_status fri_calibrate(fri_cost *c, const fri_step_log *dry, const fri_step_log
 
 /* ---- for programs --------------------------------------------------------------------------------------------- */
 
-struct fr_calibration {
+struct fri_calibration {
     fri_step_log dry, run;
 };
 
-fr_status fr_calibration_create(fr_calibration **out) {
+fr_status fri_calibration_create(fri_calibration **out) {
     FRI_NOT_NULL(out);
-    fr_calibration *c = calloc(1, sizeof *c);
+    fri_calibration *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "calibrate: out of host memory");
-    fr_calibration_release(out);
+    fri_calibration_release(out);
     *out = c;
     return FR_OK;
 }
 
-fr_status fr_calibration_dry_begin(fr_calibration *c) {
+fr_status fri_calibration_dry_begin(fri_calibration *c) {
     FRI_NOT_NULL(c);
     return fri_step_log_dry(&c->dry);
 }
 
-void fr_calibration_dry_end(fr_calibration *c) {
+void fri_calibration_dry_end(fri_calibration *c) {
     if (c != NULL) fri_step_log_dry_end(&c->dry);
 }
 
-fr_status fr_calibration_run_begin(fr_calibration *c) {
+fr_status fri_calibration_run_begin(fri_calibration *c) {
     FRI_NOT_NULL(c);
     return fri_step_log_run(&c->run);
 }
 
-void fr_calibration_run_end(fr_calibration *c) {
+void fri_calibration_run_end(fri_calibration *c) {
     if (c != NULL) fri_step_log_run_end(&c->run);
 }
 
-fr_status fr_calibration_save(const fr_calibration *c, fr_device device, fr_calibration_result *out) {
+fr_status fri_calibration_save(const fri_calibration *c, fr_device device, fri_calibration_result *out) {
     FRI_NOT_NULL(c, out);
     FRI_OWNED(fri_cost_release) fri_cost *cost = NULL;
     FRI_TRY(fri_cost_open(device, &cost));
     FRI_TRY(fri_calibrate(cost, &c->dry, &c->run));
     FRI_TRY(fri_cost_save(cost));
-    *out = (fr_calibration_result){.measured = c->run.count, .known = fri_cost_count(cost)};
+    *out = (fri_calibration_result){.measured = c->run.count, .known = fri_cost_count(cost)};
     snprintf(out->path, sizeof out->path, "%s", fri_cost_path(cost));
     return FR_OK;
 }
 
-void fr_calibration_release(fr_calibration **c) {
+void fri_calibration_release(fri_calibration **c) {
     if (c == NULL || *c == NULL) return;
     fri_step_log_free(&(*c)->dry);
     fri_step_log_free(&(*c)->run);

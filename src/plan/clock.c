@@ -1,32 +1,33 @@
 /* clock.c - predicted time of a dry run: the sum of measured or estimated kernel times of the slowest step. */
 #include "base/status.h"
 #include "memory/event.h"
+#include "plan/calibration.h"
 #include "plan/cost.h"
 
 #include <frugal/fit.h>
 #include <stdlib.h>
 
-struct fr_fit_clock {
+struct fri_fit_clock {
     fri_cost *cost;
     double step, slowest;
     fri_call_listener was;
 };
 
 static void clock_event(void *ctx, const fr_event *e) {
-    fr_fit_clock *c = ctx;
+    fri_fit_clock *c = ctx;
     if (e->kind == FR_EVENT_STEP_BEGIN) c->step = 0;
     if (e->kind == FR_EVENT_STEP_END && c->step > c->slowest) c->slowest = c->step;
 }
 
 static void clock_call(void *ctx, const fri_kernel_call *call) {
-    fr_fit_clock *c = ctx;
+    fri_fit_clock *c = ctx;
     c->step += fri_cost_seconds(c->cost, call);
 }
 
-fr_status fr_fit_clock_begin(fr_device target, fr_fit_clock **out) {
+fr_status fri_fit_clock_begin(fr_device target, fri_fit_clock **out) {
     FRI_NOT_NULL(out);
     fr_status s = FR_OK;
-    fr_fit_clock *c = calloc(1, sizeof *c);
+    fri_fit_clock *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
     FR_TRY(s, fri_cost_open(target, &c->cost));
     FR_TRY(s, fr_event_subscribe(clock_event, c));
@@ -39,9 +40,9 @@ done:
     return s;
 }
 
-void fr_fit_clock_end(fr_fit_clock **p, double *seconds) {
+void fri_fit_clock_end(fri_fit_clock **p, double *seconds) {
     if (p == NULL || seconds == NULL) return;
-    fr_fit_clock *c = *p;
+    fri_fit_clock *c = *p;
     *p = NULL;
     *seconds = 0;
     if (c == NULL) return;

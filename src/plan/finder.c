@@ -10,6 +10,7 @@
 #include "plan/finder.h"
 
 #include "base/status.h"
+#include "plan/calibration.h"
 #include "plan/measure.h"
 
 #include <math.h>
@@ -92,11 +93,11 @@ static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
 
 /* A dry run of c under a limit. c->ok: success. */
 static fr_status dry_run(finder *f, candidate *c, size_t limit) {
-    fr_fit_clock *clock = NULL;
+    fri_fit_clock *clock = NULL;
     fr_unit_plan plan = plan_of(f, c);
-    FRI_TRY(fr_fit_clock_begin(f->opts->target, &clock));
+    FRI_TRY(fri_fit_clock_begin(f->opts->target, &clock));
     fr_status s = f->run(f->ctx, &plan, limit, &c->memory);
-    fr_fit_clock_end(&clock, &c->seconds);
+    fri_fit_clock_end(&clock, &c->seconds);
     f->dry_runs++;
     c->ok = s == FR_OK;
     return s == FR_ENOMEM && limit != SIZE_MAX ? FR_OK : s;

@@ -1,8 +1,10 @@
 /* plan.c - runs a program's step on addresses without memory, and counts bytes. */
 #include "plan/plan.h"
 
+#include "base/process.h"
 #include "base/status.h"
 #include "meta/meta.h"
+#include "plan/section.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +44,9 @@ done:
 fr_status fr_plan_section(fr_plan *plan, const char *name) {
     FRI_NOT_NULL(plan, name);
     if (plan != fri_here.plan) return fr_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
-    if (plan->n_sections == FR_PLAN_SECTIONS)
-        return fr_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name, FR_PLAN_SECTIONS);
+    if (plan->n_sections == FRI_PLAN_SECTIONS)
+        return fr_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name,
+                       FRI_PLAN_SECTIONS);
     close_section(plan);
     plan->first_event[plan->n_sections] = plan->record.count;
     plan->sections[plan->n_sections++] = (fr_plan_section_stats){.name = fri_intern(name)};
@@ -83,7 +86,7 @@ void fr_plan_release(fr_plan **plan) {
 
 /* ---- looking ----------------------------------------------------------------------------------------------- */
 
-int fr_plan_sections(const fr_plan *p) {
+int fri_plan_sections(const fr_plan *p) {
     return p != NULL ? p->n_sections : 0;
 }
 
@@ -95,7 +98,7 @@ fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats 
     return FR_OK;
 }
 
-int fr_plan_peak_section(const fr_plan *p) {
+int fri_plan_peak_section(const fr_plan *p) {
     if (p == NULL) return 0;
     int best = 0;
     for (int i = 1; i < p->n_sections; i++)
@@ -103,9 +106,9 @@ int fr_plan_peak_section(const fr_plan *p) {
     return best;
 }
 
-size_t fr_plan_step_memory(const fr_plan *p) {
+size_t fri_plan_step_memory(const fr_plan *p) {
     if (p == NULL) return 0;
-    const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
+    const fr_memory_stats *m = &p->sections[fri_plan_peak_section(p)].memory;
     return m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER];
 }
 
@@ -114,25 +117,25 @@ size_t fr_plan_largest_op(const fr_plan *p) {
     return p != NULL ? fri_record_largest_op(&p->record, &op) : 0;
 }
 
-uint64_t fr_plan_state(const fr_plan *p) {
+uint64_t fri_plan_state(const fr_plan *p) {
     return p != NULL && p->allocator != NULL ? fri_allocator_fingerprint(p->allocator) : 0;
 }
 
-bool fr_plan_workspaces(fr_device target) {
-    const fri_backend *b = fr_device_built(target) ? fri_backend_get(target) : NULL;
+bool fri_plan_workspaces(fr_device target) {
+    const fri_backend *b = fri_device_built(target) ? fri_backend_get(target) : NULL;
     return target != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
 }
 
 size_t fr_plan_floor(const fr_plan *p) {
     if (p == NULL) return 0;
-    const fr_memory_stats *m = &p->sections[fr_plan_peak_section(p)].memory;
+    const fr_memory_stats *m = &p->sections[fri_plan_peak_section(p)].memory;
     fr_tag op;
     return m->at_peak_allocated[FR_MEM_PARAMETER] + m->at_peak_allocated[FR_MEM_OPTIMIZER] +
            fri_record_largest_op(&p->record, &op);
 }
 
 struct collector {
-    fr_plan_live *items;
+    fri_plan_live *items;
     size_t count;
 };
 
@@ -140,7 +143,7 @@ static void collect(void *ctx, const fr_event *alloc) {
     struct collector *c = ctx;
     const fr_tag *t = &alloc->tag;
     for (size_t i = 0; i < c->count; i++) {
-        fr_plan_live *l = &c->items[i];
+        fri_plan_live *l = &c->items[i];
         if (l->op == t->op && l->module == t->module && l->category == t->category && l->dtype == t->dtype &&
             l->rank == t->shape.rank && memcmp(l->shape, t->shape.dim, sizeof l->shape) == 0) {
             l->bytes += alloc->allocated;
@@ -149,23 +152,23 @@ static void collect(void *ctx, const fr_event *alloc) {
         }
     }
     if (FRI_ROOM(c->items, c->count, "plan") < 0) return; /* a shorter list */
-    fr_plan_live *l = &c->items[c->count++];
-    *l = (fr_plan_live){.category = t->category,
-                        .dtype = t->dtype,
-                        .rank = t->shape.rank,
-                        .op = t->op,
-                        .module = t->module,
-                        .bytes = alloc->allocated,
-                        .count = 1};
+    fri_plan_live *l = &c->items[c->count++];
+    *l = (fri_plan_live){.category = t->category,
+                         .dtype = t->dtype,
+                         .rank = t->shape.rank,
+                         .op = t->op,
+                         .module = t->module,
+                         .bytes = alloc->allocated,
+                         .count = 1};
     memcpy(l->shape, t->shape.dim, sizeof l->shape);
 }
 
 static int larger_first(const void *a, const void *b) {
-    const fr_plan_live *x = a, *y = b;
+    const fri_plan_live *x = a, *y = b;
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-int fr_plan_live_at_peak(const fr_plan *p, fr_plan_live *out, int n) {
+int fri_plan_live_at_peak(const fr_plan *p, fri_plan_live *out, int n) {
     if (p == NULL || out == NULL) return 0;
     struct collector c = {0};
     size_t bytes = 0;

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "memory/allocator.h"
 #include "plan/record.h"
+#include "plan/section.h"
 
 #include <frugal/plan.h>
 
@@ -14,8 +15,8 @@ struct fr_plan {
     fri_allocator *allocator; /* NULL once ended */
     fri_allocator *was_allocator;
     fri_record record;
-    fr_plan_section_stats sections[FR_PLAN_SECTIONS];
-    size_t first_event[FR_PLAN_SECTIONS]; /* where each section begins in the record */
+    fr_plan_section_stats sections[FRI_PLAN_SECTIONS];
+    size_t first_event[FRI_PLAN_SECTIONS]; /* where each section begins in the record */
     int n_sections;
     char environment[256];
     struct fri_layout *layout; /* places in an arena; NULL until asked for */

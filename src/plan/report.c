@@ -3,6 +3,7 @@
 
 #include "base/number.h"
 #include "memory/report.h"
+#include "plan/section.h"
 
 static const char *or_dash(const char *s) {
     return s != NULL && s[0] != '\0' ? s : "-";
@@ -19,7 +20,7 @@ static void print_sections(const fr_plan *p, FILE *out) {
 
 static void print_peak(const fr_plan *p, FILE *out) {
     char text[FR_BYTES_TEXT];
-    int at = fr_plan_peak_section(p);
+    int at = fri_plan_peak_section(p);
     const fr_memory_stats *m = &p->sections[at].memory;
     fprintf(out, "peak: %s (%zu bytes allocated) in %s, phase %s, op %s, module %s\n",
             fr_bytes_text(m->peak_allocated, text), m->peak_allocated, p->sections[at].name,
@@ -32,9 +33,9 @@ static void print_peak(const fr_plan *p, FILE *out) {
 
 static void print_live(const fr_plan *p, FILE *out) {
     enum { TOP = 10 };
-    fr_plan_live live[TOP];
+    fri_plan_live live[TOP];
     char bytes[FR_BYTES_TEXT], shape_text[FRI_SHAPE_TEXT];
-    int n = fr_plan_live_at_peak(p, live, TOP);
+    int n = fri_plan_live_at_peak(p, live, TOP);
     fprintf(out, "alive at the peak, largest first:\n");
     for (int i = 0; i < n; i++) {
         fr_shape shape = fri_shape_of(live[i].rank, live[i].shape);
@@ -61,7 +62,7 @@ fr_status fr_plan_report(const fr_plan *plan, FILE *out) {
     print_sections(plan, out);
     print_peak(plan, out);
     print_live(plan, out);
-    size_t step = fr_plan_step_memory(plan), floor = fr_plan_floor(plan),
+    size_t step = fri_plan_step_memory(plan), floor = fr_plan_floor(plan),
            largest = fri_record_largest_op(&plan->record, &op);
     fprintf(out, "step memory (peak - parameters - optimizer state): %s (%zu bytes)\n", fr_bytes_text(step, a), step);
     fprintf(out, "floor (parameters + state + largest op): %s (%zu bytes); largest op: %s in %s, %zu bytes\n",

@@ -1,4 +1,5 @@
 /* anomaly.c - finds the gradient that overflows in a step, and the first op with inf or NaN. */
+#include "optim/scaler.h"
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -6,7 +7,7 @@
 
 fr_status fri_watch_overflow(fri_session *r) {
     const char *path = NULL, *op = NULL;
-    fr_status s = fr_grad_scaler_find_overflow(r->scaler, r->optimizer, &path, &op);
+    fr_status s = fri_grad_scaler_find_overflow(r->scaler, r->optimizer, &path, &op);
     if (s == FR_OK && path != NULL) {
         r->overflow_path = path;
         r->overflow_op = op;

@@ -1,4 +1,6 @@
 /* arena.c - see arena.h. */
+#include "memory/report.h"
+#include "plan/section.h"
 #include "session/session.h"
 
 static uint64_t device_calls(const fri_session *r) {
@@ -13,7 +15,7 @@ bool fri_train_arena_wanted(fri_session *r) {
         snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
         return false;
     }
-    if (!fr_memory_unpooled()) return true;
+    if (!fri_memory_unpooled()) return true;
     snprintf(r->arena.reason, sizeof r->arena.reason, "FRUGAL_NO_POOL asks for a segment per allocation");
     return false;
 }
@@ -25,13 +27,13 @@ fr_status fri_train_arena_part(fri_session *r, fri_section part) {
         a->calls_before = device_calls(r);
     }
     if (!a->used) return FR_OK;
-    if (fr_plan_departed(r->config->opts.device)) a->departures++;
+    if (fri_plan_departed(r->config->opts.device)) a->departures++;
     return fr_plan_follow(r->config->opts.device, a->section[part]);
 }
 
 void fri_train_arena_end(fri_session *r) {
     fri_train_arena *a = &r->arena;
-    if (a->used && fr_plan_departed(r->config->opts.device)) a->departures++;
+    if (a->used && fri_plan_departed(r->config->opts.device)) a->departures++;
     if (a->counting) a->calls = device_calls(r) - a->calls_before;
 }
 

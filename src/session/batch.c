@@ -1,4 +1,5 @@
-/* batch.c - moves batches from the loader to the device (unstable/input.h). */
+/* batch.c - moves batches from the loader to the device (data/input.h). */
+#include "data/input.h"
 #include "session/session.h"
 
 #include <stdlib.h>
@@ -43,8 +44,8 @@ fr_status fri_session_input(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     int64_t n = fri_batch_size(r->config, FR_SPLIT_TRAIN);
     const fr_shape images = fri_image_shape(r->config, n), targets = fri_target_shape(r->config, n);
-    const fr_input_opts opts = {o->device, o->pin_memory, r->config->from_labels ? to_pixel_classes : NULL, r};
-    FRI_TRY(fr_input_create(&opts, &r->input));
+    const fri_input_opts opts = {o->device, o->pin_memory, r->config->from_labels ? to_pixel_classes : NULL, r};
+    FRI_TRY(fri_input_create(&opts, &r->input));
     if (!o->device_prefetch || !o->pin_memory || !fr_device_is_asynchronous(o->device)) return FR_OK;
-    return fr_input_prefetch(r->input, &images, fri_image_dtype(r->config), &targets, fri_target_dtype(r->config));
+    return fri_input_prefetch(r->input, &images, fri_image_dtype(r->config), &targets, fri_target_dtype(r->config));
 }

@@ -7,6 +7,8 @@
  * whole epochs are shortened in the same way. */
 #include "session/dry.h"
 
+#include "data/input.h"
+#include "plan/section.h"
 #include "session/driver.h"
 
 #include <inttypes.h>
@@ -53,7 +55,7 @@ static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **ima
         return host_batch(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
                           targets);
     fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
-    return s < 0 ? s : fr_input_next(d->run.input, loader, images, targets);
+    return s < 0 ? s : fri_input_next(d->run.input, loader, images, targets);
 }
 
 /* Opens a loader whose buffers count as device memory, as on the CPU. For CUDA, batches are copied without a
@@ -89,7 +91,7 @@ static fr_status begin_section(dry_run *d, fri_section part, bool again) {
                                [FRI_PART_EVALUATION] = {"evaluation", "evaluation"},
                                [FRI_PART_EVALUATION_BATCH] = {"evaluation, next batch", "evaluation, further batch"},
                                [FRI_PART_EVALUATION_SHORT] = {"evaluation, short batch", "evaluation, short batch"}};
-    int i = fr_plan_sections(d->out->plan);
+    int i = fri_plan_sections(d->out->plan);
     FRI_TRY(fr_plan_section(d->out->plan, again ? names[part].again : names[part].name));
     if (!again) d->out->section[part] = i;
     d->out->is_evaluation[i] = part >= FRI_PART_EVALUATION;
@@ -107,10 +109,10 @@ static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *do
                         fr_status (*run)(dry_run *d, fri_section part)) {
     const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH;
     bool again = d->out->section[part] >= 0;
-    uint64_t before = fr_plan_state(d->out->plan);
+    uint64_t before = fri_plan_state(d->out->plan);
     if (part == FRI_PART_EVALUATION) d->in_a_row = 0;
     if (repeats && again &&
-        (d->in_a_row == STEPS_AT_MOST || fr_plan_sections(d->out->plan) + SECTIONS_LEFT >= FR_PLAN_SECTIONS)) {
+        (d->in_a_row == STEPS_AT_MOST || fri_plan_sections(d->out->plan) + SECTIONS_LEFT >= FRI_PLAN_SECTIONS)) {
         d->out->settled = false;
         *done = alike;
         return FR_OK;
@@ -119,7 +121,7 @@ static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *do
     FRI_TRY(run(d, part));
     d->in_a_row++;
     if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
-    if (fr_plan_state(d->out->plan) == before) *done = alike;
+    if (fri_plan_state(d->out->plan) == before) *done = alike;
     return FR_OK;
 }
 
@@ -182,7 +184,7 @@ static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
 static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     dry_run *d = ctx;
     int64_t every = d->config.opts.eval_every, patience = (every > 0 ? every : 0) + 1;
-    d->now = (epoch_kind){fr_plan_state(d->out->plan), *e};
+    d->now = (epoch_kind){fri_plan_state(d->out->plan), *e};
     d->in_a_row = 0;
     if (changes_nothing(d, &d->now)) {
         /* all kinds of epochs are known to change nothing, so all epochs before the last can be left out */
@@ -199,7 +201,7 @@ static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
 static fr_status epoch_over(void *ctx) {
     dry_run *d = ctx;
     d->epochs_run++;
-    if (!steps_differ(d) && fr_plan_state(d->out->plan) == d->now.before) d->fixed[d->n_fixed++] = d->now;
+    if (!steps_differ(d) && fri_plan_state(d->out->plan) == d->now.before) d->fixed[d->n_fixed++] = d->now;
     return FR_OK;
 }
 
@@ -227,7 +229,7 @@ done:
 /* Combines the sections' peaks, separately for training and evaluation, as a run does. */
 static fr_status fold_sections(fri_train_plan *p) {
     p->training = p->evaluation = (fr_memory_stats){0};
-    const int n = fr_plan_sections(p->plan);
+    const int n = fri_plan_sections(p->plan);
     for (int i = 0; i < n; i++) {
         fr_plan_section_stats t;
         FRI_TRY(fr_plan_section_get(p->plan, i, &t));
@@ -272,7 +274,7 @@ done:
 
 /* If the device's libraries are not installed (no cuDNN), the plan is made without their workspaces. */
 fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
-    bool workspaces = fr_plan_workspaces(c->opts.device);
+    bool workspaces = fri_plan_workspaces(c->opts.device);
     fr_status s = make_plan(c, limit, workspaces, out);
     return s == FR_ELIBRARY && workspaces ? make_plan(c, limit, false, out) : s;
 }

@@ -1,5 +1,6 @@
 /* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
 #include "session/session.h"
+#include "tensor/readback.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,8 +11,8 @@ static fr_status settle_part(fri_sums *sum, int i) {
     if (sum->n[i] == 0) return FR_OK;
     b->targets = (double)sum->n[i];
     sum->n[i] = 0;
-    FRI_TRY(fr_readback_value(&sum->part[i].loss, &mean));
-    FRI_TRY(fr_readback_value(&sum->part[i].correct, &b->correct));
+    FRI_TRY(fri_readback_value(&sum->part[i].loss, &mean));
+    FRI_TRY(fri_readback_value(&sum->part[i].correct, &b->correct));
     b->loss = mean * b->targets;
     return FR_OK;
 }
@@ -54,8 +55,8 @@ fr_status fri_sums_settle(fri_sums *sum) {
 
 void fri_sums_drop(fri_sums *sum) {
     for (int i = 0; i < 2; i++) {
-        fr_readback_drop(&sum->part[i].loss);
-        fr_readback_drop(&sum->part[i].correct);
+        fri_readback_drop(&sum->part[i].loss);
+        fri_readback_drop(&sum->part[i].correct);
     }
     free(sum->batch);
     *sum = (fri_sums){0};
@@ -86,8 +87,8 @@ fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor
     fr_tensor_release(images);
     FR_TRY(s, fri_loss_of_batch(r, y, *targets, false, &loss));
     if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
-    FR_TRY(s, fr_readback_begin(loss, &part->loss));
-    if (count != NULL) FR_TRY(s, fr_readback_begin(count, &part->correct));
+    FR_TRY(s, fri_readback_begin(loss, &part->loss));
+    if (count != NULL) FR_TRY(s, fri_readback_begin(count, &part->correct));
     FR_TRY(s, measure_metrics(r, &y, *targets, &sum->batch[sum->batches - 1]));
     sum->n[sum->turn] = n;
     sum->of[sum->turn] = sum->batches - 1;

@@ -1,6 +1,8 @@
 /* fit.c - --memory-budget and --batch-size fit. */
 #include "session/fit.h"
 
+#include "memory/report.h"
+
 #include <frugal/unstable/number.h>
 
 #include <inttypes.h>
@@ -20,7 +22,7 @@ static size_t planned_requested(const fri_train_plan *p) {
 }
 
 static bool in_arena(const fr_train_opts *o) {
-    return o->arena && o->device != FR_META && !fr_memory_unpooled();
+    return o->arena && o->device != FR_META && !fri_memory_unpooled();
 }
 
 /* Plans the run with its real allocator (arena.c): in an arena if wanted and if the arena fits, else on the caching

@@ -2,7 +2,11 @@
 #ifndef FRI_SESSION_FIT_H
 #define FRI_SESSION_FIT_H
 
+#include "autograd/run.h"
+#include "plan/calibration.h"
 #include "session/dry.h"
+
+#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
 
 /* fit.c: --memory-budget and --batch-size fit. Sets batch_size, unit_plan (points into *fit) and memory_limit of
  * c->opts so that the run fits, and prints the choice. FR_ENOMEM: nothing fits; the sentence names the smallest
@@ -11,7 +15,7 @@ fr_status fri_fit(fri_config *c, fr_fit *fit);
 
 /* workspace.c: on a GPU without --workspace-limit, each convolution may use as much scratch as leaves the planned
  * peak unchanged. *scratch is referenced by the switches of c and the thread. Without a plan, the default holds. */
-void fri_workspace_choose(fri_config *c, fr_scratch **scratch);
+void fri_workspace_choose(fri_config *c, fri_scratch_limits **scratch);
 
 /* train_only.c: replaces --train-only auto by words in c->opts and prints a table of the trained layers. */
 fr_status fri_train_only_choose(fri_config *c);
@@ -45,7 +49,8 @@ fr_status fri_advise(const fri_config *c, FILE *out);
 
 /* calibrate.c: --calibrate. `begin` makes the dry run and starts timing kernels; `end` stops, `keep` stores the
  * times. */
-fr_status fri_calibration_begin(const fri_config *c, fr_calibration **out);
-fr_status fri_calibration_end(const fri_config *c, fr_calibration **p, bool keep);
+fr_status fri_calibration_begin(const fri_config *c, fri_calibration **out);
+fr_status fri_calibration_end(const fri_config *c, fri_calibration **p, bool keep);
 
+#pragma GCC visibility pop
 #endif

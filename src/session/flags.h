@@ -9,6 +9,8 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
+#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
+
 enum { FRI_FLAGS_MOST = 192 };
 extern const fr_flag fri_flags[];
 extern const int fri_flags_count;
@@ -56,4 +58,5 @@ static inline void *fri_flag_place(const fr_flag *f, fr_train_opts *o) {
     return f->own != NULL ? f->own : (char *)o + f->offset;
 }
 
+#pragma GCC visibility pop
 #endif

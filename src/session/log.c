@@ -2,20 +2,21 @@
  *
  * A failed write does not stop the training: the first failure is printed, later lines are still tried, and at its
  * end the run fails. */
+#include "io/session_files.h"
 #include "session/views.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 typedef struct logs {
-    fr_log *log;      /* NULL: none */
+    fri_log *log;      /* NULL: none */
     int64_t failures; /* steps and evaluations missing in the file */
 } logs;
 
 static fr_status open_logs(logs *l, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     if (o->log == NULL) return FR_OK;
-    return fr_log_open(FR_LOG_OPTS(.jsonl = o->log, .resume = r->step > 0 ? r->step : -1), &l->log);
+    return fri_log_open(o->log, r->step > 0 ? r->step : -1, &l->log);
 }
 
 fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
@@ -39,11 +40,11 @@ fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
 static fr_status write_evaluation(logs *l, const fri_session *r) {
     const fr_train_program *p = r->config->program;
     char tag[FR_TRAIN_NAME_BYTES];
-    if (isfinite(r->test_accuracy)) FRI_TRY(fr_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy));
-    if (isfinite(r->test_loss)) FRI_TRY(fr_log_scalar(l->log, "test/loss", r->step, r->test_loss));
+    if (isfinite(r->test_accuracy)) FRI_TRY(fri_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy));
+    if (isfinite(r->test_loss)) FRI_TRY(fri_log_scalar(l->log, "test/loss", r->step, r->test_loss));
     for (int64_t i = 0; i < p->n_metrics; i++) {
         snprintf(tag, sizeof tag, "test/%s", p->metric_names[i]);
-        FRI_TRY(fr_log_scalar(l->log, tag, r->step, r->metric[i]));
+        FRI_TRY(fri_log_scalar(l->log, tag, r->step, r->metric[i]));
     }
     return FR_OK;
 }
@@ -58,7 +59,7 @@ static fr_status log_event(void *state, const fri_session *r, fr_run_event e) {
     if (e == FR_RUN_STEP) {
         fr_log_step step;
         FRI_TRY(fri_log_step_of(r, &step));
-        s = fr_log_write(l->log, &step);
+        s = fri_log_write(l->log, &step);
     }
     if (e == FR_RUN_EVALUATION) s = write_evaluation(l, r);
     if (s != FR_EIO) return s;
@@ -68,7 +69,7 @@ static fr_status log_event(void *state, const fri_session *r, fr_run_event e) {
 
 static void log_end(void *state) {
     logs *l = state;
-    fr_log_close(&l->log);
+    fri_log_close(&l->log);
 }
 
 const fri_view fri_log_view = {sizeof(logs), NULL, log_event, log_end};

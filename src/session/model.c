@@ -1,5 +1,6 @@
 /* model.c - builds the model and its optimizer from the flags. */
 #include "session/flags.h"
+#include "data/input.h"
 #include "session/session.h"
 
 #include <frugal/unstable/number.h>
@@ -192,7 +193,7 @@ fr_status fri_model_build(fri_session *r) {
 }
 
 void fri_model_release(fri_session *r) {
-    fr_input_release(&r->input);
+    fri_input_release(&r->input);
     fr_tensor_release(&r->class_weights);
     if (r->share != NULL) r->config->rank_calls->unshare(&r->share);
     fr_grad_scaler_release(&r->scaler);

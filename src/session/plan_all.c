@@ -2,6 +2,7 @@
  * between the smallest and the largest combination. Printed are the Pareto-optimal runs (no run is better in both
  * memory and time) and the run with all switches off; --plan=every prints all and marks the optimal ones with a
  * star. */
+#include "plan/calibration.h"
 #include "session/fit.h"
 
 #include <frugal/unstable/number.h>
@@ -29,13 +30,13 @@ typedef struct table {
 /* Adds a dry run and the predicted time of its step. */
 static fr_status add_line(table *t, const fri_config *c, const char *flags) {
     fri_train_plan p = {0};
-    fr_fit_clock *clock = NULL;
+    fri_fit_clock *clock = NULL;
     double seconds = 0;
     if (t->n == MOST_LINES) return FR_OK;
-    fr_status s = fr_fit_clock_begin(c->opts.device, &clock);
+    fr_status s = fri_fit_clock_begin(c->opts.device, &clock);
     if (s < 0) return s;
     s = fri_plan_run(c, SIZE_MAX, &p);
-    fr_fit_clock_end(&clock, &seconds);
+    fri_fit_clock_end(&clock, &seconds);
     if (s < 0) return s;
     line *l = &t->lines[t->n++];
     const fr_memory_stats *m = p.training.peak_allocated > p.evaluation.peak_allocated ? &p.training : &p.evaluation;

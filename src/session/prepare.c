@@ -1,13 +1,15 @@
 /* prepare.c - see prepare.h. */
 #include "session/prepare.h"
 
+#include "autograd/run.h"
+#include "base/process.h"
 #include "session/fit.h"
 
 #include <stdlib.h>
 
 static fr_status check_device(fri_config *c) {
     if (c->opts.device == (fr_device)FR_TRAIN_AUTO) {
-        bool built = fr_device_built(FR_CUDA), there = built && fr_device_available(FR_CUDA);
+        bool built = fri_device_built(FR_CUDA), there = built && fr_device_available(FR_CUDA);
         c->opts.device = there ? FR_CUDA : FR_CPU;
         c->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
     }
@@ -27,15 +29,15 @@ static fr_status start_threads(const fri_config *c) {
     if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", n);
     if (s < 0)
         return fr_fail_prefix(s, "--threads is not given (FRUGAL_THREADS, OMP_NUM_THREADS, else all processors): ");
-    if (o->device == FR_CPU && !o->plan && !o->summary) fr_threads_start();
+    if (o->device == FR_CPU && !o->plan && !o->summary) fri_threads_start();
     return FR_OK;
 }
 
 static fr_status open_offload(const fri_session *r) {
     const char *file = r->config->opts.offload;
     fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
-    if (s == FR_OK && !r->config->opts.quiet && fr_offload_warning()[0] != '\0')
-        fprintf(r->config->out, "note: --offload: %s\n", fr_offload_warning());
+    if (s == FR_OK && !r->config->opts.quiet && fri_offload_warning()[0] != '\0')
+        fprintf(r->config->out, "note: --offload: %s\n", fri_offload_warning());
     return s;
 }
 
@@ -50,7 +52,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     fr_cudnn_deterministic_set(o->deterministic);
     fr_cudnn_benchmark_set(o->cudnn_benchmark);
     fr_exact_convolutions_set(o->exact_convolutions);
-    fr_pin_memory_set(o->pin_memory);
+    fri_pin_memory_set(o->pin_memory);
     FRI_TRY(fri_check_flags(c));
     FRI_TRY(fri_data_open(c, &r->train, &r->test));
     FRI_TRY(fri_model_check(c));
@@ -71,7 +73,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     return FR_OK;
 }
 
-fr_status fri_run_setup(fri_session *r, fr_calibration **calibration) {
+fr_status fri_run_setup(fri_session *r, fri_calibration **calibration) {
     fri_train_arena_begin(r);
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
     if (r->config->opts.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));

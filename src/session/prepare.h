@@ -2,8 +2,11 @@
 #ifndef FRI_SESSION_PREPARE_H
 #define FRI_SESSION_PREPARE_H
 
+#include "plan/calibration.h"
 #include "session/session.h"
 #include "session/views.h"
+
+#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
 
 /* Runs all checks before training, cheap ones first. Afterwards the thread is in the run's pool, unless the options
  * ask for a plan or a summary. */
@@ -11,6 +14,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views);
 
 /* Creates arena, model, optimizer, weights and loader and loads a saved state; fri_train_go_on trains next.
  * *calibration is set if --calibrate was given. */
-fr_status fri_run_setup(fri_session *r, fr_calibration **calibration);
+fr_status fri_run_setup(fri_session *r, fri_calibration **calibration);
 
+#pragma GCC visibility pop
 #endif

@@ -1,5 +1,6 @@
 /* ranks.c - messages between the ranks of a training besides gradients: options are compared at the start, positions
  * at each step, statistics at the end. */
+#include "io/session_files.h"
 #include "session/flags.h"
 #include "session/session.h"
 
@@ -25,7 +26,7 @@ fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes) {
 enum { TEXT = 512 };
 typedef struct same_run {
     char version[32];
-    char data[FR_FINGERPRINT_BYTES];
+    char data[FRI_FINGERPRINT_BYTES];
     char environment[TEXT];
     uint64_t flag[FRI_FLAGS_MOST];
 } same_run;
@@ -63,7 +64,7 @@ static fr_status describe_run(const fri_session *r, same_run *out) {
     for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
         if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, workers) && f->group != FR_GROUP_OUTPUT)
             out->flag[i] = hash_text(fri_flag_text(f, &c->opts, text));
-    return r->train != NULL ? fr_dataset_fingerprint(r->train, out->data) : FR_OK;
+    return r->train != NULL ? fri_dataset_fingerprint(r->train, out->data) : FR_OK;
 }
 
 fr_status fri_ranks_compare(const fri_session *r) {

@@ -1,5 +1,7 @@
 /* real.c - the driver's parts for a run on a device. */
+#include "data/input.h"
 #include "session/driver.h"
+#include "tensor/readback.h"
 
 #include <math.h>
 
@@ -14,10 +16,10 @@ typedef struct real {
 
 static fr_status real_batch(void *ctx, int64_t i) {
     fri_step_work *w = ctx;
-    fr_status s = fr_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
+    fr_status s = fri_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
-    w->count = fr_input_count(w->r->input);
-    return i + w->r->config->ranks < w->r->config->opts.accumulate ? fr_input_fetch(w->r->input, w->r->loader) : FR_OK;
+    w->count = fri_input_count(w->r->input);
+    return i + w->r->config->ranks < w->r->config->opts.accumulate ? fri_input_fetch(w->r->input, w->r->loader) : FR_OK;
 }
 
 static const fri_stepping device_stepping = {real_batch, fri_step_train, fri_step_update};
@@ -66,7 +68,7 @@ static fr_status real_save(void *ctx, bool last) {
 
 static fr_status real_prefetch(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
-    return fr_input_fetch(r->input, r->loader);
+    return fri_input_fetch(r->input, r->loader);
 }
 
 /* Folds the peaks since the last call into *kept. */
@@ -80,7 +82,7 @@ static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
 static fr_status steps_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
     FRI_TRY(steps_known(r, r->step));
-    FRI_TRY(fr_readback_check_all()); /* reports bad targets of the last steps */
+    FRI_TRY(fri_readback_check_all()); /* reports bad targets of the last steps */
     return keep_peak(r, &r->training);
 }
 
@@ -94,8 +96,8 @@ static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64
     FRI_TRY(fri_train_arena_part(r, part));
     if (part == FRI_PART_EVALUATION) FRI_TRY(fri_confusion_begin(r));
     if (part == FRI_PART_EVALUATION) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &x->loader));
-    FRI_TRY(fr_input_next(r->input, x->loader, &images, &targets));
-    return fri_evaluate_batch(r, &images, &targets, fr_input_count(r->input), &x->sum);
+    FRI_TRY(fri_input_next(r->input, x->loader, &images, &targets));
+    return fri_evaluate_batch(r, &images, &targets, fri_input_count(r->input), &x->sum);
 }
 
 /* Compares the evaluation with the best so far. For a better one, --keep-best writes the evaluated weights. */

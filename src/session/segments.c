@@ -1,4 +1,5 @@
 /* segments.c - --checkpoint-segments: cuts a network into segments and weighs its units. */
+#include "net/units.h"
 #include "session/session.h"
 
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static fr_status weigh_units(const fri_session *trial, size_t *weight) {
     const fr_dtype dtype = trial->config->bytes ? fri_model_dtype(trial) : FR_F32;
     FR_TRY(s, fr_tensor_empty(4, fri_image_shape(trial->config, n).dim, dtype, FR_META, &x));
     if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
-    FR_TRY(s, fr_unit_saved_bytes(trial->model, x, weight));
+    FR_TRY(s, fri_unit_saved_bytes(trial->model, x, weight));
 done:
     fri_precision_end(o, was);
     fr_tensor_release(&x);

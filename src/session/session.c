@@ -1,6 +1,8 @@
 /* session.c - see session.h. */
 #include "session/session.h"
 
+#include "autograd/run.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -14,7 +16,7 @@ void fri_session_end(fri_session *r) {
     fri_model_release(r);
     fr_dataset_release(&r->train);
     fr_dataset_release(&r->test);
-    fr_scratch_release(&r->scratch);
+    fri_scratch_release(&r->scratch);
     free(r->unit_weight);
     free(r->rank);
     r->unit_weight = NULL;

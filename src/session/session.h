@@ -4,8 +4,11 @@
 #ifndef FRI_SESSION_SESSION_H
 #define FRI_SESSION_SESSION_H
 
+#include "autograd/run.h"
+#include "data/input.h"
 #include "session/arena.h"
 #include "session/config.h"
+#include "tensor/readback.h"
 
 #include <frugal/fit.h>
 #include <frugal/io.h>
@@ -13,6 +16,8 @@
 #include <frugal/train.h>
 #include <frugal/unstable.h>
 #include <stdio.h>
+
+#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
 
 /* Receives the events of a run. A negative status ends the run. */
 typedef struct fri_run_watcher {
@@ -22,7 +27,7 @@ typedef struct fri_run_watcher {
 
 /* Numbers of one step. Readbacks may still be in flight. */
 typedef struct fri_step_part {
-    fr_readback loss, correct; /* of a batch, or of a part of a split batch */
+    fri_readback loss, correct; /* of a batch, or of a part of a split batch */
     double targets;
     bool empty; /* no target counts, so the loss (0 / 0) is taken as 0 */
 } fri_step_part;
@@ -33,7 +38,7 @@ typedef struct fri_step_values {
     fri_step_part *part;
     int64_t n, capacity;
     bool device_decided; /* the device decides whether to skip the step; `scaler` receives the decision */
-    fr_readback scaler;
+    fri_readback scaler;
     fr_anomaly anomaly; /* anomaly found in this step, if the step was searched */
 } fri_step_values;
 
@@ -60,7 +65,7 @@ typedef struct fri_session {
     fr_module *model;
     fr_optimizer *optimizer;
     size_t *unit_weight;      /* segments.c; NULL: equal weights */
-    fr_scratch *scratch;      /* scratch of convolutions; NULL: the switches' limit holds */
+    fri_scratch_limits *scratch;      /* scratch of convolutions; NULL: the switches' limit holds */
     fr_grad_scaler *scaler;   /* without loss scaling, passes values through unchanged */
     fr_tensor *class_weights; /* f32 [classes]; NULL: none */
     struct fr_share *share;   /* NULL: single process */
@@ -72,7 +77,7 @@ typedef struct fri_session {
     float *pixels;
     int64_t *pixel_classes;
     size_t pixels_capacity;
-    fr_input *input;
+    fri_input *input;
 
     /* real.c */
     fr_loader *loader;
@@ -305,4 +310,5 @@ fr_status fri_weights_begin(fri_session *r);
 fr_status fri_weights_end(fri_session *r);
 fr_status fri_weights_write(fri_session *r, const char *path); /* writes the current model */
 
+#pragma GCC visibility pop
 #endif

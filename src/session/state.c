@@ -3,6 +3,7 @@
  * States are saved only between steps, so the step number determines epoch and batch. On resume, settings that define
  * the training must match (batch size, seed, ...); all others (schedule, switches, device) come from the flags, and
  * changes that affect later steps are printed. */
+#include "io/session_files.h"
 #include "session/flags.h"
 
 #include <frugal/unstable/number.h>
@@ -139,7 +140,7 @@ static fr_status could_be_written(const fri_session *trial, void *ctx) {
 /* Reports a missing export add-on, or a layer that the format cannot express, before the training. */
 static fr_status check_format(const fri_config *c) {
     const fr_network_file *file = NULL;
-    fr_status s = fr_network_file_of(c->opts.export_weights, &file);
+    fr_status s = fri_network_file_of(c->opts.export_weights, &file);
     if (s == FR_OK && file != NULL) s = fri_on_meta(c, could_be_written, &file);
     return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.export_weights) : FR_OK;
 }
@@ -175,8 +176,8 @@ static bool goes_on_in(const fri_session *r, const char *folder) {
 static fr_status check_states(const fri_session *r) {
     const char *folder = r->config->opts.save;
     char of[128] = "";
-    fr_state_folder held;
-    fr_status s = fr_state_folder_get(folder, &held);
+    fri_state_folder held;
+    fr_status s = fri_state_folder_get(folder, &held);
     if (s < 0 || held.states == 0 || goes_on_in(r, folder)) return s;
     if (held.newest_model[0] != '\0')
         snprintf(of, sizeof of, ", the newest of %s at step %" PRId64, held.newest_model, held.newest_step);
@@ -189,10 +190,10 @@ fr_status fri_saving_check(fri_session *r) {
     fr_status s = FR_OK;
     parts p;
     describe_parts(r, &p);
-    r->run_number = fr_state_run_of(&p.state);
+    r->run_number = fri_state_run_of(&p.state);
     if (r->config->rank > 0) return FR_OK; /* only rank 0 writes */
     if (o->save != NULL) {
-        s = fr_state_folder_make(o->save);
+        s = fri_state_folder_make(o->save);
         if (s < 0) return fr_fail_prefix(s, "--save: ");
         FR_TRY(s, check_folder("--save", o->save, o->save));
         FR_TRY(s, check_states(r));
@@ -263,7 +264,7 @@ static fr_status find_state(const fri_config *c, char path[FR_STATE_PATH_BYTES])
 /* Takes the number of batches per step from the state: a training keeps the number, whatever its ranks. */
 static fr_status take_accumulate(fri_config *c) {
     char value[32];
-    fr_status s = fr_state_setting_read(c->resume_path, "accumulate", value, sizeof value);
+    fr_status s = fri_state_setting_read(c->resume_path, "accumulate", value, sizeof value);
     const long long n = s == FR_OK ? strtoll(value, NULL, 10) : 0;
     if (n > 0) c->opts.accumulate = n;
     return FR_OK; /* a faulty state is reported when it is loaded */
@@ -273,7 +274,7 @@ static fr_status take_accumulate(fri_config *c) {
  * printed. */
 static void take_train_only(fri_config *c) {
     char value[FRI_TRAIN_ONLY_BYTES];
-    fr_status s = fr_state_setting_read(c->resume_path, "train-only", value, sizeof value);
+    fr_status s = fri_state_setting_read(c->resume_path, "train-only", value, sizeof value);
     if (s == FR_OK && (strncmp(value, "last=", 5) == 0 || strcmp(value, "all") == 0)) fri_train_only_set(c, value);
 }
 
@@ -382,7 +383,6 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
     fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
     *out = (fr_weights_info){.classes = c->outputs, .channels = l.channels, .height = l.height, .width = l.width};
     snprintf(out->model, sizeof out->model, "%s", c->model_name);
-    snprintf(out->head, sizeof out->head, "%s", fr_head_name(FR_HEAD_AUTO));
     memcpy(out->mean, l.mean, sizeof l.mean);
     memcpy(out->std, l.std, sizeof l.std);
     for (int64_t i = 0; i < out->classes && out->classes <= MOST_NAMES; i++) {
@@ -400,7 +400,7 @@ fr_status fri_weights_end(fri_session *r) {
 
 fr_status fri_weights_write(fri_session *r, const char *path) {
     const fr_network_file *file = NULL;
-    FRI_TRY(fr_network_file_of(path, &file));
+    FRI_TRY(fri_network_file_of(path, &file));
     if (file != NULL) return file->save(r->model, path);
     char *names[MOST_NAMES];
     fr_weights_info info;

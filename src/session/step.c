@@ -2,7 +2,10 @@
  *
  * The order of releases decides a step's peak: images and logits are released as soon as only the graph may need
  * them, targets and loss after backward, gradients after the optimizer's step and before the next forward. */
+#include "autograd/run.h"
+#include "optim/scaler.h"
 #include "session/session.h"
+#include "tensor/readback.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +14,7 @@
 /* ---- precision --------------------------------------------------------------------------------------------- */
 
 fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was) {
-    *was = fr_autocast_get();
+    *was = fri_autocast_get();
     return o->amp == FR_TRAIN_AMP_OFF ? FR_OK : fr_autocast_begin(fri_compute_dtype(o), was);
 }
 
@@ -36,10 +39,10 @@ static fr_status part_next(fri_step_values *v, fri_step_part **out) {
 
 void fri_step_values_forget(fri_step_values *v) {
     for (int64_t i = 0; i < v->n; i++) {
-        fr_readback_drop(&v->part[i].loss);
-        fr_readback_drop(&v->part[i].correct);
+        fri_readback_drop(&v->part[i].loss);
+        fri_readback_drop(&v->part[i].correct);
     }
-    fr_readback_drop(&v->scaler);
+    fri_readback_drop(&v->scaler);
     v->anomaly = (fr_anomaly){0};
     v->n = 0;
     v->targets = 0;
@@ -56,7 +59,7 @@ void fri_step_values_free(fri_step_values *v) {
 static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
     int64_t before = r->skipped;
     if (v->device_decided) {
-        fr_status s = fr_grad_scaler_learn(&v->scaler, &r->scale, &r->skipped);
+        fr_status s = fri_grad_scaler_learn(&v->scaler, &r->scale, &r->skipped);
         r->step_skipped = r->skipped > before;
         return s;
     }
@@ -72,8 +75,8 @@ static fr_status settle_together(fri_session *r, fri_step_values *v, double *cor
     fr_status s = mine != NULL ? FR_OK : fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", most);
     for (int64_t i = 0; i < v->n && s == FR_OK; i++) {
         mine[i].targets = v->part[i].targets;
-        FR_TRY(s, fr_readback_value(&v->part[i].correct, &mine[i].correct));
-        FR_TRY(s, fr_readback_value(&v->part[i].loss, &mine[i].loss));
+        FR_TRY(s, fri_readback_value(&v->part[i].correct, &mine[i].correct));
+        FR_TRY(s, fri_readback_value(&v->part[i].loss, &mine[i].loss));
         if (v->part[i].empty) mine[i].loss = 0;
     }
     FR_TRY(s, fri_ranks_check_step(r, v->number));
@@ -94,9 +97,9 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
     double correct = 0, value = NAN;
     *loss = 0;
     for (int64_t i = 0; i < v->n && r->config->ranks == 1; i++) {
-        FRI_TRY(fr_readback_value(&v->part[i].correct, &value));
+        FRI_TRY(fri_readback_value(&v->part[i].correct, &value));
         correct += value;
-        FRI_TRY(fr_readback_value(&v->part[i].loss, &value));
+        FRI_TRY(fri_readback_value(&v->part[i].loss, &value));
         *loss += v->part[i].empty ? 0 : value;
     }
     if (r->config->ranks > 1) FRI_TRY(settle_together(r, v, &correct, loss));
@@ -124,7 +127,7 @@ static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, dou
     *part = NULL;
     if (v != NULL) FRI_TRY(part_next(v, part));
     if (fri_counts_steps(r->config)) FRI_TRY(fr_count_correct(*y, *targets, &count));
-    if (v != NULL && count != NULL) FRI_TRY(fr_readback_begin(count, &(*part)->correct));
+    if (v != NULL && count != NULL) FRI_TRY(fri_readback_begin(count, &(*part)->correct));
     fr_tensor_release(&count);
     if (v != NULL) (*part)->empty = share == 0;
     FRI_TRY(fri_loss_of_batch(r, *y, *targets, share != 0, l));
@@ -149,7 +152,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     fri_precision_end(&r->config->opts, was);
     FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
-    if (part != NULL) FR_TRY(s, fr_readback_begin(l, &part->loss));
+    if (part != NULL) FR_TRY(s, fri_readback_begin(l, &part->loss));
 done:
     if (s < 0) fri_precision_end(&r->config->opts, was);
     fr_tensor_release(&y);
@@ -205,14 +208,14 @@ static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targ
     fr_rng rng = fr_rng_get();
     bool found = false, was = false;
     fr_status s = FR_OK;
-    FR_TRY(s, fr_grad_scaler_check_begin(r->scaler, r->optimizer));
+    FR_TRY(s, fri_grad_scaler_check_begin(r->scaler, r->optimizer));
     FR_TRY(s, forward_backward(r, &x, &t, share, v));
-    FR_TRY(s, fr_grad_scaler_check_end(r->scaler, r->optimizer, &found));
+    FR_TRY(s, fri_grad_scaler_check_end(r->scaler, r->optimizer, &found));
     if (!found) {
         fr_rng_set(rng);
-        was = fr_statistics_freeze(true);
+        was = fri_statistics_freeze(true);
         s = forward_backward(r, images, targets, share, NULL);
-        (void)fr_statistics_freeze(was);
+        (void)fri_statistics_freeze(was);
     }
 done:
     fr_tensor_release(&x);
@@ -259,7 +262,7 @@ static fr_status clip_gradients(fri_session *r) {
         limit *= fr_grad_scaler_scale_of(r->scaler);
     } else {
         FRI_TRY(fr_grad_scaler_unscale(r->scaler, r->optimizer));
-        if (!fr_grad_scaler_device_decides(r->scaler))
+        if (!fri_grad_scaler_device_decides(r->scaler))
             FRI_TRY(fri_watch_overflow(r)); /* one inf or NaN in the norm would spread to all gradients */
     }
     return r->share != NULL ? r->config->rank_calls->clip_grad_norm(r->share, limit, &norm)
@@ -268,14 +271,14 @@ static fr_status clip_gradients(fri_session *r) {
 
 /* Updates the parameters. A decision of the device whether to skip the step is read back after the step. */
 static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
-    bool skipped = false, device_decides = fr_grad_scaler_device_decides(r->scaler);
+    bool skipped = false, device_decides = fri_grad_scaler_device_decides(r->scaler);
     fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
     fr_status s = FR_OK;
     if (r->config->opts.clip != FR_TRAIN_AUTO) FR_TRY(s, clip_gradients(r));
     if (r->config->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
     FR_TRY(s, fr_grad_scaler_update(r->scaler, device_decides ? NULL : &skipped));
     v->device_decided = device_decides;
-    if (device_decides) FR_TRY(s, fr_grad_scaler_outcome(r->scaler, &v->scaler));
+    if (device_decides) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
     r->step_skipped = skipped;
     if (skipped && r->config->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
     if (r->config->opts.grad_zero)

@@ -1,4 +1,5 @@
 /* workspace.c - chooses scratch memory for kernels on a GPU if --workspace-limit is not given. */
+#include "autograd/run.h"
 #include "session/fit.h"
 
 /* Plans the run within the limit. *reserved and *peak: planned reserved bytes and peak of requested bytes. */
@@ -14,18 +15,18 @@ static bool found_under(const fri_config *c, size_t limit, size_t *reserved, siz
 }
 
 /* Offers the kernels all memory below the peak, then halves the share until the reserved bytes do not grow. */
-void fri_workspace_choose(fri_config *c, fr_scratch **scratch) {
+void fri_workspace_choose(fri_config *c, fri_scratch_limits **scratch) {
     fri_config trial = *c;
     size_t reserved = 0, peak = 0, ignored[2];
-    if (!c->workspace_auto || fr_scratch_create(scratch) < 0) return;
+    if (!c->workspace_auto || fri_scratch_create(scratch) < 0) return;
     trial.opts.switches.scratch = *scratch;
     bool found = found_under(&trial, c->opts.memory_limit, &reserved, &peak);
     for (size_t eighths = found ? 8 : 0; eighths > 0; eighths /= 2) {
-        fr_scratch_settle(*scratch, peak / 8 * eighths);
+        fri_scratch_settle(*scratch, peak / 8 * eighths);
         found = found_under(&trial, reserved, &ignored[0], &ignored[1]);
         if (found) break;
     }
-    if (!found) fr_scratch_release(scratch);
+    if (!found) fri_scratch_release(scratch);
     c->opts.switches.scratch = *scratch;
     fr_switches_set(c->opts.switches);
 }

@@ -58,11 +58,11 @@ static void give(void *pinned) {
 
 /* ---- values ------------------------------------------------------------------------------------------------- */
 
-static fri_fence fence_of(const fr_readback *r) {
+static fri_fence fence_of(const fri_readback *r) {
     return (fri_fence){(fri_stream_id)r->fence.stream, r->fence.number};
 }
 
-fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
+fr_status fri_readback_begin(const fr_tensor *t, fri_readback *r) {
     FRI_NOT_NULL(t, r);
     const fri_backend *b = fri_backend_of(t);
     fri_fence fence;
@@ -70,7 +70,7 @@ fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
     fr_status s = FR_OK;
     if (bytes > FR_READBACK_BYTES)
         return fr_fail(FR_EINTERNAL, "readback: a value of %zu bytes, more than %d", bytes, FR_READBACK_BYTES);
-    fr_readback_drop(r);
+    fri_readback_drop(r);
     r->dtype = t->dtype;
     if (b->device == FR_META) {
         double none = NAN;
@@ -86,30 +86,30 @@ fr_status fr_readback_begin(const fr_tensor *t, fr_readback *r) {
     r->fence.stream = (int)fence.stream;
     r->fence.number = fence.number;
 done:
-    if (s < 0) fr_readback_drop(r);
+    if (s < 0) fri_readback_drop(r);
     return s;
 }
 
-bool fri_readback_arrived(const fr_readback *r) {
+bool fri_readback_arrived(const fri_readback *r) {
     return r->streams == NULL || r->streams->passed(fence_of(r));
 }
 
-fr_status fri_readback_wait(fr_readback *r) {
+fr_status fri_readback_wait(fri_readback *r) {
     if (r->streams == NULL) return FR_OK;
     fr_status s = r->streams->wait(fence_of(r));
     if (s == FR_OK) memcpy(r->bytes, r->pinned, FR_READBACK_BYTES);
-    fr_readback_drop(r);
+    fri_readback_drop(r);
     return s;
 }
 
-fr_status fr_readback_value(fr_readback *r, double *value) {
+fr_status fri_readback_value(fri_readback *r, double *value) {
     FRI_NOT_NULL(r, value);
     fr_status s = fri_readback_wait(r);
     if (s == FR_OK) *value = fri_element(r->dtype, r->bytes, 0);
     return s;
 }
 
-void fr_readback_drop(fr_readback *r) {
+void fri_readback_drop(fri_readback *r) {
     if (r == NULL) return;
     if (r->streams != NULL) give(r->pinned);
     r->streams = NULL;
@@ -121,7 +121,7 @@ void fr_readback_drop(fr_readback *r) {
 enum { CHECKS = 64 };
 
 typedef struct late_check {
-    fr_readback position;
+    fri_readback position;
     const char *op, *what;
     int64_t limit;
 } late_check;
@@ -135,18 +135,18 @@ static fr_status oldest(void) {
     double at = -1;
     first_check = (first_check + 1) % CHECKS;
     n_checks--;
-    fr_status s = fr_readback_value(&c->position, &at);
+    fr_status s = fri_readback_value(&c->position, &at);
     if (s < 0 || !(at >= 0)) return s;
     return fr_fail(FR_EINVAL, "%s: %s %lld is outside 0..%lld (some steps ago: the device was still at work)", c->op,
                    c->what, (long long)at, (long long)c->limit);
 }
 
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
-    fr_readback begun = {0};
-    fr_status s = fr_readback_begin(bad, &begun);
+    fri_readback begun = {0};
+    fr_status s = fri_readback_begin(bad, &begun);
     if (s == FR_OK && n_checks == CHECKS) s = oldest();
     if (s < 0) {
-        fr_readback_drop(&begun);
+        fri_readback_drop(&begun);
         return s;
     }
     checks[(first_check + n_checks++) % CHECKS] =
@@ -154,7 +154,7 @@ fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *w
     return FR_OK;
 }
 
-fr_status fr_readback_check_all(void) {
+fr_status fri_readback_check_all(void) {
     fr_status s = FR_OK;
     while (s == FR_OK && n_checks > 0 && fri_readback_arrived(&checks[first_check].position)) s = oldest();
     return s;

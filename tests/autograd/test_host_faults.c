@@ -9,6 +9,7 @@
 #include "support/host_faults.h"
 
 #include "autograd/nets.h"
+#include "autograd/run.h"
 #include "support/golden.h"
 #include "support/small_train.h"
 
@@ -117,7 +118,7 @@ static void world_close(world *w) {
 
 static fr_status backward(world *w, fr_tensor *images, fr_tensor *labels, double *value) {
     fr_tensor *y = NULL, *loss = NULL, *scaled = NULL;
-    fr_autocast_state was = fr_autocast_get();
+    fr_autocast_state was = fri_autocast_get();
     fr_status s = FR_OK;
     if (w->c->amp != SMALL_F32) FR_TRY(s, fr_autocast_begin(w->c->amp == SMALL_F16 ? FR_F16 : FR_BF16, &was));
     FR_TRY(s, small_net_forward(w->model, w->c->form, images, &y));

@@ -1,5 +1,6 @@
 /* test_offload.c - offloaded tensors leave the process's resident set and come back unchanged; their file lies on
  * disk where there is a disk. test_switch_bytes.c counts the moved bytes. */
+#include "autograd/run.h"
 #include <frugal/autograd.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -71,17 +72,17 @@ Test(offload, a_file_in_memory_is_avoided_or_said) {
         cr_skip("/dev/shm is no tmpfs");
     setenv("TMPDIR", "/dev/shm", 1);
     must(fr_offload_open(NULL));
-    cr_expect_not_null(strstr(fr_offload_warning(), "/dev/shm"), "%s", fr_offload_warning());
+    cr_expect_not_null(strstr(fri_offload_warning(), "/dev/shm"), "%s", fri_offload_warning());
     fr_offload_close();
     snprintf(path, sizeof path, "/dev/shm/frugal-test-%ld", (long)getpid());
     must(fr_offload_open(path));
-    cr_expect_not_null(strstr(fr_offload_warning(), "is in memory"), "%s", fr_offload_warning());
+    cr_expect_not_null(strstr(fri_offload_warning(), "is in memory"), "%s", fri_offload_warning());
     cr_expect_neq(access(path, F_OK), 0, "the file has a name");
     fr_offload_close();
     unsetenv("TMPDIR");
     must(fr_offload_open(NULL));
     bool disk = statfs("/var/tmp", &fs) == 0 && fs.f_type != 0x01021994 && access("/var/tmp", W_OK) == 0;
-    if (disk) cr_expect_str_eq(fr_offload_warning(), "");
+    if (disk) cr_expect_str_eq(fri_offload_warning(), "");
     fr_offload_close();
     setenv("TMPDIR", "/nowhere", 1);
     cr_expect_eq(fr_offload_open(NULL), FR_EIO);

@@ -1,5 +1,6 @@
 /* test_scratch.c - scratch of convolutions fills the bytes free below a peak (autograd/scratch.h), on meta, for a
  * device whose kernels take all they may. */
+#include "autograd/run.h"
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 
@@ -23,7 +24,7 @@ static const fri_backend device = {.name = "greedy",
                                                .conv2d_backward_weight_workspace = greedy}};
 
 /* Convolutions of 8, 16 and 8 channels, [8, 128, 128, c] f32: 4, 8 and 4 MiB; the last shape equals the first. */
-static size_t step(fr_scratch *scratch, bool again) {
+static size_t step(fri_scratch_limits *scratch, bool again) {
     static const int64_t channels[] = {8, 16, 8, 8};
     fr_switches was = fr_switches_get(), s = fr_switches_all_off();
     fr_tensor *w[3] = {NULL}, *x = NULL, *held = NULL;
@@ -52,7 +53,7 @@ static size_t step(fr_scratch *scratch, bool again) {
     return m.peak_requested;
 }
 
-static const fri_scratch_use *use_of(const fr_scratch *s, fri_scratch_pass pass, int64_t c, int64_t k) {
+static const fri_scratch_use *use_of(const fri_scratch_limits *s, fri_scratch_pass pass, int64_t c, int64_t k) {
     for (int i = 0; i < FRI_SCRATCH_BUCKETS; i++)
         for (const fri_scratch_use *u = fri_scratch_uses(s, i); u != NULL; u = u->next)
             if (u->pass == pass && u->d.c == c && u->d.k == k) return u;
@@ -61,11 +62,11 @@ static const fri_scratch_use *use_of(const fr_scratch *s, fri_scratch_pass pass,
 }
 
 Test(scratch, fills_what_is_free_below_the_peak_and_raises_it_nowhere) {
-    fr_scratch *s = NULL;
+    fri_scratch_limits *s = NULL;
     const size_t plain = step(NULL, false);
-    must(fr_scratch_create(&s));
+    must(fri_scratch_create(&s));
     cr_expect_eq(step(s, false), plain, "noting changes nothing");
-    fr_scratch_settle(s, plain);
+    fri_scratch_settle(s, plain);
     cr_expect_eq(step(s, false), plain, "planned %zu", plain);
     int raised = 0;
     for (int i = 0; i < FRI_SCRATCH_BUCKETS; i++)
@@ -77,18 +78,18 @@ Test(scratch, fills_what_is_free_below_the_peak_and_raises_it_nowhere) {
     cr_expect_gt(raised, 2);
     cr_expect_gt(use_of(s, FRI_SCRATCH_FORWARD, 8, 16)->limit, use_of(s, FRI_SCRATCH_FORWARD, 16, 8)->limit,
                  "less is alive in front");
-    fr_scratch_settle(s, plain + 4 * MIB);
+    fri_scratch_settle(s, plain + 4 * MIB);
     cr_expect_gt(step(s, false), plain, "a higher peak is filled");
-    fr_scratch_settle(s, 0);
+    fri_scratch_settle(s, 0);
     cr_expect_eq(step(s, false), plain, "none leaves the switch's limit");
-    fr_scratch_release(&s);
+    fri_scratch_release(&s);
 }
 
 /* Two calls, with more and with fewer bytes alive than the first, have the limit of the first. */
 Test(scratch, calls_of_one_convolution_have_one_limit) {
-    fr_scratch *s = NULL, *both = NULL;
-    must(fr_scratch_create(&s));
-    must(fr_scratch_create(&both));
+    fri_scratch_limits *s = NULL, *both = NULL;
+    must(fri_scratch_create(&s));
+    must(fri_scratch_create(&both));
     const size_t peak = step(s, true);
     (void)step(both, false);
     (void)step(both, true);
@@ -96,20 +97,20 @@ Test(scratch, calls_of_one_convolution_have_one_limit) {
     for (int i = 0; i < FRI_SCRATCH_BUCKETS; i++)
         for (const fri_scratch_use *u = fri_scratch_uses(s, i); u != NULL; u = u->next)
             cr_expect_eq(use_of(both, u->pass, u->d.c, u->d.k)->live, u->live);
-    fr_scratch_settle(both, peak);
+    fri_scratch_settle(both, peak);
     cr_expect_eq(step(both, true), peak);
-    fr_scratch_release(&s);
-    fr_scratch_release(&both);
+    fri_scratch_release(&s);
+    fri_scratch_release(&both);
 }
 
 Test(scratch, release_clears_the_switches) {
-    fr_scratch *s = NULL;
+    fri_scratch_limits *s = NULL;
     fr_switches on = fr_switches_get();
-    must(fr_scratch_create(&s));
+    must(fri_scratch_create(&s));
     on.scratch = s;
     fr_switches_set(on);
-    fr_scratch_release(&s);
+    fri_scratch_release(&s);
     cr_expect_null(fr_switches_get().scratch);
     cr_expect_null(s);
-    fr_scratch_settle(NULL, 1);
+    fri_scratch_settle(NULL, 1);
 }

@@ -1,5 +1,6 @@
 /* test_step_bytes.c - bytes of a training step beside activations: gradients, the optimizer's step, casts, graphs
  * kept by mistake. The formulas are docs/memory.md's. */
+#include "optim/scaler.h"
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <string.h>
@@ -153,9 +154,9 @@ Test(step_bytes, fused_step_in_two_passes) {
             fr_step_scope scope;
             must(fr_step_begin(&scope));
             if (two) {
-                must(fr_grad_scaler_check_begin(g, o));
+                must(fri_grad_scaler_check_begin(g, o));
                 forward_backward(m, FR_F32);
-                must(fr_grad_scaler_check_end(g, o, &found));
+                must(fri_grad_scaler_check_end(g, o, &found));
                 cr_expect(!found);
             }
             forward_backward(m, FR_F32);

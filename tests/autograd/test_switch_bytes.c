@@ -2,6 +2,7 @@
  * here from shapes and compared with the allocator's count.
  *
  * Bytes of a step's gradients, optimizer and casts: test_step_bytes.c. */
+#include "autograd/run.h"
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <stdio.h>
@@ -332,10 +333,10 @@ Test(switch_bytes, offload_moves_large_maps) {
             must(fr_memory_stats_get(devices[d], &t));
             expect_bytes(t.requested_by[FR_MEM_ACTIVATION], small + (on ? 0 : large), "offload %d on device %d", on, d);
             if (on && devices[d] == test_device()) {
-                must(fr_offload_stats_get(&t));
+                must(fri_offload_stats_get(&t));
                 expect_bytes(t.requested, large, "in the file");
                 must(fr_backward(loss, NULL));
-                must(fr_offload_stats_get(&t));
+                must(fri_offload_stats_get(&t));
                 expect_bytes(t.requested, 0, "in the file after backward");
             }
             fr_tensor_release(&loss);

@@ -29,16 +29,11 @@ VALUE = {
     "fr_pool *": "given.pool", "fr_pool **": "&given.pool_slot",
     "fr_net *": "given.net", "const fr_net *": "given.net", "fr_net **": "&given.net_slot",
     "fr_value *": "given.values", "const fr_value *": "given.values",
-    "fr_log *": "given.log", "fr_log **": "&given.log_slot",
     "fr_largest_op **": "&given.largest_op_slot", "const fr_largest_op *": "given.largest_op_slot",
-    "fr_calibration *": "given.calibration", "const fr_calibration *": "given.calibration",
-    "fr_calibration **": "&given.calibration_slot",
-    "fr_scratch *": "given.scratch_slot", "fr_scratch **": "&given.scratch_slot",
-    "fr_fit_clock **": "&given.clock_slot", "fr_fit *": "&given.fit",
+    "fr_fit *": "&given.fit",
     "const fr_op *": "&given.op", "const fr_module_class *": "&given.class",
     "struct DLManagedTensorVersioned **": "&given.dlpack", "struct DLManagedTensor **": "&given.dlpack_legacy",
     "const char *": "NOWHERE", "char *": "given.text", "const char **": "&given.words", "FILE *": "given.file",
-    "const fr_network_file **": "&(const fr_network_file *){NULL}",
     "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes", "void **": "&(void *){NULL}",
     "const int64_t *": "given.numbers", "int64_t *": "given.numbers", "double *": "given.reals",
     "const double *": "given.reals",
@@ -59,12 +54,11 @@ MAY_BE_NULL = set("""
     fr_backward.grad fr_tensor_set_grad.grad fr_tensor_set_grad_hook.fn fr_offload_open.path
     fr_clip_grad_norm.norm fr_grad_scaler_update.skipped
     fr_dataset_read.pixels fr_dataset_read.height fr_dataset_read.width fr_dataset_read.channels
-    fr_dataset_target.target fr_dataset_target.bytes
     fr_predict.as fr_plan_use_arena.out fr_plan_install.out fr_onnx_save.path fr_state_save.path fr_state_find_latest.fn
 """.split())
 # What stands for nothing; else 0 or NULL.
-NONE = {"fr_module_layer_find": -1, "fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
-MUST_NOT = {"fr_fit_find.opts", "fr_log_open.opts"}  # options without defaults
+NONE = {"fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
+MUST_NOT = {"fr_fit_find.opts"}  # options without defaults
 
 
 def declarations(text):

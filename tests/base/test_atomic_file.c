@@ -270,7 +270,7 @@ Test(text, in_a_picture_it_is_xml) {
     char out[64] = "";
     FILE *f = fmemopen(out, sizeof out, "w");
     cr_assert_not_null(f);
-    fr_text_xml(f, "a<b> & \xc3\xa9\x1b\xff");
+    fri_text_xml(f, "a<b> & \xc3\xa9\x1b\xff");
     fclose(f);
     cr_expect_str_eq(out, "a&lt;b&gt; &amp; \xc3\xa9\\x1b\\xff");
 }

@@ -36,12 +36,8 @@ static struct {
     fr_summary *summary, *summary_slot;
     fr_net *net, *net_slot;
     fr_value values[8];
-    fr_log *log, *log_slot;
     fr_pool *pool, *pool_slot;
     fr_largest_op *largest_op_slot;
-    fr_calibration *calibration, *calibration_slot;
-    fr_scratch *scratch_slot;
-    fr_fit_clock *clock_slot;
     fr_fit fit;
     struct DLManagedTensorVersioned *dlpack;
     struct DLManagedTensor *dlpack_legacy;
@@ -127,9 +123,7 @@ static void make(void) {
         {"plan", fr_plan_section(given.plan, "step")},
         {"plan", fr_plan_end(given.plan)},
         {"summary", fr_summary_begin(FR_CPU, &given.summary)},
-        {"calibration", fr_calibration_create(&given.calibration)},
         {"pool", fr_pool_create(FR_CPU, &given.pool)},
-        {"log", fr_log_open(FR_LOG_OPTS(.jsonl = NULL), &given.log)},
     };
     given.net = fr_net_begin(FR_CPU);
     cr_assert_not_null(given.net);
@@ -142,13 +136,8 @@ static void make(void) {
 
 static void drop(void) {
     fr_largest_op_end(&given.largest_op_slot);
-    fr_calibration_release(&given.calibration_slot);
-    fr_calibration_release(&given.calibration);
-    fr_fit_clock_end(&given.clock_slot, given.reals);
     fr_fit_release(&given.fit);
     (void)fr_net_end(&given.net, given.values, 0, &given.module_slot);
-    fr_log_close(&given.log_slot);
-    fr_log_close(&given.log);
     fr_summary_release(&given.summary_slot);
     fr_summary_release(&given.summary);
     fr_plan_release(&given.plan_slot);

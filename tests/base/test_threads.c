@@ -2,6 +2,7 @@
  *
  * Linked with --wrap: pthread_create fails after `left` threads. */
 #include "base/container.h"
+#include "base/process.h"
 #include "base/threads.h"
 
 #include <frugal/base.h>
@@ -63,7 +64,7 @@ static int threads_alive(void) {
 Test(threads, a_team_is_started_before_its_first_use) {
     const int before = threads_alive();
     cr_assert_eq(fr_threads_set(3), FR_OK);
-    fr_threads_start();
+    fri_threads_start();
     cr_expect_eq(threads_alive(), before + 2);
 }
 

@@ -1,13 +1,14 @@
 /* test_async.c - a training step on an asynchronous device: the host never waits in a step, and the numbers equal
  * those of a host that always waits. Whole trainings on the fake device, whose copies are done as late as the rules
  * allow. */
+#include "optim/scaler.h"
 #include <criterion/criterion.h>
 #include <frugal/addon.h>
 #include <frugal/extend.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
 #include <frugal/plan.h>
-#include <frugal/unstable/input.h>
+#include "data/input.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,19 +120,19 @@ Test(async, the_first_prefetch_follows_what_used_its_memory_before) {
     fr_dataset *images = NULL;
     fr_loader *loader = NULL;
     fr_tensor *t = NULL;
-    fr_input *in = NULL;
+    fri_input *in = NULL;
     fake_kernels();
     must(fr_dataset_synthetic(8, 2, 4, 4, 3, 1, &images));
     must(fr_loader_create(images, FR_LOADER_OPTS(.batch_size = 4), &loader));
     must(fr_tensor_full(4, (int64_t[]){4, 4, 4, 3}, 1, FR_F32, FR_CUDA, &t)); /* of the images' size */
     cr_assert_gt(fake.launches, 0);
     fr_tensor_release(&t);
-    must(fr_input_create(&(fr_input_opts){.device = FR_CUDA, .pinned = true}, &in));
-    must(fr_input_prefetch(in, &(fr_shape){4, {4, 4, 4, 3}}, FR_F32, &(fr_shape){1, {4}}, FR_I64));
-    must(fr_input_fetch(in, loader));
+    must(fri_input_create(&(fri_input_opts){.device = FR_CUDA, .pinned = true}, &in));
+    must(fri_input_prefetch(in, &(fr_shape){4, {4, 4, 4, 3}}, FR_F32, &(fr_shape){1, {4}}, FR_I64));
+    must(fri_input_fetch(in, loader));
     cr_expect_eq(fake.copies, 2);
     cr_expect_eq(fake_order_faults(), 0, "%s", fake_order_first());
-    fr_input_release(&in);
+    fri_input_release(&in);
     fr_tensor_release(&t);
     fr_loader_release(&loader);
     fr_dataset_release(&images);
@@ -300,7 +301,7 @@ static void expect_same_scaled(const scaled *a, const scaled *b, int i) {
     cr_expect_eq(memcmp(x, y, sizeof x), 0, "step %d: other parameters", i);
     cr_expect_eq(fr_grad_scaler_scale_of(a->g), fr_grad_scaler_scale_of(b->g), "step %d: scale %g, on cpu %g", i,
                  fr_grad_scaler_scale_of(b->g), fr_grad_scaler_scale_of(a->g));
-    cr_expect_eq(fr_grad_scaler_growth_tracker(a->g), fr_grad_scaler_growth_tracker(b->g), "step %d: tracker", i);
+    cr_expect_eq(fri_grad_scaler_growth_tracker(a->g), fri_grad_scaler_growth_tracker(b->g), "step %d: tracker", i);
     cr_expect_eq(fr_grad_scaler_skipped(a->g), fr_grad_scaler_skipped(b->g), "step %d: skipped", i);
     cr_expect_eq(fr_optimizer_steps(a->o), fr_optimizer_steps(b->o), "step %d: %lld steps, on cpu %lld", i,
                  (long long)fr_optimizer_steps(b->o), (long long)fr_optimizer_steps(a->o));
@@ -325,8 +326,8 @@ static void expect_host_rule(bool adam, bool clip, bool look) {
     if (!look) cr_expect_eq(waits(), before, "%d waits in %d steps", waits() - before, UPDATES);
     expect_same_scaled(&a, &b, UPDATES);
     cr_expect_gt(fr_grad_scaler_skipped(b.g), 5);
-    must(fr_grad_scaler_set(b.g, 64, 1));
-    must(fr_grad_scaler_set(a.g, 64, 1));
+    must(fri_grad_scaler_set(b.g, 64, 1));
+    must(fri_grad_scaler_set(a.g, 64, 1));
     for (int i = 22; i < 25; i++) {
         scaled_step(&a, FR_CPU, i, clip);
         scaled_step(&b, FR_CUDA, i, clip);

@@ -1,5 +1,6 @@
 /* test_conv2d_choice.c - the choice among cuDNN's plans for a convolution: the workspace limit, determinism, and
  * timing. On a fake runtime and a fake cuDNN whose engines take a given time. */
+#include "base/process.h"
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,7 +163,7 @@ Test(conv2d_choice, slow_engines_are_not_timed_where_there_are_others) {
 
 Test(conv2d_choice, engines_that_vary_are_taken_only_when_allowed) {
     engines(2, 2, (fake_engine[]){{.nondeterministic = true}, {.workspace = 1}});
-    cr_expect(fr_cudnn_deterministic_get(), "on at the start");
+    cr_expect(fri_cudnn_deterministic_get(), "on at the start");
     cr_expect_eq(choose(1, MIB).engine, 1);
     fr_cudnn_deterministic_set(false);
     cr_expect_eq(choose(1, MIB).engine, 0);

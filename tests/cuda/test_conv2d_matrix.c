@@ -1,6 +1,8 @@
 /* test_conv2d_matrix.c - which engines the networks' convolutions get: every pass, type and batch, planned for five
  * devices without any of them. None is slow where cuDNN's first choice is not. FRUGAL_PLAN_MATRIX=all: two more devices
  * and all batches. */
+#include "plan/section.h"
+#include "autograd/run.h"
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <stdio.h>
@@ -131,7 +133,7 @@ static void expect_quality(const device *d) {
 /* ---- scratch below the peak ---------------------------------------------------------------------------------- */
 
 /* A training step's dry run, and its peak. */
-static size_t step(network which, fr_dtype type, int64_t batch, fr_scratch *scratch) {
+static size_t step(network which, fr_dtype type, int64_t batch, fri_scratch_limits *scratch) {
     fr_module *m = NULL;
     fr_tensor *x = NULL;
     fr_plan *plan = NULL;
@@ -159,7 +161,7 @@ static size_t step(network which, fr_dtype type, int64_t batch, fr_scratch *scra
 }
 
 /* How many plans of a settled step are nearer to the front of cuDNN's lists than under the limit, and of how many. */
-static int nearer(const fr_scratch *s, int *n) {
+static int nearer(const fri_scratch_limits *s, int *n) {
     int count = *n = 0;
     for (int i = 0; i < FRI_SCRATCH_BUCKETS; i++)
         for (const fri_scratch_use *u = fri_scratch_uses(s, i); u != NULL; u = u->next, ++*n) {
@@ -185,18 +187,18 @@ static void expect_scratch_below_the_peak(const device *d) {
     for (int which = 0; which < EFFICIENTNET_B0; which++)
         for (size_t t = 0; t < 3; t++) {
             const char *all = getenv("FRUGAL_PLAN_MATRIX");
-            fr_scratch *s = NULL;
+            fri_scratch_limits *s = NULL;
             int n;
             if (which != RESNET50 && (all == NULL || strcmp(all, "all") != 0)) continue;
-            must(fr_scratch_create(&s));
+            must(fri_scratch_create(&s));
             const size_t peak = step((network)which, types[t], 256, s);
-            fr_scratch_settle(s, peak);
+            fri_scratch_settle(s, peak);
             const size_t filled = step((network)which, types[t], 256, s);
             const int count = nearer(s, &n);
             printf("%s, %s %s, batch 256: %d of %d plans nearer to the front; peak %.1f MiB\n", fri_cudnn_device_name(),
                    network_name[which], fr_dtype_name(types[t]), count, n, (double)peak / (1 << 20));
             cr_expect_leq(filled, peak, "%s: %zu, filled %zu", network_name[which], peak, filled);
-            fr_scratch_release(&s);
+            fri_scratch_release(&s);
         }
     fflush(stdout);
 }

@@ -3,6 +3,7 @@
 #include "files.h"
 #include "support/golden.h"
 
+#include "data/dataset.h"
 #include "data/transform.h"
 
 #include <math.h>
@@ -110,7 +111,7 @@ static fr_status hand_on(void *ctx, int64_t index, void *pixels, void *target) {
     fr_status s = FR_OK;
     FR_TRY(s, fr_dataset_info_get(of, &info));
     FR_TRY(s, fr_dataset_read(of, index, pixels, (size_t)(H * W * info.channels) * 4, NULL, NULL, NULL));
-    s = fr_dataset_target(of, index, target, H * W * 4, NULL);
+    s = fri_dataset_target(of, index, target, H * W * 4, NULL);
 done:
     return s;
 }
@@ -386,14 +387,14 @@ Test(targets, masks_are_palettes_or_gray) {
         files_write("train/masks/01.png", bytes, n);
         free(bytes);
         MUST(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, CLASSES, &d));
-        MUST(fr_dataset_target(d, 1, mask, sizeof mask, &size));
+        MUST(fri_dataset_target(d, 1, mask, sizeof mask, &size));
         cr_expect_eq(size, H * W);
         for (int p = 0; p < H * W; p++) cr_assert_eq(mask[p], (p / W + p % W) % 2, "kind %d, pixel %d", i, p);
         n = png_bytes(refused[i], rgb, H, W, &bytes);
         files_write("train/masks/01.png", bytes, n);
         free(bytes);
-        EXPECT_FAIL(fr_dataset_target(d, 1, mask, sizeof mask, NULL), FR_EFORMAT, "masks/01.png", "RGB", "8 bits");
-        EXPECT_FAIL(fr_dataset_target(d, 0, mask, 3, NULL), FR_EINVAL, "238 bytes", "holds 3");
+        EXPECT_FAIL(fri_dataset_target(d, 1, mask, sizeof mask, NULL), FR_EFORMAT, "masks/01.png", "RGB", "8 bits");
+        EXPECT_FAIL(fri_dataset_target(d, 0, mask, 3, NULL), FR_EINVAL, "238 bytes", "holds 3");
         fr_dataset_release(&d);
     }
 }
@@ -430,7 +431,7 @@ Test(targets, what_is_wrong_in_a_folder_of_masks_is_named) {
     memset(rgb, 0, sizeof rgb);
     size_t n = png_bytes(PNG_KIND_GRAY, rgb, H + 1, W, &bytes);
     files_write("train/masks/01.png", bytes, n);
-    EXPECT_FAIL(fr_dataset_target(d, 1, mask, sizeof mask, NULL), FR_EFORMAT, "masks/01.png", "17 x 15", "17 x 14");
+    EXPECT_FAIL(fri_dataset_target(d, 1, mask, sizeof mask, NULL), FR_EFORMAT, "masks/01.png", "17 x 15", "17 x 14");
     files_write("train/images/02.jpg", bytes, n);
     EXPECT_FAIL(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, CLASSES, &none), FR_EFORMAT, "02.png",
                 "no counterpart");

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "io/safetensors.h"
 #include "io/state.h"
+#include "optim/scaler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ static content look(void) {
     c.random = fr_rng_get();
     FUZZ_CHECK(fr_loader_position_get(loader, &c.epoch, &c.batch) == FR_OK);
     c.steps = fr_optimizer_steps(optimizer);
-    c.tracker = fr_grad_scaler_growth_tracker(scaler);
+    c.tracker = fri_grad_scaler_growth_tracker(scaler);
     c.scale = fr_grad_scaler_scale_of(scaler);
     c.number = number;
     return c;

@@ -2,6 +2,7 @@
  * optimizer and a loader, saving, finding and loading states and weights, logging. Each failure reports the lack of
  * memory and leaves no block, open file or partial data; state on disk and model in memory are unchanged, and
  * repeating the call works. (cJSON uses the system's functions.) */
+#include "io/session_files.h"
 #include "io/support.h"
 #include "support/host_faults.h"
 
@@ -140,14 +141,14 @@ static fr_status load_weights(world *w) {
 }
 
 static fr_status write_logs(world *w) {
-    fr_log *log = NULL;
+    fri_log *log = NULL;
     fr_status s = FR_OK;
     (void)w;
-    FR_TRY(s, fr_log_open(FR_LOG_OPTS(.jsonl = in_folder("l.jsonl")), &log));
-    FR_TRY(s, fr_log_write(log, &(fr_log_step){.step = 1, .loss = 2}));
-    FR_TRY(s, fr_log_scalar(log, "test/accuracy", 1, 0.5));
+    FR_TRY(s, fri_log_open(in_folder("l.jsonl"), -1, &log));
+    FR_TRY(s, fri_log_write(log, &(fr_log_step){.step = 1, .loss = 2}));
+    FR_TRY(s, fri_log_scalar(log, "test/accuracy", 1, 0.5));
 done:
-    fr_log_close(&log);
+    fri_log_close(&log);
     return s;
 }
 

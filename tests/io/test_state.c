@@ -7,6 +7,7 @@
 #include "io/safetensors.h"
 #include "io/state.h"
 #include "memory/allocator.h"
+#include "optim/scaler.h"
 
 #include <frugal/autograd.h>
 #include <frugal/io.h>
@@ -137,7 +138,7 @@ static sums everything(const run *r) {
     OK(fr_loader_position_get(r->loader, &place[0], &place[1]));
     const fr_rng random = fr_rng_get();
     const int64_t counts[] = {fr_optimizer_steps(r->optimizer),
-                              fr_grad_scaler_growth_tracker(r->scaler),
+                              fri_grad_scaler_growth_tracker(r->scaler),
                               r->state.step,
                               r->state.epoch,
                               place[0],

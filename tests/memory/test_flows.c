@@ -1,4 +1,5 @@
 /* test_flows.c - the table of torch.cuda.memory_summary and its counts. */
+#include "memory/report.h"
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/tensor.h>
@@ -100,13 +101,13 @@ Test(flows, what_came_has_gone) {
     fr_memory_flows t;
     fr_tensor *empty = NULL;
     cr_assert_eq(fr_tensor_empty(1, (int64_t[]){0}, FR_U8, FR_META, &empty), FR_OK);
-    cr_assert_eq(fr_memory_flows_get(FR_META, &t), FR_OK);
+    cr_assert_eq(fri_memory_flows_get(FR_META, &t), FR_OK);
     cr_expect_eq(t.flow[FR_FLOW_ALLOCATIONS][FR_MEMORY_ALL].total, 0u, "0 bytes are no allocation");
     fr_tensor_release(&empty);
     run();
     release_all();
     cr_assert_eq(fr_memory_empty_cache(FR_META), FR_OK);
-    cr_assert_eq(fr_memory_flows_get(FR_META, &t), FR_OK);
+    cr_assert_eq(fri_memory_flows_get(FR_META, &t), FR_OK);
     for (int k = 0; k < FR_MEMORY_FLOWS; k++)
         for (int p = 0; p < FR_MEMORY_POOLS; p++) {
             const fr_memory_flow *f = &t.flow[k][p];
@@ -116,7 +117,7 @@ Test(flows, what_came_has_gone) {
         }
     cr_expect_eq(t.flow[FR_FLOW_OVERSIZE_ALLOCATIONS][FR_MEMORY_ALL].total, 0u);
     cr_assert_eq(fr_memory_reset_peak(FR_META), FR_OK);
-    cr_assert_eq(fr_memory_flows_get(FR_META, &t), FR_OK);
+    cr_assert_eq(fri_memory_flows_get(FR_META, &t), FR_OK);
     cr_expect_eq(t.flow[FR_FLOW_RESERVED][FR_MEMORY_ALL].peak, 0u);
 }
 
@@ -126,7 +127,7 @@ Test(flows, oversize) {
     fr_memory_flows t;
     cr_assert_eq(fr_memory_settings_set(FR_META, "max_split_size_mb:22"), FR_OK);
     run();
-    cr_assert_eq(fr_memory_flows_get(FR_META, &t), FR_OK);
+    cr_assert_eq(fri_memory_flows_get(FR_META, &t), FR_OK);
     cr_expect_eq(t.flow[FR_FLOW_OVERSIZE_ALLOCATIONS][FR_MEMORY_ALL].total, 3u);
     cr_expect_eq(t.flow[FR_FLOW_OVERSIZE_ALLOCATIONS][FR_MEMORY_LARGE].now, 1u);
     cr_expect_eq(t.flow[FR_FLOW_OVERSIZE_SEGMENTS][FR_MEMORY_ALL].now, 4u);

@@ -1,6 +1,7 @@
 /* test_pool.c - a run's memory pool: where bytes are counted, who may free them, and what a forked child may do. */
 #include "memory/allocator.h"
 #include "memory/event.h"
+#include "plan/section.h"
 
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
@@ -159,7 +160,7 @@ Test(pool, serves_other_threads_beside_the_arena) {
     cr_assert_eq(pthread_create(&thread, NULL, take_elsewhere, &e), 0);
     pthread_join(thread, NULL);
     fr_tensor *t = bytes(1 << 20);
-    cr_expect_not(fr_plan_departed(FR_CPU), "the planned allocation finds its place");
+    cr_expect_not(fri_plan_departed(FR_CPU), "the planned allocation finds its place");
     fr_tensor_release(&t);
     fr_tensor_release(&e.t);
     OK(fr_plan_uninstall(FR_CPU));

@@ -2,6 +2,8 @@
  *
  * The model knows nothing of the allocator: pieces in one array, ordered by address, searched from end to end. After
  * each of 10,000 random operations under each setting, reserved, allocated, segments and failures are equal. */
+#include "memory/report.h"
+#include "plan/section.h"
 #include <criterion/criterion.h>
 #include <frugal/plan.h>
 #include <frugal/tensor.h>
@@ -258,7 +260,7 @@ static void expect_flows(size_t c, int operation) {
                                                 FR_FLOW_INACTIVE_SPLITS};
     size_t want[4][2] = {{0}};
     fr_memory_flows t;
-    cr_assert_eq(fr_memory_flows_get(FR_META, &t), FR_OK);
+    cr_assert_eq(fri_memory_flows_get(FR_META, &t), FR_OK);
     for (int i = 0; i < m.n; i++) {
         want[0][m.p[i].small] += m.p[i].live ? m.p[i].size : 0;
         want[1][m.p[i].small] += m.p[i].size;

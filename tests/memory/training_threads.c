@@ -87,7 +87,7 @@ static fr_status forward(const recipe *r, fr_module *m, fr_tensor *x, fr_tensor 
 
 static fr_status step(const recipe *r, fr_module *m, fr_optimizer *o, fr_tensor *x, fr_tensor *target, uint64_t *h) {
     fr_tensor *y = NULL, *loss = NULL;
-    fr_autocast_state was = fr_autocast_get();
+    fr_autocast_state was = {0};
     fr_step_scope scope;
     double value = 0;
     fr_status s = fr_step_begin(&scope);

@@ -1,4 +1,5 @@
 /* test_models.c - parameter counts, names, bytes of a model on its device (equal to PyTorch's allocator), shapes. */
+#include "net/units.h"
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/models.h>
@@ -106,7 +107,7 @@ Test(models, densenet_388_is_defined) {
     fr_module *m = NULL;
     fr_layer l;
     must(fr_densenet(388, FR_MODEL_OPTS(.image_size = 8, .growth = 2, .classes = 10, .device = FR_META), &m));
-    must(fr_module_layer_get(m, fr_module_layer_find(m, "features.transition1") - 1, &l));
+    must(fr_module_layer_get(m, fri_module_layer_find(m, "features.transition1") - 1, &l));
     cr_expect_eq(l.n_in, 65);
     fr_module_release(&m);
 }

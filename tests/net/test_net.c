@@ -1,5 +1,7 @@
 /* test_net.c - networks as lists (net.h): what a definition infers, refuses and leaves alone; sharing, replacing and
  * tapping of layers; several inputs and results; cuts. */
+#include "autograd/run.h"
+#include "net/units.h"
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
@@ -63,9 +65,9 @@ Test(net, names_and_sizes_follow_from_the_values) {
     cr_expect_eq(fr_tensor_dim(fr_module_tensor(fr_module_find(m, "layer1.0.part1.conv"), "weight"), 3), 6);
     cr_expect_eq(fr_tensor_dim(fr_module_tensor(fr_module_find(m, "head"), "weight"), 1), 2 * 2 * 6);
     cr_expect_eq(fr_module_layers(m), 11);
-    cr_expect_eq(fr_module_layer_find(m, "layer1"), 1);
-    cr_expect_eq(fr_module_layer_find(m, "layer1.0.relu"), 7);
-    cr_expect_eq(fr_module_layer_find(m, "layer"), -1, "a part of a name is no name");
+    cr_expect_eq(fri_module_layer_find(m, "layer1"), 1);
+    cr_expect_eq(fri_module_layer_find(m, "layer1.0.relu"), 7);
+    cr_expect_eq(fri_module_layer_find(m, "layer"), -1, "a part of a name is no name");
     cr_expect_str_eq(fr_module_head(m), "head");
     cr_expect_null(fr_module_head(fr_module_find(m, "head")), "no network");
     must(fr_module_layer_get(m, 6, &l));
@@ -85,7 +87,7 @@ Test(net, channels_are_known_behind_dropout_and_concat) {
     both[1] = fr_net_flatten(n, NULL, fr_net_adaptive_avgpool2d(n, NULL, x, 1, 2), 1);
     x = fr_net_linear(n, "fc", fr_net_concat(n, NULL, both, 2), 2, FR_BIAS);
     fr_module *m = end(n, x);
-    must(fr_module_layer_get(m, fr_module_layer_find(m, "fc"), &l));
+    must(fr_module_layer_get(m, fri_module_layer_find(m, "fc"), &l));
     cr_assert_eq(l.pieces, 2);
     cr_expect(l.piece[0].spatial == 16 && l.piece[0].channels == 3 && l.piece[1].spatial == 2 &&
               l.piece[1].channels == 3);
@@ -501,7 +503,7 @@ Test(net, autocast_around_a_definition_is_left_alone) {
     fr_autocast_state was;
     must(fr_autocast_begin(FR_BF16, &was));
     fr_module *m = residual_net();
-    cr_expect(fr_autocast_get().enabled && fr_autocast_get().dtype == FR_BF16, "the definition ended it");
+    cr_expect(fri_autocast_get().enabled && fri_autocast_get().dtype == FR_BF16, "the definition ended it");
     for (int i = 0; i < fri_list_edit(m)->values; i++) cr_expect_eq(fri_list_edit(m)->value[i].dtype, FR_F32);
     fr_autocast_end(was);
     fr_module_release(&m);

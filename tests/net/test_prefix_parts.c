@@ -1,4 +1,5 @@
 /* test_prefix_parts.c - a frozen prefix in parts of the batch: equal bits in fewer bytes. */
+#include "net/units.h"
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/models.h>
@@ -107,8 +108,8 @@ Test(prefix_parts, every_size_of_part_gives_the_bits_of_the_whole) {
                 for (int k = 0; k < 2; k++) {
                     must(fr_module_freeze(m[k], NULL, true));
                     must(fr_module_freeze(m[k], choices[c].thawed, false));
-                    cr_expect_eq(fr_module_frozen_prefix(m[k]), choices[c].prefix, "%s: %d layers", choices[c].thawed,
-                                 fr_module_frozen_prefix(m[k]));
+                    cr_expect_eq(fri_module_frozen_prefix(m[k]), choices[c].prefix, "%s: %d layers", choices[c].thawed,
+                                 fri_module_frozen_prefix(m[k]));
                     if (k == 1) must(fr_module_prefix_parts(m[k], part));
                     fr_seed(77); /* of the dropout */
                     (void)step(m[k], how, &y[k], &held[k]);
@@ -170,7 +171,7 @@ static int prefix_with(bool freeze, bool train, const fr_module_class *class_) {
     fr_module_train(m, train);
     must(fr_module_freeze(m, freeze ? "bn" : "bn.weight", true));
     must(fr_module_freeze(m, "bn.bias", true));
-    const int layers = fr_module_frozen_prefix(m);
+    const int layers = fri_module_frozen_prefix(m);
     fr_module_release(&m);
     return layers;
 }
@@ -214,7 +215,7 @@ Test(prefix_parts, refuses_what_it_cannot_do) {
     must(fri_nn_relu(&relu));
     expect_refused(fr_module_prefix_parts(m, -1), FR_EINVAL, "-1", "at least 1", NULL);
     expect_refused(fr_module_prefix_parts(relu, 1), FR_EINVAL, "ReLU", "network", NULL);
-    cr_expect_eq(fr_module_frozen_prefix(relu), 0);
+    cr_expect_eq(fri_module_frozen_prefix(relu), 0);
     fr_module_release(&m);
     fr_module_release(&relu);
 }

@@ -3,6 +3,7 @@
  *
  * FRUGAL_RANDOM_NETS: how many networks (300 if unset). FRUGAL_RANDOM_NETS_OUT: a file for their descriptions, which
  * the script reads. */
+#include "plan/section.h"
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>

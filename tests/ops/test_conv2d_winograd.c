@@ -1,5 +1,6 @@
 /* test_conv2d_winograd.c - Winograd's F(4 x 4, 3 x 3) beside plain sums in f64: values, bits, memory, and where it is
  * taken. Results and workspaces are full of NaN before a pass runs. */
+#include "base/process.h"
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -358,7 +359,7 @@ Test(conv2d_winograd, exact_convolutions_are_those_of_the_library) {
     free(winograd(&t, 0, 0, 1)); /* or skips */
     for (int exact = 0; exact < 2; exact++) {
         fr_exact_convolutions_set(exact);
-        cr_expect_eq(fr_exact_convolutions_get(), exact);
+        cr_expect_eq(fri_exact_convolutions_get(), exact);
         cr_expect_eq(taken(&t.d, 0), !exact);
         size_t bytes = 0;
         must(k->conv2d_forward_workspace(&t.d, &bytes));

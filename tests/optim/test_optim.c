@@ -1,4 +1,5 @@
 /* test_optim.c - optimizers against torch.optim, schedules, clipping, the loss scaler's published behaviour. */
+#include "optim/scaler.h"
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/ops.h>
@@ -349,10 +350,10 @@ Test(scaler, grows_after_2000_clean_steps) {
     struct bench b = bench_new(65536);
     for (int i = 0; i < 1999; i++) cr_assert(!bench_step(&b, false));
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 65536.0);
-    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 1999);
+    cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 1999);
     bench_step(&b, false);
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 131072.0);
-    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
+    cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
     bench_release(&b);
 }
 
@@ -365,7 +366,7 @@ Test(scaler, halves_and_skips_on_overflow) {
     cr_expect_eq(memcmp(before, after, sizeof before), 0, "a skipped step changed the parameter");
     cr_expect_eq(fr_optimizer_steps(b.o), 0, "a skipped step was counted");
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 32768.0);
-    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
+    cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
     for (int i = 1; i < 16; i++) bench_step(&b, true);
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1.0);
     cr_expect_eq(fr_grad_scaler_skipped(b.g), 16);
@@ -379,7 +380,7 @@ Test(scaler, stays_finite) {
     struct bench b = bench_new(ldexp(1, 127));
     for (int i = 0; i < 2000; i++) bench_step(&b, false);
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), ldexp(1, 127));
-    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0, "a scale that cannot grow counts from 0 again, too");
+    cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0, "a scale that cannot grow counts from 0 again, too");
     bench_release(&b);
 }
 
@@ -399,17 +400,17 @@ Test(scaler, shrinks_to_zero_or_to_the_floor) {
 /* An overflow restarts the growth count; values set by the program continue. */
 Test(scaler, goes_on_from_what_was_set) {
     struct bench b = bench_new(65536);
-    must(fr_grad_scaler_set(b.g, 1024, 1999));
+    must(fri_grad_scaler_set(b.g, 1024, 1999));
     cr_expect(!bench_step(&b, false));
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 2048.0);
-    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
-    must(fr_grad_scaler_set(b.g, 1024, 1999));
+    cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
+    must(fri_grad_scaler_set(b.g, 1024, 1999));
     cr_expect(bench_step(&b, true));
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 512.0);
-    cr_expect_eq(fr_grad_scaler_growth_tracker(b.g), 0);
-    cr_expect_eq(fr_grad_scaler_set(b.g, -1, 0), FR_EINVAL);
-    cr_expect_eq(fr_grad_scaler_set(b.g, NAN, 0), FR_EINVAL);
-    cr_expect_eq(fr_grad_scaler_set(b.g, 1, -1), FR_EINVAL);
+    cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
+    cr_expect_eq(fri_grad_scaler_set(b.g, -1, 0), FR_EINVAL);
+    cr_expect_eq(fri_grad_scaler_set(b.g, NAN, 0), FR_EINVAL);
+    cr_expect_eq(fri_grad_scaler_set(b.g, 1, -1), FR_EINVAL);
     cr_expect_eq(fr_grad_scaler_scale_of(b.g), 512.0);
     bench_release(&b);
 }

@@ -1,5 +1,7 @@
 /* test_overflow.c - loss scaling in a real training under f16 autocast: gradients that overflow are found, the step is
  * skipped, the scale halves, and training recovers with finite losses. */
+#include "optim/scaler.h"
+#include "autograd/run.h"
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -57,14 +59,14 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
     must(fr_tensor_full(1, (int64_t[]){BATCH}, 3, FR_I64, test_device(), &target));
     if (two_pass) {
         fr_rng rng = fr_rng_get();
-        must(fr_grad_scaler_check_begin(g, o));
+        must(fri_grad_scaler_check_begin(g, o));
         forward_backward(m, x, target, g, blow, loss_out);
-        must(fr_grad_scaler_check_end(g, o, &found));
+        must(fri_grad_scaler_check_end(g, o, &found));
         if (!found) {
             fr_rng_set(rng);
-            bool was = fr_statistics_freeze(true);
+            bool was = fri_statistics_freeze(true);
             forward_backward(m, x, target, g, blow, &again);
-            (void)fr_statistics_freeze(was);
+            (void)fri_statistics_freeze(was);
             cr_expect_eq(again, *loss_out, "the second pass saw a loss of %.17g, the first one of %.17g", again,
                          *loss_out);
         }
@@ -74,7 +76,7 @@ static bool step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, bool two_pass
     }
     must(fr_grad_scaler_update(g, &skipped));
     /* If the device decides, the updates of the second pass are skipped without notice. */
-    if (two_pass && !fr_grad_scaler_device_decides(g)) cr_expect_eq(found, skipped);
+    if (two_pass && !fri_grad_scaler_device_decides(g)) cr_expect_eq(found, skipped);
     fr_optimizer_zero_grad(o);
     must(fr_step_end(&scope));
     fr_tensor_release(&x);
@@ -134,7 +136,7 @@ static void train_through_overflow(small_net net, bool adam) {
                      skip ? "skipped, but parameters changed" : "not skipped, but no parameter changed");
         cr_expect_eq(fr_grad_scaler_scale_of(g), scale, "step %d: scale %g, not %g", i, fr_grad_scaler_scale_of(g),
                      scale);
-        cr_expect_eq(fr_grad_scaler_growth_tracker(g), clean);
+        cr_expect_eq(fri_grad_scaler_growth_tracker(g), clean);
         cr_expect_eq(fr_grad_scaler_skipped(g), skipped);
         cr_expect_eq(fr_optimizer_steps(o), i + 1 - skipped);
         free(before.data);
@@ -229,15 +231,15 @@ Test(overflow, passes_out_of_order_are_refused) {
     fr_module *m = small_net_make(SMALL_VGG, test_device());
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.002), &o));
     must(fr_grad_scaler_create(NULL, test_device(), &g));
-    cr_expect_eq(fr_grad_scaler_check_begin(g, o), FR_EUSAGE);
+    cr_expect_eq(fri_grad_scaler_check_begin(g, o), FR_EUSAGE);
     cr_expect_not_null(strstr(fr_last_error(), "is for a fused optimizer"));
     must(fr_optimizer_fuse(o, true));
-    cr_expect_eq(fr_grad_scaler_check_end(g, o, &found), FR_EUSAGE);
+    cr_expect_eq(fri_grad_scaler_check_end(g, o, &found), FR_EUSAGE);
     cr_expect_eq(fr_grad_scaler_step(g, o), FR_EUSAGE);
-    must(fr_grad_scaler_check_begin(g, o));
-    cr_expect_eq(fr_grad_scaler_check_begin(g, o), FR_EUSAGE);
+    must(fri_grad_scaler_check_begin(g, o));
+    cr_expect_eq(fri_grad_scaler_check_begin(g, o), FR_EUSAGE);
     cr_expect_eq(fr_grad_scaler_step(g, o), FR_EUSAGE);
-    must(fr_grad_scaler_check_end(g, o, &found));
+    must(fri_grad_scaler_check_end(g, o, &found));
     must(fr_grad_scaler_update(g, NULL));
     fr_grad_scaler_release(&g);
     fr_optimizer_release(&o);

@@ -1,5 +1,7 @@
 /* test_fit.c - a plan for a budget never exceeds the budget, gives the plain run's results, and is at most as slow as
  * fixed switches and equal segments. */
+#include "plan/section.h"
+#include "plan/calibration.h"
 #include <criterion/criterion.h>
 #include <frugal/fit.h>
 #include <frugal/models.h>
@@ -177,14 +179,14 @@ Test(fit, no_slower_than_equal_segments) {
             for (int segments = 1; segments <= units && segments < MOST_SPLITS; segments++) {
                 net one = nets[i];
                 fr_memory_stats m = {0};
-                fr_fit_clock *clock = NULL;
+                fri_fit_clock *clock = NULL;
                 fr_switches sw = fr_switches_default();
                 sw.rebuild = rebuild;
                 fr_switches_set(sw);
                 one.equal_segments = segments;
-                must(fr_fit_clock_begin(FR_CPU, &clock));
+                must(fri_fit_clock_begin(FR_CPU, &clock));
                 must(dry_run(&one, NULL, SIZE_MAX, &m));
-                fr_fit_clock_end(&clock, &seconds[n]);
+                fri_fit_clock_end(&clock, &seconds[n]);
                 bytes[n++] = m.peak_reserved;
             }
         fr_switches_set(fr_switches_default());

@@ -1,4 +1,5 @@
 /* test_plan.c - a plan equals the run to the byte; the arena changes only addresses. */
+#include "plan/section.h"
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/optim.h>
@@ -73,7 +74,7 @@ Test(plan, floor_is_the_sum_that_its_header_says) {
     fr_optimizer_release(&o);
     fr_module_release(&m);
     must(fr_plan_end(plan));
-    must(fr_plan_section_get(plan, fr_plan_peak_section(plan), &at));
+    must(fr_plan_section_get(plan, fri_plan_peak_section(plan), &at));
     const size_t *bytes = at.memory.at_peak_allocated;
     cr_expect_geq(bytes[FR_MEM_OPTIMIZER], sizeof(float) * 256 * 256);
     cr_expect_eq(fr_plan_floor(plan), bytes[FR_MEM_PARAMETER] + bytes[FR_MEM_OPTIMIZER] + fr_plan_largest_op(plan));
@@ -122,7 +123,7 @@ static void train(double *loss, float *weight, bool arena) {
         if (arena) must(fr_plan_follow(test_device(), i == 0 ? 1 : i == 2 ? 3 : 2));
         must(net_step(&n, batch_of(i), &loss[i]));
         must(net_update(&n));
-        if (arena) cr_expect(!fr_plan_departed(test_device()), "step %d departed from the plan", i);
+        if (arena) cr_expect(!fri_plan_departed(test_device()), "step %d departed from the plan", i);
     }
     must(fr_tensor_to_host(n.parameters[0], weight));
     net_release(&n);
@@ -172,7 +173,7 @@ Test(plan, departure_is_correct) {
             if (arena) must(fr_plan_follow(test_device(), i == 0 ? 1 : 2));
             must(net_step(&n, batches[i], &loss[arena][i]));
             must(net_update(&n));
-            if (arena) departed += fr_plan_departed(test_device());
+            if (arena) departed += fri_plan_departed(test_device());
         }
         net_release(&n);
         if (arena) {
@@ -213,8 +214,8 @@ Test(plan, random_departures_change_no_bit) {
                     fr_tensor_release(&extra);
                 must(net_step(&n, batch, &loss[arena][k]));
                 must(net_update(&n));
-                if (arena) departed += fr_plan_departed(test_device());
-                if (arena) followed += !fr_plan_departed(test_device());
+                if (arena) departed += fri_plan_departed(test_device());
+                if (arena) followed += !fri_plan_departed(test_device());
             }
             fr_tensor_release(&extra);
             must(fr_tensor_to_host(n.parameters[0], w[arena]));
@@ -250,7 +251,7 @@ Test(plan, a_departed_step_is_planned_anew) {
             must(net_step(&n, batches[i], &loss[arena][i]));
             must(net_update(&n));
             if (arena)
-                cr_expect_eq(fr_plan_departed(test_device()), expected[i], "step %d with a batch of %d", i,
+                cr_expect_eq(fri_plan_departed(test_device()), expected[i], "step %d with a batch of %d", i,
                              (int)batches[i]);
         }
         must(fr_memory_stats_get(test_device(), &t));
@@ -294,7 +295,7 @@ Test(plan, sections_that_repeat_share_their_places) {
         must(fr_plan_follow(test_device(), 1 + i));
         must(net_step(&n, BATCH, &loss));
         must(net_update(&n));
-        cr_expect(!fr_plan_departed(test_device()), "step %d departed", i);
+        cr_expect(!fri_plan_departed(test_device()), "step %d departed", i);
     }
     fr_memory_stats run;
     must(fr_memory_stats_get(test_device(), &run));

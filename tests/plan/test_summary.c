@@ -1,4 +1,5 @@
 /* test_summary.c - the table of layers: published parameter counts, and bytes equal to the allocator's. */
+#include "plan/calibration.h"
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/plan.h>
@@ -141,11 +142,11 @@ Test(summary, times_are_the_clock_s) {
     fr_module *m = NULL;
     fr_summary_layer l;
     must(fr_vgg(11, FR_MODEL_OPTS(.device = FR_META, .batch_norm = true), &m));
-    fr_fit_clock *clock = NULL;
+    fri_fit_clock *clock = NULL;
     double seconds = 0;
-    must(fr_fit_clock_begin(FR_META, &clock));
+    must(fri_fit_clock_begin(FR_META, &clock));
     seen s = step_of(m, 2, 224, 0);
-    fr_fit_clock_end(&clock, &seconds);
+    fri_fit_clock_end(&clock, &seconds);
     cr_expect_float_eq(s.totals.seconds + s.totals.seconds_backward, seconds, 1e-9, "%g + %g, the clock says %g",
                        s.totals.seconds, s.totals.seconds_backward, seconds);
     cr_assert(layer_named(s.summary, "features.2", "ReLU", &l));

@@ -3,7 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
-#include <frugal/unstable/readback.h>
+#include "tensor/readback.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ void expect_bad_index(fr_status got, const char *word1, const char *word2, fr_te
     must(fr_tensor_full(0, NULL, 1, FR_F32, test_device(), &last));
     must(fr_tensor_item(last, &value)); /* waits for the device */
     fr_tensor_release(&last);
-    expect_refused(fr_readback_check_all(), FR_EINVAL, word2, word2, NULL);
+    expect_refused(fri_readback_check_all(), FR_EINVAL, word2, word2, NULL);
 }
 
 fr_device test_device(void) {

@@ -14,7 +14,7 @@ fr_status fr_comm_open(double seconds, fr_comm **out) {
     return fri_comm_open(seconds, out);
 }
 
-fr_status fr_comm_patience(fr_comm *c, double seconds) {
+fr_status fri_comm_patience(fr_comm *c, double seconds) {
     FRI_NOT_NULL(c);
     if (!(seconds > 0)) return fr_fail(FR_EINVAL, "ranks: a wait of %g s; it must be above 0", seconds);
     fri_comm_patience(c, seconds);

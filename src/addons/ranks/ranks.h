@@ -23,7 +23,7 @@ typedef struct fr_comm fr_comm;
  * launcher; FR_EUSAGE: the ranks cannot find each other, or a second open. */
 FR_API fr_status fr_comm_open(double seconds, fr_comm **out);
 /* Seconds that later calls wait for a rank: uneven work (files, the first step) needs a longer wait than a step. */
-FR_API fr_status fr_comm_patience(fr_comm *c, double seconds);
+FR_API fr_status fri_comm_patience(fr_comm *c, double seconds);
 /* Rank `rank` of `size`, for plans: sends nothing, and takes the rank's data for all ranks'. */
 FR_API fr_status fr_comm_dry(int rank, int size, fr_comm **out);
 /* Waits for all ranks; returns at once after a failure. */

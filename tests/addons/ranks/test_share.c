@@ -1,5 +1,6 @@
 /* test_share.c - the law of ranks without a launcher: threads are ranks, and the engine between them delays and
  * reorders messages by a seed. The reference is a single process that computes the batches in sequence. */
+#include "optim/scaler.h"
 #include <criterion/criterion.h>
 #include <frugal/ranks.h>
 #include <frugal/frugal.h>
@@ -525,7 +526,7 @@ Test(share, misuse_is_refused) {
     cr_expect_not_null(strstr(fr_last_error(), "got no gradient"));
     must(fr_optimizer_fuse(o, true));
     must(fr_grad_scaler_create(NULL, FR_CPU, &scaler));
-    cr_expect_eq(fr_grad_scaler_check_begin(scaler, o), FR_EUNSUPPORTED);
+    cr_expect_eq(fri_grad_scaler_check_begin(scaler, o), FR_EUNSUPPORTED);
     fr_grad_scaler_release(&scaler);
     fr_share_release(&share);
     fr_comm_release(&one);
@@ -550,8 +551,8 @@ Test(share, a_wait_has_the_limit_of_when_it_begins) {
         {.size = 1, .exchange = note_limit, .goodbye = no_goodbye, .error = error, .close = leave, .ctx = &limit};
     cr_assert(fri_comm_on(&engine, 30, &c) == FR_OK, "%s", fr_last_error());
     cr_expect(limit == 30, "%g", limit);
-    cr_expect(fr_comm_patience(c, 6) == FR_OK && fr_comm_agree(c, &one, 1, &all) == FR_OK && limit == 6, "%g", limit);
-    cr_expect(fr_comm_patience(c, 0) == FR_EINVAL);
-    cr_expect(fr_comm_patience(NULL, 1) == FR_EINVAL);
+    cr_expect(fri_comm_patience(c, 6) == FR_OK && fr_comm_agree(c, &one, 1, &all) == FR_OK && limit == 6, "%g", limit);
+    cr_expect(fri_comm_patience(c, 0) == FR_EINVAL);
+    cr_expect(fri_comm_patience(NULL, 1) == FR_EINVAL);
     fr_comm_release(&c);
 }

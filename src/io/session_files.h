@@ -1,0 +1,42 @@
+/* session_files.h - files of a session: folders of states, fingerprints, formats of networks, the step log. */
+#ifndef FRI_IO_SESSION_FILES_H
+#define FRI_IO_SESSION_FILES_H
+
+#include <frugal/io.h>
+
+/* Text of a dataset for comparisons: "1347 images of 8 x 8 x 1, 10 classes, labels 1a2b3c4d, first image 5e6f7a8b".
+ * Reads an image, with the errors of fr_dataset_label. */
+enum { FRI_FINGERPRINT_BYTES = 200 };
+fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
+/* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built. */
+fr_status fri_network_file_of(const char *path, const fr_network_file **out);
+typedef struct fri_state_folder {
+    size_t states;
+    char newest_model[80]; /* name of the model in the newest state; "": unreadable */
+    int64_t newest_step;
+} fri_state_folder;
+
+/* Lists the states in dir. Reads file names and a single header. FR_EIO. */
+fr_status fri_state_folder_get(const char *dir, fri_state_folder *out);
+/* Makes dir, unless dir exists, durably. FR_EIO. */
+fr_status fri_state_folder_make(const char *dir);
+/* A number for fr_state.run from the model's name and the must_match settings, never 0. Different settings give
+ * different numbers, equal settings the same number, so repeated trainings write equal bytes. */
+uint64_t fri_state_run_of(const fr_state *state);
+/* Reads the saved value of a setting (fr_state.settings); "" if the state lacks the name, or the value is longer than
+ * `bytes`. Reads the header only. FR_EIO, FR_EFORMAT. */
+fr_status fri_state_setting_read(const char *path, const char *name, char *value, size_t bytes);
+
+typedef struct fri_log fri_log;
+
+/* Opens the step log, a JSON object per line. path NULL: no file. resume: the first step of a resumed run, whose later
+ * lines are cut off the file; -1: a new file. FR_EIO names the file. */
+fr_status fri_log_open(const char *path, int64_t resume, fri_log **out);
+void fri_log_close(fri_log **log);
+/* A line, complete when the call returns. After FR_EIO (disk full) the file ends with the last complete
+ * line, and later calls may succeed. */
+fr_status fri_log_write(fri_log *log, const fr_log_step *step);
+/* A further number, for JSONL: "test/accuracy". */
+fr_status fri_log_scalar(fri_log *log, const char *tag, int64_t step, double value);
+
+#endif

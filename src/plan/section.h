@@ -1,0 +1,35 @@
+/* section.h - sections of a plan, and its numbers (plan.c, arena.c). */
+#ifndef FRI_PLAN_SECTION_H
+#define FRI_PLAN_SECTION_H
+
+#include <frugal/plan.h>
+
+enum { FRI_PLAN_SECTIONS = 256 }; /* at most */
+
+/* A group of live allocations at the peak that share category, op, module, type and shape. */
+typedef struct fri_plan_live {
+    fr_category category;
+    fr_dtype dtype;
+    int rank;
+    int64_t shape[6];
+    const char *op, *module; /* static storage */
+    size_t bytes;            /* allocated, all of them together */
+    size_t count;
+} fri_plan_live;
+
+int fri_plan_sections(const fr_plan *plan);
+/* The section with the largest allocated peak. */
+int fri_plan_peak_section(const fr_plan *plan);
+/* The largest groups alive at the first instant of the plan's peak, largest first; returns how many were written. */
+int fri_plan_live_at_peak(const fr_plan *plan, fri_plan_live *out, int n);
+/* Peak minus parameters minus optimizer state at the peak. */
+size_t fri_plan_step_memory(const fr_plan *plan);
+/* Hash of the allocator's state, free blocks included, of a plan that runs. The allocations of a step depend on this
+ * state alone, so after a step that leaves the state in which the step began, all further steps are copies. */
+uint64_t fri_plan_state(const fr_plan *plan);
+/* Can plans for `target` ask its libraries for their workspaces in this build? */
+bool fri_plan_workspaces(fr_device target);
+/* Did an allocation depart from the plan since the section began? It was served by the caching allocator. */
+bool fri_plan_departed(fr_device device);
+
+#endif
