@@ -6,7 +6,7 @@
  * once with the defaults; draws the second step of each. The numbers are exact and equal on every machine: no kernel
  * runs, library scratch is not included. */
 #include <frugal/frugal.h>
-#include <frugal/unstable.h>
+#include <frugal/views.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* peak_run.c - see peak_run.h. */
 #include "peak_run.h"
 
-#include <frugal/unstable.h>
+#include <frugal/tools.h>
 
 #include <math.h>
 #include <stdio.h>

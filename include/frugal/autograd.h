@@ -146,7 +146,6 @@ typedef struct fr_anomaly {
     const char *op, *module; /* static names; op is NULL without a finding */
     bool backward;           /* in a gradient of the op's backward, not in the op's result */
 } fr_anomaly;
-FR_API fr_anomaly fr_anomaly_get(void);
 
 #ifdef __cplusplus
 }

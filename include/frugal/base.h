@@ -172,9 +172,6 @@ FR_API bool fr_device_is_asynchronous(fr_device d);
 /* Describes the facts behind results and scratch sizes, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if
  * nothing; returns buf. */
 FR_API const char *fr_device_describe(fr_device d, char *buf, size_t bytes);
-/* The number of the device's arithmetic. A version with different result bits has a higher number. 0: the build lacks
- * the device. */
-FR_API int fr_device_numerics(fr_device d);
 
 /* Category of a byte of device memory. Every allocation has a category; at any instant the categories add up to the
  * total. */

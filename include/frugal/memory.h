@@ -124,15 +124,6 @@ typedef struct fr_memory_flows {
  * torch.cuda.memory_summary. */
 FR_API fr_status fr_memory_summary(fr_device d, FILE *out);
 
-/* Prints the tensors made and freed on the device since the last call (the first call: all live tensors), a line per
- * kind of tensor; before them the place and the bytes of all tensors (not rounded up to 512):
- *     At train.c step: line 41                              Total Used Memory:592.7  Mb (592732560 bytes)
- *     + | 7 * Size:(512, 512, 3, 3)     | Memory: 66.060 M | parameter f32, 66060288 bytes
- * Memory is in 10^6 bytes, cut off, as the memory trackers of PyTorch's guides print it. A tensor made and freed
- * between two calls has no line. FR_EDEVICE, FR_ENOMEM, FR_EIO. */
-FR_API fr_status fr_memory_track(fr_device d, const char *file, const char *function, int line, FILE *out);
-#define FR_TRACK(device, out) fr_memory_track((device), __FILE__, __func__, __LINE__, (out))
-
 #ifdef __cplusplus
 }
 #endif

@@ -163,8 +163,6 @@ typedef struct fr_layer {
 FR_API int fr_module_layers(fr_module *m);
 /* FR_EINVAL: i is no layer. */
 FR_API fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out);
-/* The name of the last layer with parameters ("fc"), borrowed; NULL: none has any, or m is no network. */
-FR_API const char *fr_module_head(fr_module *m);
 /* The module at a dotted path, borrowed; NULL: none. */
 FR_API fr_module *fr_module_find(fr_module *m, const char *path);
 /* Replaces the layer at the path, also where shared, by *layer; takes *layer also on failure. FR_EINVAL: no layer at
@@ -173,11 +171,6 @@ FR_API fr_status fr_module_replace(fr_module *m, const char *path, fr_module **l
 /* Adds the output of the named layer (or of the last layer below that name) as the network's last result;
  * fr_module_forward_n returns all results. FR_EINVAL: no layer of the name, or m is no network. */
 FR_API fr_status fr_module_tap(fr_module *m, const char *name);
-
-/* Runs the leading layers on parts of `images` images in turn, in training and evaluation, with equal bits. Only
- * activations of a single part are alive at a time. 0: the whole batch at once. FR_EINVAL: m is no network, images <
- * 0. */
-FR_API fr_status fr_module_prefix_parts(fr_module *m, int64_t images);
 
 /* ---- units and checkpoints ------------------------------------------------------------------------------- */
 
@@ -229,13 +222,6 @@ typedef enum fr_segmentation {
     FR_SEGMENTS_EACH,  /* every unit keeps the input only, one more forward */
 } fr_segmentation;
 
-/* The ranges of a plan with this segmentation of `units` units; the last part runs plainly, in no range (as in
- * checkpoint_sequential). `segments` is for COUNT only. weight[i] (NULL: all equal) is the cost of unit i, for example
- * in bytes: the heaviest part is as light as possible, halves divide at half the weight. COUNT without weights cuts as
- * PyTorch does: units / segments each, the last part takes the rest. `range` has room for `units`. FR_EINVAL: segments
- * < 1 or more than units, units < 1. */
-FR_API fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight,
-                                  fr_unit_range *range, int *ranges);
 /* y = m(x) with this segmentation. */
 FR_API fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments, const size_t *weight,
                                         fr_tensor *x, fr_tensor **y);

@@ -109,20 +109,6 @@ FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps with an up
 
 FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "rmsprop", "adam", "adamw", "adam8" */
 
-/* Visits the state that exists: per parameter "<path>.momentum_buffer", or "<path>.exp_avg" and "<path>.exp_avg_sq", or
- * "<path>.square_avg", "<path>.momentum_buffer" and "<path>.grad_avg"; 8-bit moments are codes (u8), and
- * "<path>.exp_avg_absmax" and so on the scales (f32 [blocks]). "<path>.master" (f32) is the master of a half parameter.
- * "<path>.step" (f32 []) is Adam's count for a parameter with fewer steps than fr_optimizer_steps. */
-typedef fr_status fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
-FR_API fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx);
-/* Copies the values of a visited tensor, except "<path>.step", to host memory. For a shared optimizer (ranks.h) the
- * visited tensors are on FR_META, and rank 0 collects the values from all ranks; the ranks answer in fr_share_serve. */
-FR_API fr_status fr_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data);
-/* Replaces the whole state by the state after `steps` steps: fn fills each tensor t, or returns FR_END for a missing
- * tensor; a "<path>.step" that did not is `steps`. FR_EINVAL: one is not in 0..steps. A failure changes nothing. SGD
- * without momentum and frozen parameters have no state. */
-FR_API fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx);
-
 /* Updates each parameter in backward, as soon as the gradient is complete, and frees the gradient. A step begins with
  * the first update between fr_step_begin and fr_step_end; without fr_step_begin, fr_backward returns FR_EUSAGE.
  * Impossible with accumulation or clipping by global norm: the callers refuse. A loss scale takes two passes: a session

@@ -40,10 +40,6 @@ FR_API void fr_plan_release(fr_plan **plan);
 
 FR_API fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out);
 
-/* No switch goes below this: parameters, optimizer state and gradients' least, plus the largest working set of one op:
- * what an op allocates while it runs together with what was alive for it. Reported as parameters + state + largest
- * op. */
-FR_API size_t fr_plan_floor(const fr_plan *plan);
 /* Bytes of that op's working set alone. */
 FR_API size_t fr_plan_largest_op(const fr_plan *plan);
 

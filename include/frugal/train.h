@@ -162,7 +162,7 @@ typedef struct fr_train_opts {
     bool master_weights;    /* with half: fr_optimizer_master_weights */
     int64_t ranks;          /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
     int64_t shuffle_window; /* no flag: fr_loader_opts has it */
-    bool check_replicas;    /* no flag: fr_share_check after each step */
+    bool check_replicas;    /* no flag: fri_share_check after each step */
     bool sync_batch_norm;   /* fr_share_opts has it */
 
     double head_lr_scale; /* no flag: the head, the last layer with parameters, learns so many times as fast */
@@ -334,7 +334,7 @@ typedef struct fr_view {
     fr_status (*begin)(void *state, const fr_run *r);
     fr_status (*event)(void *state, const fr_run *r, fr_run_event e); /* a negative status ends the run */
     void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
-    /* Called at each event of the device's memory (unstable/event.h) between FR_RUN_SETUP and FR_RUN_STEPS_END, which
+    /* Called at each event of the device's memory (frugal/events.h) between FR_RUN_SETUP and FR_RUN_STEPS_END, which
      * then is told also where the run has failed. NULL: does not listen. */
     void (*on_memory)(void *state, const struct fr_event *e);
     bool goes_on; /* FR_EIO of an event after FR_RUN_POSITION is said once and ends the run only at its end */

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/tag.h"
 #include "tensor/tensor.h"
+#include "autograd/run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ bool fr_detect_anomaly(bool on) {
     return was;
 }
 
-fr_anomaly fr_anomaly_get(void) {
+fr_anomaly fri_anomaly_get(void) {
     return fri_here.autograd.anomaly;
 }
 

@@ -27,4 +27,6 @@ bool fri_statistics_freeze(bool frozen);
 /* The thread's autocast state. */
 fr_autocast_state fri_autocast_get(void);
 
+fr_anomaly fri_anomaly_get(void);
+
 #endif

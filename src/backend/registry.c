@@ -72,7 +72,7 @@ const char *fr_device_describe(fr_device d, char *buf, size_t bytes) {
     return buf;
 }
 
-int fr_device_numerics(fr_device d) {
+int fri_device_numerics(fr_device d) {
     return fri_device_built(d) ? fri_backend_get(d)->numerics : 0;
 }
 

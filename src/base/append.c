@@ -1,7 +1,7 @@
-/* append.c - files that grow by whole records (unstable/atomic_file.h). */
+/* append.c - files that grow by whole records (frugal/files.h). */
 #include "base/status.h"
 
-#include <frugal/unstable/atomic_file.h>
+#include <frugal/files.h>
 
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* atomic_file.h - files as streams, beside the calls of frugal/unstable/atomic_file.h. */
+/* atomic_file.h - files as streams, beside the calls of frugal/files.h. */
 #ifndef FRI_BASE_ATOMIC_FILE_H
 #define FRI_BASE_ATOMIC_FILE_H
 
-#include <frugal/unstable/atomic_file.h>
+#include <frugal/files.h>
 
 /* fr_file_open as a stream. */
 fr_status fri_input_stream(const char *path, FILE **out, uint64_t *bytes);

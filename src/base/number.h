@@ -1,8 +1,8 @@
-/* number.h - doubles as text, for files; unstable/number.h for all other text. */
+/* number.h - doubles as text, for files; frugal/number.h for all other text. */
 #ifndef FRI_BASE_NUMBER_H
 #define FRI_BASE_NUMBER_H
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 #include <stdarg.h>
 
 enum { FRI_NUMBER_BYTES = 40 };

@@ -16,4 +16,8 @@ bool fri_cudnn_benchmark_get(void);
 bool fri_cudnn_deterministic_get(void);
 bool fri_exact_convolutions_get(void);
 
+/* The number of the device's arithmetic. A version with different result bits has a higher number. 0: the build lacks
+ * the device. */
+int fri_device_numerics(fr_device d);
+
 #endif

@@ -75,9 +75,3 @@ fr_status fr_fail_prefix(fr_status s, const char *format, ...) {
     fr_text_printable(both, true, fri_here.message, MESSAGE_BYTES);
     return s;
 }
-
-/* names: "m, name, child", as written by the caller. */
-fr_status fr_fail_null(const char *function, const char *names, size_t i) {
-    for (; i > 0; i--) names += strcspn(names, ",") + 2;
-    return fr_fail(FR_EINVAL, "%s: %.*s is NULL", function, (int)strcspn(names, ","), names);
-}

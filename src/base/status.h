@@ -2,7 +2,7 @@
 #ifndef FRI_BASE_STATUS_H
 #define FRI_BASE_STATUS_H
 
-#include <frugal/unstable/try.h>
+#include <frugal/try.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -36,23 +36,6 @@ static size_t next(const char **text, const char *end, bool lines, char unit[UNI
     return at;
 }
 
-void fri_text_xml(FILE *out, const char *text) {
-    if (out == NULL || text == NULL) return;
-    const char *end = text + strlen(text);
-    char unit[UNIT_BYTES];
-    while (text < end) {
-        const size_t n = next(&text, end, false, unit);
-        if (n == 1 && unit[0] == '&')
-            fputs("&amp;", out);
-        else if (n == 1 && unit[0] == '<')
-            fputs("&lt;", out);
-        else if (n == 1 && unit[0] == '>')
-            fputs("&gt;", out);
-        else
-            fwrite(unit, 1, n, out);
-    }
-}
-
 const char *fr_text_printable(const char *text, bool lines, char *out, size_t bytes) {
     if (text == NULL || out == NULL) return NULL;
     static const char gap[] = "...";

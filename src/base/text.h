@@ -10,7 +10,4 @@ size_t fri_utf8_length(const char *text, size_t n);
 /* True if the dotted path is the prefix, or below the prefix. "fc." is as "fc"; "" is above everything. */
 bool fri_path_is_below(const char *path, const char *prefix);
 
-/* Writes the whole text into an XML file: & < > become entities. */
-void fri_text_xml(FILE *out, const char *text);
-
 #endif

@@ -1,7 +1,7 @@
 /* help.c - --help (the most useful flags) and --help all (a manual page), both generated from the table of flags. */
 #include "cli/commands.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 #include "cli/parse.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* plan_command.c - --plan: prints a dry run as a table and writes the run's report without running. */
 #include "cli/commands.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 #include "session/fit.h"
 #include "session/flags.h"
 #include "cli/progress.h"

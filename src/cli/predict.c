@@ -1,7 +1,7 @@
 /* predict.c - --predict: the likeliest classes of image files. */
 #include "cli/commands.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <stdlib.h>
 #include <string.h>

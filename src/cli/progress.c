@@ -3,7 +3,7 @@
 
 #include "session/flags.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* size.c - see size.h. */
 #include "cli/size.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
-/* convert.c - element types and layouts on the host (unstable/weights.h). */
+/* convert.c - element types and layouts on the host (frugal/weights.h). */
 
 #include "base/half.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 static double load(const char *at, fr_dtype t) {
     float f;

@@ -1,11 +1,11 @@
-/* entries.c - tensors and their names, in PyTorch's layout (unstable/weights.h). */
+/* entries.c - tensors and their names, in PyTorch's layout (frugal/weights.h). */
 #include "io/scratch.h"
 
 #include "base/status.h"
 #include "tensor/tensor.h"
 
-#include <frugal/unstable/layers.h>
-#include <frugal/unstable/weights.h>
+#include <frugal/layers.h>
+#include <frugal/weights.h>
 
 #include <frugal/net.h>
 

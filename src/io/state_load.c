@@ -10,8 +10,9 @@
 #include "io/session_files.h"
 #include "optim/scaler.h"
 #include "tensor/tensor.h"
+#include "optim/optimizer.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 #include <errno.h>
 #include <inttypes.h>
@@ -154,7 +155,7 @@ static fr_status change_parts(restoring *v) {
         FR_TRY(s, fr_loader_position_set(state->loader, r->loader_epoch, r->loader_batch));
     }
     if (state->optimizer == NULL) goto done;
-    s = fr_optimizer_set_state(state->optimizer, r->optimizer_steps, fill_optimizer, v);
+    s = fri_optimizer_set_state(state->optimizer, r->optimizer_steps, fill_optimizer, v);
     if (s < 0 && state->loader != NULL) (void)fr_loader_position_set(state->loader, epoch, batch);
 done:
     return s;

@@ -8,8 +8,9 @@
 #include "io/session_files.h"
 #include "optim/scaler.h"
 #include "tensor/tensor.h"
+#include "optim/optimizer.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 #include <inttypes.h>
 #include <math.h>
@@ -111,7 +112,8 @@ static fr_status hand_out(void *context, size_t index, const void **data) {
     list *l = context;
     FRI_TRY(fri_scratch(&l->bytes, &l->bytes_capacity, fri_nbytes(l->tensor[index])));
     if (fri_device_of(l->tensor[index]) == FR_META) /* spread over ranks */
-        FRI_TRY(fr_optimizer_state_to_host(l->optimizer, l->entry[index].name + strlen(FRI_STATE_OPTIMIZER), l->bytes));
+        FRI_TRY(
+            fri_optimizer_state_to_host(l->optimizer, l->entry[index].name + strlen(FRI_STATE_OPTIMIZER), l->bytes));
     else
         FRI_TRY(fr_tensor_to_host(l->tensor[index], l->bytes));
     *data = l->bytes;
@@ -197,7 +199,7 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     const size_t of_model = l.n;
     l.prefix = FRI_STATE_OPTIMIZER;
     l.optimizer = state->optimizer;
-    if (state->optimizer != NULL) FR_TRY(s, fr_optimizer_each_state(state->optimizer, append_optimizer, &l));
+    if (state->optimizer != NULL) FR_TRY(s, fri_optimizer_each_state(state->optimizer, append_optimizer, &l));
     FR_TRY(s, make_record(state, l.n - of_model, fingerprint, &text));
     FR_TRY(s, fri_state_folder_make(dir));
     FR_TRY(s, next_path(dir, state->step, place));

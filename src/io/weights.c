@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "tensor/tensor.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -60,7 +60,6 @@ static void destroy(fri_allocator *a) {
     free(a->small.items);
     free(a->large.items);
     free(a->uses.items);
-    fr_tracker_free(&a->tracker);
     fri_event_log_destroy(&a->log);
     pthread_mutex_destroy(&a->lock);
     free(a);

@@ -1,10 +1,10 @@
-/* event.h - writing to the event log (frugal/unstable/event.h), and the choice of the log. */
+/* event.h - writing to the event log (frugal/events.h), and the choice of the log. */
 #ifndef FRI_MEMORY_EVENT_H
 #define FRI_MEMORY_EVENT_H
 
 #include "base/tag.h"
 
-#include <frugal/unstable/event.h>
+#include <frugal/events.h>
 
 typedef struct fri_event_log fri_event_log;
 fr_status fri_event_log_create(fri_event_log **out);

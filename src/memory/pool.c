@@ -69,16 +69,21 @@ fri_allocator *fri_allocator_there(fr_device d) {
 }
 
 typedef struct block_teller {
-    fr_block_fn *fn;
+    fr_event_fn *fn;
     void *ctx;
 } block_teller;
 
 static void tell_block(void *ctx, const fri_block *b) {
     const block_teller *t = ctx;
-    t->fn(t->ctx, fri_allocator_device(b->owner), b->serial, b->size);
+    t->fn(t->ctx, &(fr_event){.kind = FR_EVENT_ALLOC,
+                              .device = fri_allocator_device(b->owner),
+                              .block = b->serial,
+                              .requested = b->requested,
+                              .allocated = b->size,
+                              .tag = b->tag});
 }
 
-void fr_event_blocks(fr_block_fn *fn, void *ctx) {
+void fr_event_blocks(fr_event_fn *fn, void *ctx) {
     block_teller t = {fn, ctx};
     for (int d = 0; d < FR_DEVICE_COUNT; d++) {
         const fri_allocator *a = fri_allocator_there((fr_device)d);

@@ -7,7 +7,6 @@
 #include "memory/flows.h"
 #include "memory/freelist.h"
 #include "memory/settings.h"
-#include "memory/tracker.h"
 #include "memory/uses.h"
 
 #include <pthread.h>
@@ -44,8 +43,7 @@ struct fr_pool {
     size_t arena_blocks; /* live blocks of the arena */
     void *extension;     /* of the arena: Note [Learning] in arena.h */
     size_t extension_bytes;
-    fri_uses uses;      /* elsewhere than on the compute stream */
-    fr_tracker tracker; /* state of the last fr_memory_track */
+    fri_uses uses; /* elsewhere than on the compute stream */
     fr_memory_stats stats;
     fr_memory_flows flows;
     fri_allocator *next; /* in the list of all allocators: pool.c */

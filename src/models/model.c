@@ -2,7 +2,7 @@
 #include "models/models.h"
 
 #include <frugal/addon.h>
-#include <frugal/unstable/try.h>
+#include <frugal/try.h>
 
 #include <stdio.h>
 #include <stdlib.h>

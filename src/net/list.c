@@ -222,7 +222,7 @@ int fri_module_layer_find(fr_module *m, const char *name) {
     return -1;
 }
 
-const char *fr_module_head(fr_module *m) {
+const char *fri_module_head(fr_module *m) {
     const fri_list *l = m != NULL && fri_is_net(m) ? m->state : NULL;
     for (int i = l != NULL ? l->layers - 1 : -1; i >= 0; i--)
         if (fr_module_parameter_count(l->layer[i].module) > 0) return l->layer[i].name;

@@ -6,7 +6,7 @@
 #include "ops/batchnorm2d.h"
 
 #include <frugal/nn.h>
-#include <frugal/unstable/layers.h>
+#include <frugal/layers.h>
 
 typedef struct fri_named_tensor {
     char *name;

@@ -1,4 +1,4 @@
-/* prefix.c - runs the frozen layers before the first trained one in parts of the batch (fr_module_prefix_parts).
+/* prefix.c - runs the frozen layers before the first trained one in parts of the batch (fri_module_prefix_parts).
  *
  * Frozen layers build no graph and treat images independently, so parts give the bits of the whole batch. Only the
  * activations of one part are alive, plus the results of all parts. */
@@ -30,7 +30,7 @@ int fri_module_frozen_prefix(fr_module *m) {
     return m != NULL && fri_is_net(m) ? prefix_of(fri_list_edit(m), true) : 0;
 }
 
-fr_status fr_module_prefix_parts(fr_module *m, int64_t images) {
+fr_status fri_module_prefix_parts(fr_module *m, int64_t images) {
     FRI_NOT_NULL(m);
     if (!fri_is_net(m)) return fr_fail(FR_EINVAL, "prefix parts: %s is no network (net.h)", m->class_->name);
     if (images < 0)

@@ -81,8 +81,8 @@ static fr_status by_parts(int parts, int units, const size_t *weight, bool balan
     return FR_OK;
 }
 
-fr_status fr_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight, fr_unit_range *range,
-                           int *ranges) {
+fr_status fri_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight, fr_unit_range *range,
+                            int *ranges) {
     FRI_NOT_NULL(range, ranges);
     if (units < 1) return fr_fail(FR_EINVAL, "segments: a chain of %d units; at least 1 is needed", units);
     size_t total = 0;
@@ -152,7 +152,7 @@ fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments
     fr_unit_plan plan = {.units = fr_module_units(m, NULL, 0)};
     fr_unit_range *range = malloc(((size_t)plan.units + 1) * sizeof *range);
     fr_status s = range != NULL ? FR_OK : fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
-    if (s == FR_OK) s = fr_unit_segments(how, segments, plan.units, weight, range, &plan.ranges);
+    if (s == FR_OK) s = fri_unit_segments(how, segments, plan.units, weight, range, &plan.ranges);
     plan.range = range;
     if (s == FR_OK) s = fr_checkpoint_plan(m, &plan, x, y);
     free(range);

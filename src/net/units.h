@@ -13,4 +13,18 @@ int fri_module_frozen_prefix(fr_module *m);
 /* The first layer with the name, or below the name ("layer1.0"); -1: none. */
 int fri_module_layer_find(fr_module *m, const char *name);
 
+/* The name of the last layer with parameters ("fc"), borrowed; NULL: none has any, or m is no network. */
+const char *fri_module_head(fr_module *m);
+/* Runs the leading layers on parts of `images` images in turn, in training and evaluation, with equal bits. Only
+ * activations of a single part are alive at a time. 0: the whole batch at once. FR_EINVAL: m is no network, images <
+ * 0. */
+fr_status fri_module_prefix_parts(fr_module *m, int64_t images);
+/* The ranges of a plan with this segmentation of `units` units; the last part runs plainly, in no range (as in
+ * checkpoint_sequential). `segments` is for COUNT only. weight[i] (NULL: all equal) is the cost of unit i, for example
+ * in bytes: the heaviest part is as light as possible, halves divide at half the weight. COUNT without weights cuts as
+ * PyTorch does: units / segments each, the last part takes the rest. `range` has room for `units`. FR_EINVAL: segments
+ * < 1 or more than units, units < 1. */
+fr_status fri_unit_segments(fr_segmentation how, int segments, int units, const size_t *weight, fr_unit_range *range,
+                            int *ranges);
+
 #endif

@@ -188,4 +188,19 @@ fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const 
  * moments and counts stay. */
 fr_status fri_optimizer_skip(fr_optimizer *o);
 
+/* Visits the state that exists: per parameter "<path>.momentum_buffer", or "<path>.exp_avg" and "<path>.exp_avg_sq", or
+ * "<path>.square_avg", "<path>.momentum_buffer" and "<path>.grad_avg"; 8-bit moments are codes (u8), and
+ * "<path>.exp_avg_absmax" and so on the scales (f32 [blocks]). "<path>.master" (f32) is the master of a half parameter.
+ * "<path>.step" (f32 []) is Adam's count for a parameter with fewer steps than fr_optimizer_steps. */
+typedef fr_status fri_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t);
+fr_status fri_optimizer_each_state(fr_optimizer *o, fri_optimizer_state_fn *fn, void *ctx);
+/* Replaces the whole state by the state after `steps` steps: fn fills each tensor t, or returns FR_END for a missing
+ * tensor; a "<path>.step" that did not is `steps`. FR_EINVAL: one is not in 0..steps. A failure changes nothing. SGD
+ * without momentum and frozen parameters have no state. */
+fr_status fri_optimizer_set_state(fr_optimizer *o, int64_t steps, fri_optimizer_state_fn *fn, void *ctx);
+
+/* Copies the values of a visited tensor, except "<path>.step", to host memory. For a shared optimizer (ranks.h) the
+ * visited tensors are on FR_META, and rank 0 collects the values from all ranks. */
+fr_status fri_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data);
+
 #endif

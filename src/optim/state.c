@@ -75,7 +75,7 @@ int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *w
 }
 
 /* A parameter's count of steps, if different from the optimizer's, as "<path>.step" (PyTorch's name). */
-static fr_status each_count(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
+static fr_status each_count(fr_optimizer *o, fri_optimizer_state_fn *fn, void *ctx) {
     const fr_shape scalar = {0};
     char name[NAME_BYTES];
     float *counts = NULL;
@@ -98,7 +98,7 @@ done:
 
 /* State distributed over ranks appears as a tensor without values. */
 static fr_status show(const fr_optimizer *o, const fri_parameter *p, int k, const fri_state_slot *slot,
-                      fr_optimizer_state_fn *fn, void *ctx) {
+                      fri_optimizer_state_fn *fn, void *ctx) {
     char name[NAME_BYTES];
     FRI_OWNED(fr_tensor_release) fr_tensor *whole = NULL;
     snprintf(name, sizeof name, "%s.%s", p->path, slot->name);
@@ -107,7 +107,7 @@ static fr_status show(const fr_optimizer *o, const fri_parameter *p, int k, cons
     return fn(ctx, name, whole);
 }
 
-fr_status fr_optimizer_each_state(fr_optimizer *o, fr_optimizer_state_fn *fn, void *ctx) {
+fr_status fri_optimizer_each_state(fr_optimizer *o, fri_optimizer_state_fn *fn, void *ctx) {
     FRI_NOT_NULL(o, fn);
     fri_state_slot slots[SLOTS];
     for (int i = 0; i < o->n; i++) {
@@ -134,7 +134,7 @@ static bool find_state(const fr_optimizer *o, const char *name, int *i, int *k) 
     return false;
 }
 
-fr_status fr_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data) {
+fr_status fri_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data) {
     FRI_NOT_NULL(o, name, data);
     int i = 0, k = 0;
     if (!find_state(o, name, &i, &k)) return fr_fail(FR_EINVAL, "optimizer: it has no state '%.500s'", name);
@@ -164,7 +164,7 @@ done:
 }
 
 /* The slots of a parameter; NULL without a value from fn. *made: fn had a value. */
-static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fr_optimizer_state_fn *fn, void *ctx,
+static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fri_optimizer_state_fn *fn, void *ctx,
                             fr_tensor *fresh[SLOTS], bool *made) {
     fri_state_slot slots[SLOTS], parts[SLOTS];
     char name[NAME_BYTES];
@@ -191,7 +191,7 @@ done:
 }
 
 /* Number of a parameter's steps; the optimizer's `steps` if fn has no value. */
-static fr_status read_count(const fri_parameter *p, int64_t steps, fr_tensor *scalar, fr_optimizer_state_fn *fn,
+static fr_status read_count(const fri_parameter *p, int64_t steps, fr_tensor *scalar, fri_optimizer_state_fn *fn,
                             void *ctx, int64_t *count) {
     char name[NAME_BYTES];
     double value = 0;
@@ -209,7 +209,7 @@ static fr_status read_count(const fri_parameter *p, int64_t steps, fr_tensor *sc
     return FR_OK;
 }
 
-fr_status fr_optimizer_set_state(fr_optimizer *o, int64_t steps, fr_optimizer_state_fn *fn, void *ctx) {
+fr_status fri_optimizer_set_state(fr_optimizer *o, int64_t steps, fri_optimizer_state_fn *fn, void *ctx) {
     FRI_NOT_NULL(o, fn);
     fr_status s = FR_OK;
     fr_tensor *(*fresh)[SLOTS] = NULL;

@@ -126,7 +126,7 @@ bool fri_plan_workspaces(fr_device target) {
     return target != FR_META && b != NULL && fri_kernels_for(b, FR_F32)->conv2d_forward_workspace != NULL;
 }
 
-size_t fr_plan_floor(const fr_plan *p) {
+size_t fri_plan_floor(const fr_plan *p) {
     if (p == NULL) return 0;
     const fr_memory_stats *m = &p->sections[fri_plan_peak_section(p)].memory;
     fr_tag op;

@@ -62,7 +62,7 @@ fr_status fr_plan_report(const fr_plan *plan, FILE *out) {
     print_sections(plan, out);
     print_peak(plan, out);
     print_live(plan, out);
-    size_t step = fri_plan_step_memory(plan), floor = fr_plan_floor(plan),
+    size_t step = fri_plan_step_memory(plan), floor = fri_plan_floor(plan),
            largest = fri_record_largest_op(&plan->record, &op);
     fprintf(out, "step memory (peak - parameters - optimizer state): %s (%zu bytes)\n", fr_bytes_text(step, a), step);
     fprintf(out, "floor (parameters + state + largest op): %s (%zu bytes); largest op: %s in %s, %zu bytes\n",

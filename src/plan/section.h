@@ -1,4 +1,4 @@
-/* section.h - sections of a plan, and its numbers (plan.c, arena.c). */
+/* section.h - sections and numbers of a plan (plan.c, arena.c). */
 #ifndef FRI_PLAN_SECTION_H
 #define FRI_PLAN_SECTION_H
 
@@ -27,9 +27,13 @@ size_t fri_plan_step_memory(const fr_plan *plan);
 /* Hash of the allocator's state, free blocks included, of a plan that runs. The allocations of a step depend on this
  * state alone, so after a step that leaves the state in which the step began, all further steps are copies. */
 uint64_t fri_plan_state(const fr_plan *plan);
-/* Can plans for `target` ask its libraries for their workspaces in this build? */
+/* True if plans for `target` can ask the libraries for workspaces in this build. */
 bool fri_plan_workspaces(fr_device target);
-/* Did an allocation depart from the plan since the section began? It was served by the caching allocator. */
+/* True if an allocation departed from the plan since the section began, and was served by the caching allocator. */
 bool fri_plan_departed(fr_device device);
+
+/* Lower bound of all switches: parameters, optimizer state and the minimum of gradients, plus the largest working set
+ * of an op: allocated bytes and live operands. Reported as parameters + state + largest op. */
+size_t fri_plan_floor(const fr_plan *plan);
 
 #endif

@@ -4,6 +4,7 @@
  * that the dry run ended, so the real run will too; the printed peak is exact to the byte. */
 #include "session/fit.h"
 #include "session/dry.h"
+#include "plan/section.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -106,7 +107,7 @@ static fr_status say_needs(const adviser *a) {
     FRI_TRY(fri_train_plan_make(a->config, SIZE_MAX, &p));
     fprintf(a->out, "this command needs %s; its floor (parameters, optimizer state and the largest op, %s) is %s\n",
             fr_bytes_text(p.training.peak_allocated, peak), fr_bytes_text(fr_plan_largest_op(p.plan), op),
-            fr_bytes_text(fr_plan_floor(p.plan), floor));
+            fr_bytes_text(fri_plan_floor(p.plan), floor));
     fri_train_plan_release(&p);
     return FR_OK;
 }

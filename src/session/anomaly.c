@@ -1,6 +1,7 @@
 /* anomaly.c - finds the gradient that overflows in a step, and the first op with inf or NaN. */
 #include "optim/scaler.h"
 #include "session/session.h"
+#include "autograd/run.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -25,7 +26,7 @@ void fri_watch_begin(const fri_session *r) {
 
 void fri_watch_end(fri_step_values *v) {
     bool looked = fr_detect_anomaly(false);
-    v->anomaly = looked ? fr_anomaly_get() : (fr_anomaly){0};
+    v->anomaly = looked ? fri_anomaly_get() : (fr_anomaly){0};
 }
 
 double fri_unsigned_nan(double x) {

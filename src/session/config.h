@@ -5,7 +5,7 @@
 #ifndef FRI_SESSION_CONFIG_H
 #define FRI_SESSION_CONFIG_H
 
-#include <frugal/unstable/try.h>
+#include <frugal/try.h>
 
 #include <frugal/extend.h>
 #include <frugal/io.h>

@@ -1,8 +1,8 @@
 /* fields.c - for programs that set fields of fr_train_opts: checks ranges, and names fields in error sentences. */
 #include "session/flags.h"
 
-#include <frugal/unstable/number.h>
-#include <frugal/unstable/try.h>
+#include <frugal/number.h>
+#include <frugal/try.h>
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "memory/report.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <inttypes.h>
 #include <stdlib.h>

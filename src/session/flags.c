@@ -1,7 +1,7 @@
 /* flags.c - looks up flags by name and prints their values. */
 #include "session/flags.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <frugal/addon.h>
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* groups.c - parameter groups and EMA of the optimizer from the options. */
 #include "session/session.h"
+#include "net/units.h"
 
 /* A network without such parameters is not an error. */
 static fr_status stop_decay(const fri_session *r, const char *which) {
@@ -9,7 +10,7 @@ static fr_status stop_decay(const fri_session *r, const char *which) {
 
 fr_status fri_groups_build(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    const char *head = fr_module_head(r->model);
+    const char *head = fri_module_head(r->model);
     if (o->head_lr_scale != 1 && head != NULL)
         FRI_TRY(fr_optimizer_group(r->optimizer, head, FR_PARAM_GROUP_OPTS(.lr_factor = o->head_lr_scale)));
     if (o->no_norm_decay) FRI_TRY(stop_decay(r, "bias"));

@@ -3,7 +3,7 @@
 #include "data/input.h"
 #include "session/session.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <stdio.h>
 #include <stdlib.h>

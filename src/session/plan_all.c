@@ -5,7 +5,7 @@
 #include "plan/calibration.h"
 #include "session/fit.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <inttypes.h>
 #include <math.h>

@@ -14,7 +14,7 @@
 #include <frugal/io.h>
 #include <frugal/memory.h>
 #include <frugal/train.h>
-#include <frugal/unstable.h>
+#include <frugal/tools.h>
 #include <stdio.h>
 
 #pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */

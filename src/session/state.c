@@ -6,8 +6,11 @@
 #include "io/session_files.h"
 #include "session/flags.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 #include "session/session.h"
+#include "base/process.h"
+#include "net/units.h"
+#include "optim/optimizer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -62,7 +65,7 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
 
 /* Number of the device's numerics, raised by each commit that changes bits. */
 static void set_numerics(parts *p, size_t i, fr_device device) {
-    snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%d", fr_device_numerics(device));
+    snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%d", fri_device_numerics(device));
     p->setting[i] = (fr_state_setting){.name = "numerics", .value = p->value[i], .lacking = "0"};
 }
 
@@ -299,7 +302,7 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
 }
 
 fr_status fri_resume_dry(fri_session *r) {
-    return is_resumed(r) ? fr_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
+    return is_resumed(r) ? fri_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
 }
 
 /* Rejects implausible sums: later steps add to them, and the epoch's accuracy would be wrong. */
@@ -361,7 +364,7 @@ static bool names_other_classes(const fri_session *r) {
 /* Loads --weights. A head of another size or for other classes is left out and starts fresh. */
 fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
-    const char *head = c->opts.predict == NULL ? fr_module_head(r->model) : NULL, *has = "is for other classes";
+    const char *head = c->opts.predict == NULL ? fri_module_head(r->model) : NULL, *has = "is for other classes";
     if (c->opts.weights == NULL) return FR_OK;
     if (head == NULL || !names_other_classes(r)) {
         fr_status s = fr_weights_load(r->model, c->opts.weights, NULL);

@@ -6,7 +6,7 @@
  * 2020, TinyTL). Memory grows with each number, so bisection over dry runs finds the numbers. */
 #include "session/fit.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* trained.c - selects the parameters that train (--train-only, --freeze). */
 #include "session/session.h"
+#include "net/units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,7 @@ static fr_status freeze_named(fr_module *m, const char *word, bool on) {
 
 static fr_status unfreeze_word(fr_module *m, const char *word) {
     if (strcmp(word, "all") == 0 || strcmp(word, "auto") == 0) return fr_module_freeze(m, NULL, false);
-    if (strcmp(word, "head") == 0) return fr_module_freeze(m, fr_module_head(m), false);
+    if (strcmp(word, "head") == 0) return fr_module_freeze(m, fri_module_head(m), false);
     fr_status s = unfreeze_counted(m, word);
     return s == FR_END ? freeze_named(m, word, false) : s;
 }
@@ -97,6 +98,6 @@ fr_status fri_freeze_parts(fri_session *r) {
     r->trained = fr_module_trained_count(r->model);
     if (s == FR_OK && r->trained == 0)
         s = fr_fail(FR_EINVAL, "--%s: no parameter is left to train", o->n_freeze > 0 ? "freeze" : "train-only");
-    if (s == FR_OK && o->prefix_parts > 0) s = fr_module_prefix_parts(r->model, o->prefix_parts);
+    if (s == FR_OK && o->prefix_parts > 0) s = fri_module_prefix_parts(r->model, o->prefix_parts);
     return s;
 }

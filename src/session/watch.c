@@ -1,7 +1,7 @@
 /* watch.c - warns about skipped steps and growing graphs; measures memory outside of the engine. */
 #include "session/views.h"
 
-#include <frugal/unstable/number.h>
+#include <frugal/number.h>
 
 #include <inttypes.h>
 #include <math.h>

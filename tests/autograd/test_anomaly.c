@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "autograd/run.h"
 
 static fr_tensor *full(double value, fr_dtype dtype, bool grad) {
     fr_tensor *t = NULL;
@@ -15,7 +16,7 @@ static fr_tensor *full(double value, fr_dtype dtype, bool grad) {
 }
 
 static void expect_found(const char *op, bool backward, const char *text) {
-    fr_anomaly a = fr_anomaly_get();
+    fr_anomaly a = fri_anomaly_get();
     cr_assert_not_null(a.op, "%s: nothing was found", text);
     cr_expect_str_eq(a.op, op, "%s: %s", text, a.op);
     cr_expect_eq(a.backward, backward, "%s", text);
@@ -33,13 +34,13 @@ Test(anomaly, forward_in_every_type) {
         fr_tensor *x = full(types[i].large, types[i].dtype, false), *y = NULL;
         cr_expect(!fr_detect_anomaly(true));
         must(fr_scale(x, 0.5, &y));
-        cr_expect_null(fr_anomaly_get().op, "%s: half of it is finite", text);
+        cr_expect_null(fri_anomaly_get().op, "%s: half of it is finite", text);
         must(fr_mul(y, x, &y));
         must(fr_add(y, x, &y));
         cr_expect(fr_detect_anomaly(false));
         expect_found("mul", false, text);
         fr_detect_anomaly(true);
-        cr_expect_null(fr_anomaly_get().op, "%s: turning on forgets", text);
+        cr_expect_null(fri_anomaly_get().op, "%s: turning on forgets", text);
         fr_detect_anomaly(false);
         fr_tensor_release(&x);
         fr_tensor_release(&y);
@@ -53,7 +54,7 @@ Test(anomaly, nan_and_off) {
     fr_detect_anomaly(true);
     fr_detect_anomaly(false);
     must(fr_scale(x, 1, &y));
-    cr_expect_null(fr_anomaly_get().op, "it was off");
+    cr_expect_null(fri_anomaly_get().op, "it was off");
     fr_detect_anomaly(true);
     must(fr_relu(x, &y));
     fr_detect_anomaly(false);
@@ -87,7 +88,7 @@ Test(anomaly, backward_also_through_a_checkpoint) {
             must(fr_checkpoint(product, NULL, NULL, in, 2, &loss, 1));
         else
             must(product(NULL, in, 2, &loss, 1));
-        cr_expect_null(fr_anomaly_get().op, "forward is finite");
+        cr_expect_null(fri_anomaly_get().op, "forward is finite");
         must(fr_memory_stats_get(test_device(), &before));
         must(fr_backward(loss, NULL));
         must(fr_memory_stats_get(test_device(), &after));
@@ -123,7 +124,7 @@ Test(anomaly, costs_no_bytes) {
     fr_detect_anomaly(true);
     must(fr_scale(x, 2, &x));
     fr_detect_anomaly(false);
-    cr_expect_null(fr_anomaly_get().op);
+    cr_expect_null(fri_anomaly_get().op);
     fr_tensor_release(&x);
     expect_nothing_left();
 }

@@ -11,6 +11,7 @@
 #include "autograd/bytes.h"
 #include "support/golden.h"
 #include "tensor/tensor.h"
+#include "net/units.h"
 
 enum { N = 2, H = 24, W = 20, C = 12 }; /* the images of most tests: [2, 24, 20, 12] */
 
@@ -368,7 +369,7 @@ static size_t kept_by(fr_module *m, const int *first, int segments) {
     fr_tensor *x = labelled(2, (int64_t[]){B, F}, FR_F32, FR_MEM_INPUT), *loss = NULL;
     fr_unit_range range[UNITS];
     fr_unit_plan plan = {.units = UNITS, .range = range, .first = first};
-    if (segments > 0) must(fr_unit_segments(FR_SEGMENTS_COUNT, segments, UNITS, NULL, range, &plan.ranges));
+    if (segments > 0) must(fri_unit_segments(FR_SEGMENTS_COUNT, segments, UNITS, NULL, range, &plan.ranges));
     must(segments == 0 ? fr_module_forward(m, x, &x) : fr_checkpoint_plan(m, &plan, x, &x));
     must(fr_sum(x, &loss));
     fr_tensor_release(&x);

@@ -49,7 +49,7 @@ FUNCTION = re.compile(r"_fn \*$|\(")           # callbacks
 MAY_BE_NULL = set("""
     *.opts *.ctx *.ctx_free *.running_mean *.running_var
     fr_batchnorm2d.gamma fr_batchnorm2d.beta fr_inplace_abn.gamma fr_inplace_abn.beta
-    fr_conv2d.b fr_conv_transpose2d.b fr_linear.b fr_unit_segments.weight fr_checkpoint_segments.weight
+    fr_conv2d.b fr_conv_transpose2d.b fr_linear.b fr_checkpoint_segments.weight
     fr_net_status.n fr_checkpoint_plan.first fr_module_freeze.prefix
     fr_backward.grad fr_tensor_set_grad.grad fr_tensor_set_grad_hook.fn fr_offload_open.path
     fr_clip_grad_norm.norm fr_grad_scaler_update.skipped

@@ -23,9 +23,9 @@ Test(array, without_memory_says_what_had_no_room_and_keeps_the_rest) {
     cr_assert_eq(FRI_ROOM(items, 0, "names"), FR_OK);
     strcpy(items, "kept");
     const size_t too_long = SIZE_MAX / 2 + 1;
-    cr_expect_eq(fr_array_room(&items, 1, too_long, "names"), FR_ENOMEM);
+    cr_expect_eq(fri_array_room(&items, 1, too_long, "names"), FR_ENOMEM);
     cr_expect_not_null(strstr(fr_last_error(), "names: no host memory"), "%s", fr_last_error());
-    cr_expect_eq(fr_array_room(&items, 64, too_long / 32, "names"), FR_ENOMEM, "the size wrapped");
+    cr_expect_eq(fri_array_room(&items, 64, too_long / 32, "names"), FR_ENOMEM, "the size wrapped");
     cr_expect_str_eq(items, "kept");
     free(items);
 }

@@ -265,12 +265,3 @@ Test(text, a_long_name_leaves_its_ends_and_the_reason) {
     /* No escape is cut in two. */
     cr_expect_str_eq(fr_text_printable("\x1b\x1b\x1b\x1b\x1b", false, out, 16), "\\x1b...\\x1b");
 }
-
-Test(text, in_a_picture_it_is_xml) {
-    char out[64] = "";
-    FILE *f = fmemopen(out, sizeof out, "w");
-    cr_assert_not_null(f);
-    fri_text_xml(f, "a<b> & \xc3\xa9\x1b\xff");
-    fclose(f);
-    cr_expect_str_eq(out, "a&lt;b&gt; &amp; \xc3\xa9\\x1b\\xff");
-}

@@ -2,7 +2,7 @@
  * public_calls.py generates the tests from the headers; the remaining arguments are defined here. */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
-#include <frugal/unstable.h>
+#include <frugal/tools.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +11,8 @@
 
 #if __has_include(<frugal/ranks.h>)
 #include <frugal/ranks.h>
+
+#include "addons/ranks/comm.h"
 #define FRI_RANKS
 #endif
 
@@ -113,7 +115,7 @@ static void make(void) {
         {"optimizer", fr_sgd(given.module, NULL, &given.optimizer)},
         {"scaler", fr_grad_scaler_create(NULL, FR_CPU, &given.scaler)},
 #ifdef FRI_RANKS
-        {"comm", fr_comm_dry(0, 2, &given.comm)},
+        {"comm", fri_comm_dry(0, 2, &given.comm)},
         {"shared optimizer", fr_sgd(given.module, NULL, &given.shared)},
         {"share", fr_share_create(given.module, given.shared, given.comm, NULL, &given.share)},
 #endif

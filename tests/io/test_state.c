@@ -8,6 +8,7 @@
 #include "io/state.h"
 #include "memory/allocator.h"
 #include "optim/scaler.h"
+#include "optim/optimizer.h"
 
 #include <frugal/autograd.h>
 #include <frugal/io.h>
@@ -134,7 +135,7 @@ static sums everything(const run *r) {
     sums all = {NULL, 0};
     int64_t place[2];
     all.bytes = module_bytes(r->model, &all.n);
-    OK(fr_optimizer_each_state(r->optimizer, add_tensor, &all));
+    OK(fri_optimizer_each_state(r->optimizer, add_tensor, &all));
     OK(fr_loader_position_get(r->loader, &place[0], &place[1]));
     const fr_rng random = fr_rng_get();
     const int64_t counts[] = {fr_optimizer_steps(r->optimizer),

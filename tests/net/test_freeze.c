@@ -379,7 +379,7 @@ Test(freeze, an_optimizer_keeps_state_for_what_trains) {
             must(fr_module_freeze(m, "a", true));
             one_step(m, o, 1);
             cr_expect_eq(state_bytes(), shared + each, "%s: %zu bytes after freezing a", name, state_bytes());
-            must(fr_optimizer_each_state(o, no_count, (void *)(uintptr_t)name));
+            must(fri_optimizer_each_state(o, no_count, (void *)(uintptr_t)name));
             must(fr_module_freeze(m, "a", false));
             for (int k = 0; k < 2; k++) copy_to(m, fresh, k == 0 ? "a" : "b");
             must(optimizers[i].make(fresh, &of_fresh));
@@ -411,7 +411,7 @@ Test(freeze, a_state_gives_a_frozen_parameter_none) {
         fr_optimizer *o = NULL;
         must(optimizers[i].make(m, &o));
         must(fr_module_freeze(m, "a", true));
-        must(fr_optimizer_set_state(o, 0, zero, NULL));
+        must(fri_optimizer_set_state(o, 0, zero, NULL));
         cr_expect_eq(state_bytes(), optimizers[i].per_parameter, "%s: %zu bytes", optimizers[i].name, state_bytes());
         fr_optimizer_release(&o);
         fr_module_release(&m);

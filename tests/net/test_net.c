@@ -68,8 +68,8 @@ Test(net, names_and_sizes_follow_from_the_values) {
     cr_expect_eq(fri_module_layer_find(m, "layer1"), 1);
     cr_expect_eq(fri_module_layer_find(m, "layer1.0.relu"), 7);
     cr_expect_eq(fri_module_layer_find(m, "layer"), -1, "a part of a name is no name");
-    cr_expect_str_eq(fr_module_head(m), "head");
-    cr_expect_null(fr_module_head(fr_module_find(m, "head")), "no network");
+    cr_expect_str_eq(fri_module_head(m), "head");
+    cr_expect_null(fri_module_head(fr_module_find(m, "head")), "no network");
     must(fr_module_layer_get(m, 6, &l));
     cr_expect_str_eq(l.name, "layer1.0.add");
     cr_expect(l.n_in == 2 && l.n_out == 1);

@@ -110,7 +110,7 @@ Test(prefix_parts, every_size_of_part_gives_the_bits_of_the_whole) {
                     must(fr_module_freeze(m[k], choices[c].thawed, false));
                     cr_expect_eq(fri_module_frozen_prefix(m[k]), choices[c].prefix, "%s: %d layers", choices[c].thawed,
                                  fri_module_frozen_prefix(m[k]));
-                    if (k == 1) must(fr_module_prefix_parts(m[k], part));
+                    if (k == 1) must(fri_module_prefix_parts(m[k], part));
                     fr_seed(77); /* of the dropout */
                     (void)step(m[k], how, &y[k], &held[k]);
                 }
@@ -139,7 +139,7 @@ Test(prefix_parts, less_is_alive_the_smaller_the_part) {
             fr_tensor *y = NULL;
             must(fr_module_freeze(m, NULL, true));
             must(fr_module_freeze(m, "fc2", false));
-            must(fr_module_prefix_parts(m, (int64_t[]){1, 4, 0}[k]));
+            must(fri_module_prefix_parts(m, (int64_t[]){1, 4, 0}[k]));
             peak[k] = step(m, forms[f], &y, NULL);
             fr_tensor_release(&y);
             fr_module_release(&m);
@@ -193,7 +193,7 @@ Test(prefix_parts, a_gradient_of_the_input_is_that_of_the_whole) {
         fr_module *m = branched(test_device());
         fr_tensor *x = images(test_device()), *y = NULL;
         must(fr_module_freeze(m, NULL, true));
-        must(fr_module_prefix_parts(m, k));
+        must(fri_module_prefix_parts(m, k));
         must(fr_tensor_set_requires_grad(x, true));
         fr_seed(77);
         must(fr_module_forward(m, x, &y));
@@ -213,8 +213,8 @@ Test(prefix_parts, a_gradient_of_the_input_is_that_of_the_whole) {
 Test(prefix_parts, refuses_what_it_cannot_do) {
     fr_module *m = branched(FR_META), *relu = NULL;
     must(fri_nn_relu(&relu));
-    expect_refused(fr_module_prefix_parts(m, -1), FR_EINVAL, "-1", "at least 1", NULL);
-    expect_refused(fr_module_prefix_parts(relu, 1), FR_EINVAL, "ReLU", "network", NULL);
+    expect_refused(fri_module_prefix_parts(m, -1), FR_EINVAL, "-1", "at least 1", NULL);
+    expect_refused(fri_module_prefix_parts(relu, 1), FR_EINVAL, "ReLU", "network", NULL);
     cr_expect_eq(fri_module_frozen_prefix(relu), 0);
     fr_module_release(&m);
     fr_module_release(&relu);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "net/units.h"
 
 enum { MOST = 1024 };
 
@@ -39,7 +40,7 @@ Test(segments, parts_by_weight_are_the_best_there_are) {
             weight[i] = random >> 28;
         }
         for (int parts = 1; parts <= units; parts++) {
-            must(fr_unit_segments(FR_SEGMENTS_COUNT, parts, units, weight, range, &n));
+            must(fri_unit_segments(FR_SEGMENTS_COUNT, parts, units, weight, range, &n));
             cr_assert_eq(n, parts - 1);
             size_t heaviest = 0;
             int end = 0;
@@ -80,7 +81,7 @@ Test(segments, a_plan_s_ranges_do_not_overlap_in_part) {
 Test(segments, without_weights_as_checkpoint_sequential) {
     fr_unit_range range[10];
     int n = 0;
-    must(fr_unit_segments(FR_SEGMENTS_COUNT, 4, 10, NULL, range, &n));
+    must(fri_unit_segments(FR_SEGMENTS_COUNT, 4, 10, NULL, range, &n));
     cr_assert(n == 3 && range[2].first == 4 && range[2].end == 6); /* 2, 2, 2, (4 plain) */
 }
 
@@ -89,7 +90,7 @@ Test(segments, halves_hold_log_inputs_and_rerun_log_times) {
     static int runs[MOST];
     for (int units = 1, log = 0; units <= MOST; units *= 2, log++) {
         int n = 0;
-        must(fr_unit_segments(FR_SEGMENTS_LOG, 0, units, NULL, range, &n));
+        must(fri_unit_segments(FR_SEGMENTS_LOG, 0, units, NULL, range, &n));
         cr_assert_eq(n, units - 1);
         memset(runs, 0, sizeof runs);
         for (int i = 0; i < n; i++)
@@ -107,12 +108,12 @@ Test(segments, refusals) {
     fr_unit_range range[3];
     int n = -1;
     size_t heavy[] = {SIZE_MAX / 2, 1, 1};
-    expect_refused(fr_unit_segments(FR_SEGMENTS_COUNT, 4, 3, NULL, range, &n), FR_EINVAL, "4 segments", "3 units",
+    expect_refused(fri_unit_segments(FR_SEGMENTS_COUNT, 4, 3, NULL, range, &n), FR_EINVAL, "4 segments", "3 units",
                    NULL);
-    expect_refused(fr_unit_segments(FR_SEGMENTS_COUNT, 0, 3, NULL, range, &n), FR_EINVAL, "0 segments", "3 units",
+    expect_refused(fri_unit_segments(FR_SEGMENTS_COUNT, 0, 3, NULL, range, &n), FR_EINVAL, "0 segments", "3 units",
                    NULL);
-    expect_refused(fr_unit_segments(FR_SEGMENTS_LOG, 0, 0, NULL, range, &n), FR_EINVAL, "0 units", "at least 1", NULL);
-    expect_refused(fr_unit_segments(FR_SEGMENTS_SQRT, 0, 3, heavy, range, &n), FR_EINVAL, "3 units", "weights", NULL);
+    expect_refused(fri_unit_segments(FR_SEGMENTS_LOG, 0, 0, NULL, range, &n), FR_EINVAL, "0 units", "at least 1", NULL);
+    expect_refused(fri_unit_segments(FR_SEGMENTS_SQRT, 0, 3, heavy, range, &n), FR_EINVAL, "3 units", "weights", NULL);
     cr_assert_eq(n, -1);
 }
 

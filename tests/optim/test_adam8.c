@@ -49,7 +49,7 @@ static fr_status find(void *ctx, const char *name, fr_tensor *t) {
 
 static fr_tensor *state(fr_optimizer *o, const char *name) {
     struct wanted w = {.name = name};
-    must(fr_optimizer_each_state(o, find, &w));
+    must(fri_optimizer_each_state(o, find, &w));
     return w.t;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "optim/optimizer.h"
 
 enum { PARAMETERS = 4, N = 3, STEPS = 4, AVERAGED_STEPS = 5, BLOCK = 512 };
 static const char *const paths[PARAMETERS] = {"conv.weight", "conv.bias", "bn.weight", "bn.bias"};
@@ -239,18 +240,18 @@ Test(ema, is_state) {
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 1, .momentum = 0), &o));
     must(fr_optimizer_ema(o, 0.9));
     train(m, o, 0, 2);
-    must(fr_optimizer_each_state(o, keep, &k));
+    must(fri_optimizer_each_state(o, keep, &k));
     cr_expect_eq(k.n, PARAMETERS);
     cr_expect_str_eq(k.name[0], "conv.weight.ema");
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 1), &other));
     must(fr_optimizer_ema(other, 0.9));
-    must(fr_optimizer_set_state(other, 2, give_back, &k));
+    must(fri_optimizer_set_state(other, 2, give_back, &k));
     train(m, other, 2, AVERAGED_STEPS);
     must(fr_optimizer_ema_swap(other));
     expect_near(m, averages[0].value, ulp, "average");
     must(fr_optimizer_ema_swap(other));
     k.n = 0;
-    must(fr_optimizer_set_state(other, 2, give_back, &k));
+    must(fri_optimizer_set_state(other, 2, give_back, &k));
     float now[N], average[N];
     train(m, other, 0, 1);
     read(parameter(m, 3), now);

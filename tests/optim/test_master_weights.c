@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "optim/optimizer.h"
 
 enum { WIDTH = 64, NUMBERS = WIDTH * WIDTH, STEPS = 4, OVERFLOWS_AT = 2 };
 
@@ -115,7 +116,7 @@ static fr_status find_master(void *ctx, const char *name, fr_tensor *t) {
 
 static fr_tensor *master(fr_optimizer *o) {
     fr_tensor *t = NULL;
-    must(fr_optimizer_each_state(o, find_master, &t));
+    must(fri_optimizer_each_state(o, find_master, &t));
     return t;
 }
 

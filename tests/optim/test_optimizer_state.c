@@ -1,5 +1,5 @@
-/* test_optimizer_state.c - an optimizer's state by name: values from fr_optimizer_each_state, restored by
- * fr_optimizer_set_state, continue with equal bits; partial, refused and missing states. */
+/* test_optimizer_state.c - an optimizer's state by name: values from fri_optimizer_each_state, restored by
+ * fri_optimizer_set_state, continue with equal bits; partial, refused and missing states. */
 #include <criterion/criterion.h>
 #include <frugal/memory.h>
 #include <frugal/net.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "optim/optimizer.h"
 
 enum { WIDTH = 64, MOST = 32, BEFORE = 3, AFTER = 2 };
 
@@ -144,10 +145,10 @@ Test(optimizer_state, moves_to_another_optimizer) {
         fr_module *m = chain(), *other = chain();
         fr_optimizer *o = NULL, *next = NULL;
         must(kinds[k].make(m, &o));
-        must(fr_optimizer_each_state(o, save, &state));
+        must(fri_optimizer_each_state(o, save, &state));
         cr_expect_eq(state.n, 0, "%s has state before its first step", kinds[k].name);
         train(m, o, 0, BEFORE);
-        must(fr_optimizer_each_state(o, save, &state));
+        must(fri_optimizer_each_state(o, save, &state));
         must(fr_module_each_tensor(m, save_module, &weights));
         cr_assert_eq(state.n, kinds[k].tensors, "%s shows %d tensors", kinds[k].name, state.n);
         if (state.n > 0) cr_expect_str_eq(state.name[0], kinds[k].first);
@@ -155,15 +156,15 @@ Test(optimizer_state, moves_to_another_optimizer) {
         must(kinds[k].make(other, &next));
         train(other, next, 7, 1); /* the previous state is replaced */
         must(fr_module_each_tensor(other, restore_module, &weights));
-        must(fr_optimizer_set_state(next, fr_optimizer_steps(o), restore, &state));
+        must(fri_optimizer_set_state(next, fr_optimizer_steps(o), restore, &state));
         cr_expect_eq(state.asked, kinds[k].tensors);
         cr_expect_eq(fr_optimizer_steps(next), BEFORE);
         train(m, o, BEFORE, AFTER);
         train(other, next, BEFORE, AFTER);
         must(fr_module_each_tensor(m, save_module, &a));
-        must(fr_optimizer_each_state(o, save, &a));
+        must(fri_optimizer_each_state(o, save, &a));
         must(fr_module_each_tensor(other, save_module, &b));
-        must(fr_optimizer_each_state(next, save, &b));
+        must(fri_optimizer_each_state(next, save, &b));
         expect_same(&a, &b, kinds[k].name);
         forget(&state);
         forget(&weights);
@@ -186,16 +187,16 @@ Test(optimizer_state, a_failed_restore_changes_nothing) {
         fr_optimizer *o = NULL;
         must(kinds[k].make(m, &o));
         train(m, o, 0, BEFORE);
-        must(fr_optimizer_each_state(o, save, &state));
+        must(fri_optimizer_each_state(o, save, &state));
         must(fr_memory_stats_get(test_device(), &before));
         for (int at = 1; at <= kinds[k].tensors; at++) {
             state.asked = 0;
             state.fail_at = at;
-            cr_expect_eq(fr_optimizer_set_state(o, 99, restore, &state), FR_EIO);
+            cr_expect_eq(fri_optimizer_set_state(o, 99, restore, &state), FR_EIO);
             cr_expect_eq(fr_optimizer_steps(o), BEFORE);
         }
-        expect_refused(fr_optimizer_set_state(o, -1, restore, &state), FR_EINVAL, "-1 steps", "at least 0", NULL);
-        must(fr_optimizer_each_state(o, save, &after));
+        expect_refused(fri_optimizer_set_state(o, -1, restore, &state), FR_EINVAL, "-1 steps", "at least 0", NULL);
+        must(fri_optimizer_each_state(o, save, &after));
         expect_same(&state, &after, kinds[k].name);
         must(fr_memory_stats_get(test_device(), &now));
         cr_expect_eq(now.requested, before.requested, "%s: %zu bytes, %zu before", kinds[k].name, now.requested,
@@ -215,15 +216,15 @@ Test(optimizer_state, what_did_not_exist_stays_away) {
     fr_optimizer *o = NULL;
     must(momentum(m, &o));
     train(m, o, 0, 1);
-    must(fr_optimizer_each_state(o, save, &state));
-    must(fr_optimizer_set_state(o, 0, restore, &state));
+    must(fri_optimizer_each_state(o, save, &state));
+    must(fri_optimizer_set_state(o, 0, restore, &state));
     cr_expect_eq(fr_optimizer_steps(o), 0);
-    must(fr_optimizer_each_state(o, save, &after));
+    must(fri_optimizer_each_state(o, save, &after));
     cr_expect_eq(after.n, state.n - 1);
     for (int i = 0; i < after.n; i++) cr_expect_str_neq(after.name[i], state.missing);
     forget(&after);
     train(m, o, 1, 1);
-    must(fr_optimizer_each_state(o, save, &after));
+    must(fri_optimizer_each_state(o, save, &after));
     cr_expect_eq(after.n, state.n);
     forget(&state);
     forget(&after);

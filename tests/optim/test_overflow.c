@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "support/golden.h"
 #include "support/small_train.h"
+#include "optim/optimizer.h"
 
 enum { BATCH = 8, SIZE = 32, STEPS = 60, INTERVAL = 10, FORCED = 30 };
 
@@ -193,7 +194,7 @@ static small_bytes result(small_net net, kind k, bool two_pass) {
     cr_expect_geq(fr_grad_scaler_skipped(g), 3);
     cr_expect_leq(fr_grad_scaler_skipped(g), TWENTY / 2);
     must(fr_module_each_tensor(m, keep_all, &b));
-    must(fr_optimizer_each_state(o, keep_state, &b));
+    must(fri_optimizer_each_state(o, keep_state, &b));
     b.data = realloc(b.data, b.n + sizeof losses);
     cr_assert_not_null(b.data);
     memcpy(b.data + b.n, losses, sizeof losses);

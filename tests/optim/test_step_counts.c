@@ -151,14 +151,14 @@ Test(step_counts, move_with_the_state) {
         state = weights = (struct saved){0};
         must(kinds[k](m, &o));
         train(m, o, 0, 7, 4);
-        must(fr_optimizer_each_state(o, save, &state));
+        must(fri_optimizer_each_state(o, save, &state));
         must(fr_module_each_tensor(m, save_weights, &weights));
         cr_expect(!holds(&state, "early.step"));
         cr_expect(holds(&state, "late.step"));
         must(kinds[k](other, &next));
         train(other, next, 0, 2, 0); /* the previous state is replaced */
         must(fr_module_each_tensor(other, restore_weights, &weights));
-        must(fr_optimizer_set_state(next, 7, restore, &state));
+        must(fri_optimizer_set_state(next, 7, restore, &state));
         cr_expect_eq(state.asked, 2);
         train(m, o, 7, 3, 4);
         train(other, next, 7, 3, 4);
@@ -181,18 +181,18 @@ Test(step_counts, an_old_state_has_one_count) {
     must(adam(m, &o));
     train(m, o, 0, 5, 5); /* "late" has no state */
     state.old = true;
-    must(fr_optimizer_each_state(o, save, &state));
+    must(fri_optimizer_each_state(o, save, &state));
     cr_expect(!holds(&state, moments));
     must(adam(other, &next));
-    must(fr_optimizer_set_state(next, 5, restore, &state));
+    must(fri_optimizer_set_state(next, 5, restore, &state));
     train(other, next, 5, 1, 5);
     cr_expect(fabs(1 - first_element(other, "late") - 1e-3) < 1e-6);
 
     state = (struct saved){.old = true};
     must(adam(uniform, &same));
     train(uniform, same, 0, 5, 0);
-    must(fr_optimizer_each_state(same, save, &state));
-    must(fr_optimizer_set_state(next, 5, restore, &state));
+    must(fri_optimizer_each_state(same, save, &state));
+    must(fri_optimizer_set_state(next, 5, restore, &state));
     must(fr_tensor_fill(fr_module_tensor(other, "late"), first_element(uniform, "late")));
     train(other, next, 5, 2, 0);
     train(uniform, same, 5, 2, 0);
@@ -213,11 +213,11 @@ Test(step_counts, a_count_above_the_optimizers_is_refused) {
     fr_optimizer *o = NULL;
     must(adam(m, &o));
     train(m, o, 0, 7, 4);
-    must(fr_optimizer_each_state(o, save, &state));
+    must(fri_optimizer_each_state(o, save, &state));
     for (int k = 0; k < 4; k++) {
         for (int i = 0; i < state.n; i++)
             if (strcmp(state.name[i], "late.step") == 0) memcpy(state.data[i], &wrong[k], sizeof wrong[k]);
-        expect_refused(fr_optimizer_set_state(o, 7, restore, &state), FR_EINVAL, "late.step", "0..7", NULL);
+        expect_refused(fri_optimizer_set_state(o, 7, restore, &state), FR_EINVAL, "late.step", "0..7", NULL);
         cr_expect_eq(fr_optimizer_steps(o), 7);
     }
     fr_optimizer_release(&o);
@@ -254,7 +254,7 @@ Test(step_counts, a_skipped_step_counts_for_nobody) {
         cr_expect_eq(fr_optimizer_steps(o), 4);
         cr_expect_eq(first_element(m, "early"), first_element(clean, "early"));
         cr_expect_eq(first_element(m, "late"), first_element(clean, "late"));
-        must(fr_optimizer_each_state(o, save, &state));
+        must(fri_optimizer_each_state(o, save, &state));
         cr_expect(holds(&state, "early.exp_avg") && holds(&state, moments) && holds(&state, "late.step"),
                   "%s: state is missing after a first step that was skipped", fr_optimizer_name(o));
         fr_grad_scaler_release(&g);

@@ -2,7 +2,7 @@
 #include "addons/augment/parts.h"
 
 #include <frugal/addon.h>
-#include <frugal/unstable/try.h>
+#include <frugal/try.h>
 
 _Static_assert((int)FRI_AMOUNTS <= (int)FR_AUGMENT_AMOUNTS, "amounts have places in fr_augmentation");
 

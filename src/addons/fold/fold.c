@@ -5,7 +5,7 @@
  * it adds must be there by then. All other layers stay as they are. */
 #include <frugal/addon.h>
 #include <frugal/fold.h>
-#include <frugal/unstable.h>
+#include <frugal/tools.h>
 
 #include <math.h>
 

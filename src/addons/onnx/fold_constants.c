@@ -4,7 +4,7 @@
  * batch. */
 #include "addons/onnx/reader.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 #include <math.h>
 #include <string.h>

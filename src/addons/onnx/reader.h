@@ -10,7 +10,7 @@
 #include "addons/onnx/protobuf.h"
 
 #include <frugal/onnx.h>
-#include <frugal/unstable.h>
+#include <frugal/tools.h>
 
 enum { FRI_ONNX_RANK = 8, FRI_ONNX_NAME = 200, FRI_ONNX_MOST_NODES = 10000, FRI_ONNX_MOST_FOLDED = 1 << 16 };
 

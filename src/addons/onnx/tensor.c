@@ -1,7 +1,7 @@
 /* tensor.c - constants of an ONNX file: TensorProto, with three ways to hold values. */
 #include "addons/onnx/reader.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * the columns of a Linear behind a Flatten are made of. */
 #include "addons/onnx/reader.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,12 +3,12 @@
 #ifndef FRI_ONNX_WRITE_H
 #define FRI_ONNX_WRITE_H
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
 #include "addons/onnx/protobuf.h"
 
 #include <frugal/onnx.h>
-#include <frugal/unstable.h>
+#include <frugal/tools.h>
 
 /* Calls do nothing after a failure in `status`. */
 typedef struct fri_onnx_writer {

@@ -1,9 +1,9 @@
 /* write_message.c - the parts of an output ONNX file. */
 #include "addons/onnx/write.h"
 
-#include <frugal/unstable/weights.h>
+#include <frugal/weights.h>
 
-#include <frugal/unstable/atomic_file.h>
+#include <frugal/files.h>
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -71,7 +71,7 @@ const char *fri_comm_name(const fr_comm *c) {
 }
 
 const char *fri_comm_host(const fr_comm *c, int rank) {
-    return c->host[rank];
+    return c != NULL ? c->host[rank] : NULL;
 }
 
 const fri_links *fri_comm_links(const fr_comm *c) {
@@ -151,10 +151,11 @@ fr_status fri_comm_wait(fr_comm *c, uint64_t ticket) {
     return s < 0 ? fr_fail(s, "%s", c->sentence) : FR_OK; /* the sentence is not written again */
 }
 
-void fri_comm_patience(fr_comm *c, double seconds) {
+fr_status fri_comm_patience(fr_comm *c, double seconds) {
     pthread_mutex_lock(&c->lock);
     c->seconds = seconds;
     pthread_mutex_unlock(&c->lock);
+    return FR_OK;
 }
 
 static double patience(fr_comm *c) {
@@ -216,7 +217,7 @@ fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *
 static fr_status late(fr_comm *c, double seconds) {
     const char *reason = "", here = 1;
     char *all = malloc((size_t)c->engine.size);
-    fri_comm_patience(c, LATE_SECONDS);
+    (void)fri_comm_patience(c, LATE_SECONDS);
     if (all != NULL) (void)fri_comm_agree_here(c, &here, sizeof here, all);
     free(all);
     for (int i = 0; i < c->engine.size; i++)

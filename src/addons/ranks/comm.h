@@ -15,8 +15,8 @@ typedef struct fr_comm fr_comm;
 fr_status fri_comm_open(double seconds, fr_comm **out);
 /* Communicator on an open engine; closes the engine, on failure too. */
 fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out);
-/* Limit of later waits, in seconds. */
-void fri_comm_patience(fr_comm *c, double seconds);
+/* Limit of later waits, in seconds above 0: uneven work (files, the first step) needs a longer wait than a step. */
+fr_status fri_comm_patience(fr_comm *c, double seconds);
 /* Rank `rank` of `size` without transfers: for plans. */
 fr_status fri_comm_dry(int rank, int size, fr_comm **out);
 void fri_comm_release(fr_comm **c);
@@ -25,7 +25,7 @@ int fri_comm_rank(const fr_comm *c); /* 0 of NULL */
 int fri_comm_size(const fr_comm *c); /* 1 of NULL */
 bool fri_comm_is_dry(const fr_comm *c);
 const char *fri_comm_name(const fr_comm *c);           /* of the engine */
-const char *fri_comm_host(const fr_comm *c, int rank); /* host */
+const char *fri_comm_host(const fr_comm *c, int rank); /* 0 <= rank < size; NULL of NULL */
 
 /* Runs on the lane, which keeps a failure's sentence. */
 typedef fr_status fri_comm_job(void *ctx, fr_comm *c);
@@ -52,5 +52,13 @@ fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
 /* Ends the run for all ranks with this sentence; jobs that wait fail. *first (or NULL) is rank 0's sentence, "" if it
  * has said none in time; borrowed from c. */
 void fri_comm_goodbye(fr_comm *c, const char *why, const char **first);
+
+/* Uses NCCL, if available on all ranks, for later transfers between devices, and adds NCCL to the engine's name; else
+ * bytes go through host memory. *bytes: device memory of NCCL, or 0. Not for fri_comm_dry. */
+fr_status fri_comm_connect(fr_comm *c, fr_device device, size_t *bytes);
+/* The launcher's rank and size, without opening the engine. Without a launcher: rank 0 of 1. FR_EUSAGE: as open. */
+fr_status fri_comm_launched(int *rank, int *size);
+/* The rank's share of `threads`, at least 1: all if the launcher has bound the rank to cores. */
+int fri_comm_threads(int threads);
 
 #endif

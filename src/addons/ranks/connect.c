@@ -14,18 +14,6 @@ fr_status fr_comm_open(double seconds, fr_comm **out) {
     return fri_comm_open(seconds, out);
 }
 
-fr_status fri_comm_patience(fr_comm *c, double seconds) {
-    FRI_NOT_NULL(c);
-    if (!(seconds > 0)) return fr_fail(FR_EINVAL, "ranks: a wait of %g s; it must be above 0", seconds);
-    fri_comm_patience(c, seconds);
-    return FR_OK;
-}
-
-fr_status fr_comm_dry(int rank, int size, fr_comm **out) {
-    FRI_NOT_NULL(out);
-    return fri_comm_dry(rank, size, out);
-}
-
 void fr_comm_release(fr_comm **c) {
     if (c != NULL) fri_comm_release(c);
 }
@@ -40,10 +28,6 @@ int fr_comm_size(const fr_comm *c) {
 
 const char *fr_comm_engine(const fr_comm *c) {
     return c != NULL ? fri_comm_name(c) : NULL;
-}
-
-const char *fr_comm_host(const fr_comm *c, int rank) {
-    return c != NULL && rank >= 0 && rank < fri_comm_size(c) ? fri_comm_host(c, rank) : NULL;
 }
 
 fr_status fr_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all) {
@@ -117,8 +101,7 @@ done:
     return s;
 }
 
-fr_status fr_comm_connect(fr_comm *c, fr_device device, size_t *bytes) {
-    FRI_NOT_NULL(c, bytes);
+fr_status fri_comm_connect(fr_comm *c, fr_device device, size_t *bytes) {
     const fri_links *links = fri_links_of(device);
     connection n = {.backend = fri_backend_get(device), .links = links};
     const char *reason = "";
@@ -140,13 +123,7 @@ done:
     return s;
 }
 
-void fr_comm_goodbye(fr_comm *c, const char *why, const char **first) {
-    if (first != NULL) *first = "";
-    if (c != NULL) fri_comm_goodbye(c, why != NULL ? why : "", first);
-}
-
-fr_status fr_comm_launched(int *rank, int *size) {
-    FRI_NOT_NULL(rank, size);
+fr_status fri_comm_launched(int *rank, int *size) {
     fri_launcher l;
     fr_status s = fri_launcher_find(&l);
     *rank = l.rank;
@@ -154,7 +131,7 @@ fr_status fr_comm_launched(int *rank, int *size) {
     return s;
 }
 
-int fr_comm_threads(int threads) {
+int fri_comm_threads(int threads) {
     fri_launcher l;
     if (fri_launcher_find(&l) < 0 || threads < sysconf(_SC_NPROCESSORS_ONLN)) return threads;
     return threads > l.local_size ? threads / l.local_size : 1;

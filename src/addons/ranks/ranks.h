@@ -22,31 +22,14 @@ typedef struct fr_comm fr_comm;
  * A rank silent for `seconds` ends the run: FR_EPEER, also from every later call. FR_ELIBRARY: no engine for the
  * launcher; FR_EUSAGE: the ranks cannot find each other, or a second open. */
 FR_API fr_status fr_comm_open(double seconds, fr_comm **out);
-/* Seconds that later calls wait for a rank: uneven work (files, the first step) needs a longer wait than a step. */
-FR_API fr_status fri_comm_patience(fr_comm *c, double seconds);
-/* Rank `rank` of `size`, for plans: sends nothing, and takes the rank's data for all ranks'. */
-FR_API fr_status fr_comm_dry(int rank, int size, fr_comm **out);
 /* Waits for all ranks; returns at once after a failure. */
 FR_API void fr_comm_release(fr_comm **c);
 FR_API int fr_comm_rank(const fr_comm *c);
 FR_API int fr_comm_size(const fr_comm *c);
-FR_API const char *fr_comm_engine(const fr_comm *c);         /* "Open MPI 4.1.4". Borrowed */
-FR_API const char *fr_comm_host(const fr_comm *c, int rank); /* NULL: no rank of the number. Borrowed */
+FR_API const char *fr_comm_engine(const fr_comm *c); /* "Open MPI 4.1.4". Borrowed */
 
 /* all[i] becomes rank i's `mine`, `bytes` each, an equal number on all ranks. */
 FR_API fr_status fr_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
-/* Rank that ends: calls of the other ranks fail with this sentence. *first (or NULL) is what rank 0 says, "" if it says
- * nothing for two seconds; borrowed. Of c only release may be called then. */
-FR_API void fr_comm_goodbye(fr_comm *c, const char *why, const char **first);
-
-/* Uses NCCL, if available on all ranks, for later transfers between devices, and adds NCCL to the engine's name; else
- * bytes go through host memory. *bytes: device memory of NCCL, or 0. Not for fr_comm_dry. */
-FR_API fr_status fr_comm_connect(fr_comm *c, fr_device device, size_t *bytes);
-
-/* The launcher's rank and size, without opening the engine. Without a launcher: rank 0 of 1. FR_EUSAGE: as open. */
-FR_API fr_status fr_comm_launched(int *rank, int *size);
-/* The rank's share of `threads`, at least 1: all if the launcher has bound the rank to cores. */
-FR_API int fr_comm_threads(int threads);
 
 /* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
@@ -67,7 +50,7 @@ FR_OPTS_DEFAULT(fr_share_opts, FR_SHARE_OPTS())
 /* Sharing: o updates this rank's part of each parameter of m that trains, and has state for it; m's batch norms move
  * their running values by the samples of all micro-batches, in order. All are retained or borrowed until release, c
  * too. Before o's first step; every parameter that trains must get a gradient in each micro-batch. On FR_META, or of
- * fr_comm_dry, nothing is sent. A fused optimizer (fr_optimizer_fuse, before or after) updates as soon as the
+ * fri_comm_dry, nothing is sent. A fused optimizer (fr_optimizer_fuse, before or after) updates as soon as the
  * ranks' sum is complete, in the last round. FR_EUSAGE: o has made steps.
  *
  * sync_batch_norm: batch norms in train mode, in-place ones too, normalize by the mean and variance of the
@@ -91,23 +74,6 @@ FR_API fr_status fr_share_round_end(fr_share *p, int64_t round);
 FR_API fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *norm);
 /* Parameters and running values go to every rank, after the optimizer's step. */
 FR_API fr_status fr_share_step_end(fr_share *p);
-
-/* fr_optimizer_ema_swap, by all ranks: each rank exchanges a part, and gets the whole. */
-FR_API fr_status fr_share_ema_swap(fr_share *p);
-
-/* Checks that all ranks hold equal parameters and buffers. FR_EPEER names a different rank (a flipped byte). Reads all
- * tensors. */
-FR_API fr_status fr_share_check(fr_share *p);
-
-/* While rank 0 reads the optimizer's state (fr_optimizer_state_to_host), all further ranks call serve; serve returns
- * with the status of rank 0's call of served. */
-FR_API fr_status fr_share_serve(fr_share *p);
-FR_API fr_status fr_share_served(fr_share *p, fr_status outcome);
-
-/* Bytes sent per step from the rank; seconds of exchange, and seconds of waiting for exchange, in all steps so far. */
-FR_API uint64_t fr_share_bytes(const fr_share *p);
-FR_API double fr_share_exchanged(const fr_share *p);
-FR_API double fr_share_waited(const fr_share *p);
 
 /* ---- engines ----------------------------------------------------------------------------------------------------- */
 

@@ -15,15 +15,15 @@ int64_t fr_share_micro_batch(const fr_share *p, int64_t round) {
     return v < p->opts.micro_batches ? v : -1;
 }
 
-uint64_t fr_share_bytes(const fr_share *p) {
+uint64_t fri_share_bytes(const fr_share *p) {
     return p != NULL ? p->bytes : 0;
 }
 
-double fr_share_exchanged(const fr_share *p) {
+double fri_share_exchanged(const fr_share *p) {
     return p != NULL ? p->exchanged : 0;
 }
 
-double fr_share_waited(const fr_share *p) {
+double fri_share_waited(const fr_share *p) {
     return p != NULL ? p->waited : 0;
 }
 
@@ -183,8 +183,7 @@ static fr_status gather(fr_share *p, bool queued) {
     return p->buckets > 0 ? fri_share_wait(p, &p->bucket[p->buckets - 1]) : FR_OK; /* and for earlier buckets */
 }
 
-fr_status fr_share_ema_swap(fr_share *p) {
-    FRI_NOT_NULL(p);
+fr_status fri_share_ema_swap(fr_share *p) {
     if (p->optimizer->ema == 0) return FR_OK;
     fr_status s = fr_optimizer_ema_swap(p->optimizer);
     return s == FR_OK ? gather(p, false) : s;

@@ -151,4 +151,18 @@ static inline void *fri_share_at(const fr_tensor *t, int64_t element) {
     return (char *)fri_data(t) + (size_t)element * fr_dtype_size(t->dtype);
 }
 
+/* fr_optimizer_ema_swap, by all ranks: each rank exchanges a part, and gets the whole. */
+fr_status fri_share_ema_swap(fr_share *p);
+/* Checks that all ranks hold equal parameters and buffers. FR_EPEER names a different rank (a flipped byte). Reads all
+ * tensors. */
+fr_status fri_share_check(fr_share *p);
+/* While rank 0 reads the optimizer's state (fri_optimizer_state_to_host), all further ranks call serve; serve returns
+ * with the status of rank 0's call of served. */
+fr_status fri_share_serve(fr_share *p);
+fr_status fri_share_served(fr_share *p, fr_status outcome);
+/* Bytes sent per step from the rank; seconds of exchange, and seconds of waiting for exchange, in all steps so far. */
+uint64_t fri_share_bytes(const fr_share *p);
+double fri_share_exchanged(const fr_share *p);
+double fri_share_waited(const fr_share *p);
+
 #endif

@@ -119,8 +119,7 @@ static fr_status collect(void *ctx, int i, int k, void *whole) {
 
 const fri_sharing fri_share_calls = {.any = any, .collect = collect};
 
-fr_status fr_share_serve(fr_share *p) {
-    FRI_NOT_NULL(p);
+fr_status fri_share_serve(fr_share *p) {
     fr_status s = FR_OK;
     while (s == FR_OK) {
         wish w = {0};
@@ -131,8 +130,7 @@ fr_status fr_share_serve(fr_share *p) {
     return s;
 }
 
-fr_status fr_share_served(fr_share *p, fr_status outcome) {
-    FRI_NOT_NULL(p);
+fr_status fri_share_served(fr_share *p, fr_status outcome) {
     wish w = {SERVED, 0, 0, outcome};
     return hear(p, &w);
 }
@@ -149,8 +147,7 @@ static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_
     return s;
 }
 
-fr_status fr_share_check(fr_share *p) {
-    FRI_NOT_NULL(p);
+fr_status fri_share_check(fr_share *p) {
     uint64_t mine = FRI_HASH, *all = NULL;
     fr_status s = FR_OK;
     if (p->dry) return FR_OK;

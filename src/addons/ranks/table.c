@@ -1,5 +1,7 @@
 /* table.c - the add-on's table: flags, calls, and the rank's number on the machine. */
 #include "addons/ranks/launcher.h"
+#include "addons/ranks/comm.h"
+#include "addons/ranks/share.h"
 
 #include <frugal/addon.h>
 #include <frugal/extend.h>
@@ -21,19 +23,19 @@ static int local_rank(void) {
 }
 
 static const fr_rank_calls calls = {
-    .launched = fr_comm_launched,
+    .launched = fri_comm_launched,
     .open = fr_comm_open,
-    .dry = fr_comm_dry,
+    .dry = fri_comm_dry,
     .release = fr_comm_release,
-    .connect = fr_comm_connect,
+    .connect = fri_comm_connect,
     .patience = fri_comm_patience,
     .agree = fr_comm_agree,
-    .goodbye = fr_comm_goodbye,
+    .goodbye = fri_comm_goodbye,
     .rank = fr_comm_rank,
     .size = fr_comm_size,
     .engine = fr_comm_engine,
-    .host = fr_comm_host,
-    .threads = fr_comm_threads,
+    .host = fri_comm_host,
+    .threads = fri_comm_threads,
     .share = share,
     .unshare = fr_share_release,
     .rounds = fr_share_rounds,
@@ -42,13 +44,13 @@ static const fr_rank_calls calls = {
     .round_end = fr_share_round_end,
     .clip_grad_norm = fr_share_clip_grad_norm,
     .step_end = fr_share_step_end,
-    .ema_swap = fr_share_ema_swap,
-    .check = fr_share_check,
-    .serve = fr_share_serve,
-    .served = fr_share_served,
-    .bytes = fr_share_bytes,
-    .exchanged = fr_share_exchanged,
-    .waited = fr_share_waited,
+    .ema_swap = fri_share_ema_swap,
+    .check = fri_share_check,
+    .serve = fri_share_serve,
+    .served = fri_share_served,
+    .bytes = fri_share_bytes,
+    .exchanged = fri_share_exchanged,
+    .waited = fri_share_waited,
 };
 
 static const fr_flag_choice alone[] = {{"off", 1}, {NULL, 0}};

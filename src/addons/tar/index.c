@@ -6,8 +6,8 @@
 #include "addons/tar/index.h"
 
 #include <frugal/addon.h>
-#include <frugal/unstable/atomic_file.h>
-#include <frugal/unstable/try.h>
+#include <frugal/files.h>
+#include <frugal/try.h>
 
 #include <archive.h>
 #include <archive_entry.h>

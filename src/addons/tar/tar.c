@@ -7,8 +7,8 @@
 
 #include <frugal/addon.h>
 #include <frugal/train.h>
-#include <frugal/unstable/atomic_file.h>
-#include <frugal/unstable/try.h>
+#include <frugal/files.h>
+#include <frugal/try.h>
 
 #include <ctype.h>
 #include <glob.h>

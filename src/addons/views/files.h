@@ -3,7 +3,7 @@
 #define FRI_VIEWS_FILES_H
 
 #include <frugal/train.h>
-#include <frugal/unstable.h>
+#include <frugal/tools.h>
 #include <frugal/views.h>
 
 /* Rows of the table in views.c, in the order of calls. */

@@ -166,8 +166,8 @@ static void drop_block(lines *t, const fr_event *e, const void *const address[LI
 }
 
 /* Blocks from before the tracker have a separate line. */
-static void take_earlier(void *ctx, fr_device device, uint64_t block, size_t allocated) {
-    add_block(ctx, device, block, allocated, (const void *[LISTS]){NULL, NULL});
+static void take_earlier(void *ctx, const fr_event *block) {
+    add_block(ctx, block->device, block->block, block->allocated, (const void *[LISTS]){NULL, NULL});
 }
 
 static void on_lines_event(void *ctx, const fr_event *e) {

@@ -5,7 +5,7 @@
 #include "addons/views/source.h"
 
 #include <frugal/addon.h>
-#include <frugal/unstable/try.h>
+#include <frugal/try.h>
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ typedef uint64_t Dwarf_Addr;
 
 struct fri_sources {
     const void *base; /* of frugal's object */
-    char *own;        /* what the names of its files begin with, up to "addons/views/source.c"; NULL: not known */
+    char *own;        /* prefix of the source files, up to "addons/views/source.c"; NULL: unknown */
     Dwfl_Callbacks callbacks;
     Dwfl *dwfl;
 };

@@ -7,7 +7,7 @@
  * A record is written by a single call; a failed record is cut off. */
 #include "addons/views/files.h"
 
-#include <frugal/unstable/atomic_file.h>
+#include <frugal/files.h>
 #include <frugal/views.h>
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* track.c - --track: what each phase of the first step adds and frees, in the lines of memory/tracker.h. */
+/* track.c - --track: what each phase of the first step adds and frees, in the lines of tracker.h. */
 #include "addons/views/files.h"
+#include "addons/views/tracker.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +13,11 @@ typedef struct live_block {
 
 typedef struct track {
     fr_flag_output output;
-    FILE *file; /* its stream */
+    FILE *file; /* stream of output */
     fr_device device;
     live_block *block;
     size_t n, capacity;
-    fr_tracker tracker;
+    fri_tracker tracker;
     fr_phase phase;
     bool in_step, done, no_memory;
 } track;
@@ -40,16 +41,16 @@ static void memory_event(track *t, const fr_event *e) {
             t->block = block;
             t->capacity = capacity;
         }
-        size_t bytes = fr_tracker_bytes(&e->tag, e->requested);
+        size_t bytes = fri_tracker_bytes(&e->tag, e->requested);
         t->block[t->n++] = (live_block){e->block, e->tag, bytes};
-        fr_tracker_count(&t->tracker, &e->tag, bytes, 1);
+        fri_tracker_count(&t->tracker, &e->tag, bytes, 1);
     } else if ((b = find(t, e->block)) != NULL) {
-        fr_tracker_count(&t->tracker, &b->tag, b->bytes, -1);
+        fri_tracker_count(&t->tracker, &b->tag, b->bytes, -1);
         if (e->kind == FR_EVENT_FREE) {
             *b = t->block[--t->n];
         } else {
             b->tag.category = e->tag.category;
-            fr_tracker_count(&t->tracker, &b->tag, b->bytes, 1);
+            fri_tracker_count(&t->tracker, &b->tag, b->bytes, 1);
         }
     }
 }
@@ -60,7 +61,7 @@ static void phase_event(track *t) {
     fr_phase now = fr_phase_get();
     if (!t->in_step || now <= t->phase) return; /* steps go forward: returns to an earlier phase are short */
     snprintf(where, sizeof where, "the end of %s", fr_phase_name(t->phase));
-    if (t->phase != FR_PHASE_NONE) fr_tracker_point(&t->tracker, where, t->file);
+    if (t->phase != FR_PHASE_NONE) fri_tracker_point(&t->tracker, where, t->file);
     t->phase = now;
 }
 
@@ -70,11 +71,11 @@ static void on_event(void *ctx, const fr_event *e) {
     if (t->done) return;
     phase_event(t);
     if (e->kind == FR_EVENT_STEP_BEGIN) {
-        fr_tracker_point(&t->tracker, "the first step's begin: model and loader", t->file);
+        fri_tracker_point(&t->tracker, "the first step's begin: model and loader", t->file);
         t->in_step = true;
         t->phase = FR_PHASE_NONE;
     } else if (e->kind == FR_EVENT_STEP_END && t->in_step) {
-        fr_tracker_point(&t->tracker, "the first step's end", t->file);
+        fri_tracker_point(&t->tracker, "the first step's end", t->file);
         t->done = true;
     } else if (memory && e->device == t->device) {
         memory_event(t, e);
@@ -100,7 +101,7 @@ static void end(void *state) {
     track *t = state;
     fr_atomic_abandon(&t->output.output);
     free(t->block);
-    fr_tracker_free(&t->tracker);
+    fri_tracker_free(&t->tracker);
 }
 
 const fr_view fri_track_view = {.bytes = sizeof(track),

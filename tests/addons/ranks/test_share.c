@@ -12,6 +12,8 @@
 
 #include "addons/ranks/comm.h"
 #include "support/golden.h"
+#include "addons/ranks/share.h"
+#include "optim/optimizer.h"
 
 enum { RANKS = 5, STEPS = 3, BATCH = 2, SIZE = 16, CLASSES = 5 };
 
@@ -184,7 +186,7 @@ static fr_status keep_state(void *ctx, const char *name, fr_tensor *t) {
     const reading *r = ctx;
     const size_t n = (size_t)fr_tensor_numel(t) * fr_dtype_size(fr_tensor_dtype(t));
     void *host = calloc(1, n);
-    fr_status s = fr_optimizer_state_to_host(r->optimizer, name, host);
+    fr_status s = fri_optimizer_state_to_host(r->optimizer, name, host);
     keep(r->run, name, strlen(name));
     keep(r->run, host, n);
     free(host);
@@ -238,7 +240,7 @@ static fr_status step(rank_run *r, fr_module *m, fr_optimizer *o, fr_grad_scaler
     r->skipped += skipped;
     fr_optimizer_zero_grad(o);
     if (share != NULL) FR_TRY(s, fr_share_step_end(share));
-    if (share != NULL && r->how->checks) FR_TRY(s, fr_share_check(share));
+    if (share != NULL && r->how->checks) FR_TRY(s, fri_share_check(share));
     s = fr_step_end(&scope);
 done:
     return s;
@@ -277,16 +279,16 @@ static fr_status train(rank_run *r) {
     if (r->comm != NULL) FR_TRY(s, fr_share_create(m, o, r->comm, &opts, &share));
     if (r->comm != NULL && t->fused) FR_TRY(s, fr_optimizer_fuse(o, true));
     for (int i = 0; i < STEPS; i++) FR_TRY(s, step(r, m, o, scaler, share, i));
-    FR_TRY(s, share != NULL ? fr_share_ema_swap(share) : fr_optimizer_ema_swap(o));
+    FR_TRY(s, share != NULL ? fri_share_ema_swap(share) : fr_optimizer_ema_swap(o));
     FR_TRY(s, fr_module_each_tensor(m, keep_tensor, r));
     const uint64_t stream = fr_rng_get().next_stream;
     keep(r, &stream, sizeof stream);
     if (fr_comm_rank(r->comm) > 0) {
-        s = fr_share_serve(share);
+        s = fri_share_serve(share);
         goto done;
     }
-    FR_TRY(s, fr_optimizer_each_state(o, keep_state, &reads));
-    if (share != NULL) s = fr_share_served(share, FR_OK);
+    FR_TRY(s, fri_optimizer_each_state(o, keep_state, &reads));
+    if (share != NULL) s = fri_share_served(share, FR_OK);
 done:
     fr_share_release(&share);
     fr_grad_scaler_release(&scaler);
@@ -402,7 +404,7 @@ static void measure(int rank, int size, bool fused, fr_memory_stats *summed, fr_
     must(fr_pool_begin(pool, &was));
     must(fr_vgg(16, FR_MODEL_OPTS(.device = FR_META), &m));
     must(fr_adam(m, NULL, &o));
-    must(fr_comm_dry(rank, size, &c));
+    must(fri_comm_dry(rank, size, &c));
     must(fr_share_create(m, o, c, FR_SHARE_OPTS(.streams = 2), &share));
     if (fused) must(fr_optimizer_fuse(o, true));
     must(fr_step_begin(&scope));
@@ -492,12 +494,12 @@ Test(share, zero_grad_forgets_the_sums) {
     fr_share *share = NULL;
     int counted = 0;
     must(fr_adamw(m, NULL, &o));
-    must(fr_comm_dry(0, 2, &r.comm));
+    must(fri_comm_dry(0, 2, &r.comm));
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = false), FR_CPU, &scaler));
     must(fr_share_create(m, o, r.comm, FR_SHARE_OPTS(.streams = 2), &share));
     must(step(&r, m, o, scaler, share, 0));
     must(fr_optimizer_step(o));
-    must(fr_optimizer_each_state(o, count_steps, &counted));
+    must(fri_optimizer_each_state(o, count_steps, &counted));
     cr_expect_gt(counted, 0);
     fr_share_release(&share);
     fr_comm_release(&r.comm);
@@ -515,9 +517,9 @@ Test(share, misuse_is_refused) {
     fr_share *share = NULL, *again = NULL;
     fr_grad_scaler *scaler = NULL;
     must(fr_sgd(m, FR_SGD_OPTS(.momentum = 0.9), &o));
-    must(fr_comm_dry(0, 1, &one));
-    must(fr_comm_dry(1, 2, &two));
-    cr_expect_eq(fr_comm_dry(2, 2, &two), FR_EINVAL);
+    must(fri_comm_dry(0, 1, &one));
+    must(fri_comm_dry(1, 2, &two));
+    cr_expect_eq(fri_comm_dry(2, 2, &two), FR_EINVAL);
     cr_expect_eq(fr_share_create(m, o, one, NULL, &share), FR_EUSAGE);
     must(fr_share_create(m, o, two, NULL, &share));
     cr_expect_eq(fr_share_create(m, o, two, NULL, &again), FR_EUSAGE);
@@ -552,7 +554,5 @@ Test(share, a_wait_has_the_limit_of_when_it_begins) {
     cr_assert(fri_comm_on(&engine, 30, &c) == FR_OK, "%s", fr_last_error());
     cr_expect(limit == 30, "%g", limit);
     cr_expect(fri_comm_patience(c, 6) == FR_OK && fr_comm_agree(c, &one, 1, &all) == FR_OK && limit == 6, "%g", limit);
-    cr_expect(fri_comm_patience(c, 0) == FR_EINVAL);
-    cr_expect(fri_comm_patience(NULL, 1) == FR_EINVAL);
     fr_comm_release(&c);
 }

@@ -1,14 +1,14 @@
-/* event.h - the event log: every change of device memory, in order, and the ops and steps that it happened in.
+/* events.h - the event log: every change of device memory, in order, and the ops and steps that it happened in.
  *
- * Unstable: see frugal/unstable.h. Tracker, timeline, plan, arena and the trainers' --trace read it and nothing else. A
+ * Tracker, timeline, plan, arena and the trainers' --trace read it and nothing else. A
  * subscriber is called at each event, after the allocator's own numbers were updated.
  *
  * Each thread has a log, and each pool of a run has one. A thread's current log is that of the innermost pool it has
  * begun, else its own; ops are marked there. An allocator that belongs to a pool writes to the pool's log, whichever
  * thread frees a block; the others write to the current log of the thread that calls. A log is locked while its
  * subscribers are called, so they run one at a time; they must not subscribe or unsubscribe meanwhile. */
-#ifndef FRUGAL_UNSTABLE_EVENT_H
-#define FRUGAL_UNSTABLE_EVENT_H
+#ifndef FRUGAL_EVENTS_H
+#define FRUGAL_EVENTS_H
 
 #include <frugal/base.h>
 
@@ -53,9 +53,9 @@ FR_API void fr_event_unsubscribe(fr_event_fn *fn, void *ctx);
 /* The context that fn was subscribed with to the thread's current log; NULL: it is not. */
 FR_API void *fr_event_context(fr_event_fn *fn);
 
-/* Calls fn for each block that lives on the thread's devices. */
-typedef void fr_block_fn(void *ctx, fr_device device, uint64_t block, size_t allocated);
-FR_API void fr_event_blocks(fr_block_fn *fn, void *ctx);
+/* Calls fn for each block that lives on the thread's devices, with an FR_EVENT_ALLOC of the block's present tag and
+ * index 0. */
+FR_API void fr_event_blocks(fr_event_fn *fn, void *ctx);
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,7 @@
 /* weights.h - a module's tensors as a file sees them: names, order, and where PyTorch's layout differs; element types
- * and layouts on the host.
- *
- * Unstable: see frugal/unstable.h. */
-#ifndef FRUGAL_UNSTABLE_WEIGHTS_H
-#define FRUGAL_UNSTABLE_WEIGHTS_H
+ * and layouts on the host. */
+#ifndef FRUGAL_WEIGHTS_H
+#define FRUGAL_WEIGHTS_H
 
 #include <frugal/io.h>
 

@@ -1,8 +1,9 @@
 /* test_tracker.c - FR_TRACK: the published lines; each call prints only differences to the previous call. */
-#include "memory/tracker.h"
+#include "addons/views/tracker.h"
 
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
+#include <frugal/views.h>
 #include <stdlib.h>
 #include <string.h>
 

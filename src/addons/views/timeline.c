@@ -1,13 +1,7 @@
-/* timeline.c - see unstable/timeline.h. */
-#include "base/text.h"
-#include "memory/event.h"
-
-#include <frugal/unstable/timeline.h>
-
-#include "base/atomic_file.h"
-#include "base/number.h"
-#include "base/status.h"
-#include "memory/report.h"
+/* timeline.c - see fr_timeline in frugal/views.h. */
+#include <frugal/memory.h>
+#include <frugal/tools.h>
+#include <frugal/views.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -95,6 +89,18 @@ void fr_timeline_free(fr_timeline_recorder *r) {
 
 /* ---- drawing -------------------------------------------------------------------------------------------------- */
 
+/* Prints text as XML: & < > become entities. */
+static void print_xml(FILE *f, const char *text) {
+    char shown[1024];
+    for (const char *c = fr_text_printable(text, false, shown, sizeof shown); *c != '\0'; c++) {
+        const char *entity = *c == '&' ? "&amp;" : *c == '<' ? "&lt;" : *c == '>' ? "&gt;" : NULL;
+        if (entity != NULL)
+            fputs(entity, f);
+        else
+            fputc(*c, f);
+    }
+}
+
 static double x_of(const fr_timeline *t, size_t i) {
     return LEFT + (double)(WIDTH - LEFT - RIGHT) * (double)i / (double)(t->count > 1 ? t->count - 1 : 1);
 }
@@ -177,7 +183,7 @@ static axis axis_to(size_t most) {
     return a;
 }
 
-/* Marks the peak, also a peak of one allocation: a line up to the peak, with the height. */
+/* Marks the peak, also of a single allocation: a line up to the peak, with the height. */
 static void draw_peak(FILE *f, const fr_timeline *t, double y, double bottom) {
     char bytes[FR_BYTES_TEXT];
     double x = x_of(t, t->peak_at);
@@ -216,12 +222,12 @@ static void draw_panel(FILE *f, const fr_timeline_panel *panel, size_t most, dou
     draw_phases(f, t, top, bottom);
     draw_peak(f, t, bottom - (double)t->peak * scale, bottom);
     fr_fprintf(f, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">", LEFT, top - 10);
-    fri_text_xml(f, panel->title);
+    print_xml(f, panel->title);
     fprintf(f, "peak %s (%zu bytes) in %s", fr_bytes_text(t->peak, bytes), t->peak, fr_phase_name(t->at_peak.phase));
     if (t->at_peak.op != NULL && t->at_peak.op[0] != '\0') fprintf(f, ", %s", t->at_peak.op);
     if (t->at_peak.module != NULL && t->at_peak.module[0] != '\0') {
         fputs(" of ", f);
-        fri_text_xml(f, t->at_peak.module);
+        print_xml(f, t->at_peak.module);
     }
     fputs("</text>\n", f);
 }
@@ -253,7 +259,7 @@ fr_status fr_timeline_draw(const char *path, const char *heading, const fr_timel
             "font-size=\"12\"><rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             WIDTH, height);
     fprintf(f, "<text x=\"%d\" y=\"18\" font-size=\"14\">", LEFT);
-    fri_text_xml(f, heading);
+    print_xml(f, heading);
     fputs("</text>\n", f);
     for (int i = 0; i < panels; i++) draw_panel(f, &panel[i], most, TOP + i * (PANEL + GAP));
     draw_legend(f, height - 14);

@@ -1,10 +1,10 @@
 /* number.h - strtod, fprintf and snprintf with a decimal point, whatever locale the program has set.
  *
- * Unstable: see frugal/unstable.h. The library reads and prints every real number with these calls (.ci/check-format).
+ * The library reads and prints every real number with these calls (.ci/check-format).
  * The calling thread has the locale "C" during the call, and its own afterwards. Arguments and results are those of the
  * C functions. */
-#ifndef FRUGAL_UNSTABLE_NUMBER_H
-#define FRUGAL_UNSTABLE_NUMBER_H
+#ifndef FRUGAL_NUMBER_H
+#define FRUGAL_NUMBER_H
 
 #include <frugal/base.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* layers.h - a network as a list, for programs that read it: values, results, and what layers keep.
  *
- * Unstable: see frugal/unstable.h. fr_module_layer_get (net.h) tells the layers. */
-#ifndef FRUGAL_UNSTABLE_LAYERS_H
-#define FRUGAL_UNSTABLE_LAYERS_H
+ * fr_module_layer_get (net.h) tells the layers. */
+#ifndef FRUGAL_LAYERS_H
+#define FRUGAL_LAYERS_H
 
 #include <frugal/net.h>
 

@@ -1,14 +1,14 @@
-/* atomic_file.h - the one way in which a whole file is written.
+/* files.h - the one way in which a whole file is written.
  *
- * Unstable: see frugal/unstable.h. A regular file, or one that is not there yet, appears under its name complete and on
- * disk, or not at all: a temporary file in the same folder, data, fsync, rename, fsync of the folder. It keeps the mode
+ * A regular file, or one that is not there yet, appears under its name complete and on disk, or not at all: a temporary
+ * file in the same folder, data, fsync, rename, fsync of the folder. It keeps the mode
  * of the file that it replaces. A symbolic link is followed: what it names is replaced. A device, FIFO or socket is
  * written to as it is, and so is a file that is this process's standard output or error ("/dev/stdout"). A FIFO that
  * nobody reads is an error: nothing waits. Temporary files are called <target>.<process>-<n>.tmp.
  *
  * Sentences do not name the file: callers put flag and path before them (fr_fail_prefix). */
-#ifndef FRUGAL_UNSTABLE_ATOMIC_FILE_H
-#define FRUGAL_UNSTABLE_ATOMIC_FILE_H
+#ifndef FRUGAL_FILES_H
+#define FRUGAL_FILES_H
 
 #include <frugal/base.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
-/* try.h - macros that pass failures on and clean up: for the library, the trainers and add-ons, in the same words.
- *
- * Unstable: see frugal/unstable.h. */
-#ifndef FRUGAL_UNSTABLE_TRY_H
-#define FRUGAL_UNSTABLE_TRY_H
+/* try.h - macros that pass failures on and clean up: for the library, the trainers and add-ons, in the same words. */
+#ifndef FRUGAL_TRY_H
+#define FRUGAL_TRY_H
 
 #include <frugal/base.h>
 #include <stdlib.h>
@@ -35,8 +33,19 @@ static inline void fri_free(void *p) {
 
 /* Makes room for element n of an array that has n; items (T *) is NULL at the start and freed with free(). FR_ENOMEM
  * says what had no room, and the n elements are still there. The last elements may be dropped between calls. */
-#define FRI_ROOM(items, n, what) fr_array_room(&(items), sizeof *(items), (size_t)(n), (what))
-FR_API fr_status fr_array_room(void *items, size_t size, size_t n, const char *what);
+#define FRI_ROOM(items, n, what) fri_array_room(&(items), sizeof *(items), (size_t)(n), (what))
+static inline fr_status fri_array_room(void *items, size_t size, size_t n, const char *what) {
+    const size_t first = 32; /* an array is full at length 0 and at powers of two from `first` on */
+    void *p = NULL;
+    size_t bytes = 0;
+    if (n != 0 && (n < first || (n & (n - 1)) != 0)) return FR_OK;
+    memcpy(&p, items, sizeof p);
+    const bool fits = !__builtin_mul_overflow(n == 0 ? first : n, n == 0 ? size : 2 * size, &bytes);
+    p = fits ? realloc(p, bytes) : NULL;
+    if (p == NULL) return fr_fail(FR_ENOMEM, "%s: no host memory for %zu more", what, n == 0 ? first : n);
+    memcpy(items, &p, sizeof p);
+    return FR_OK;
+}
 
 /* The rule about NULL (base.h), as the first line of a public function that returns a status: returns FR_EINVAL and
  * "<function>: <argument> is NULL" for the first of these arguments that is. */
@@ -50,11 +59,12 @@ FR_API fr_status fr_array_room(void *items, size_t size, size_t n, const char *w
     fri_check_null(__func__, #__VA_ARGS__, (const void *const[]){__VA_ARGS__}, \
                    sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *))
 
-FR_API fr_status fr_fail_null(const char *function, const char *names, size_t i);
-
 static inline fr_status fri_check_null(const char *function, const char *names, const void *const *p, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (p[i] == NULL) return fr_fail_null(function, names, i);
+        if (p[i] == NULL) {
+            for (; i > 0; i--) names += strcspn(names, ",") + 2; /* "m, name, child", as the caller wrote them */
+            return fr_fail(FR_EINVAL, "%s: %.*s is NULL", function, (int)strcspn(names, ","), names);
+        }
     return FR_OK;
 }
 
