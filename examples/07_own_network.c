@@ -45,10 +45,10 @@ static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module
 static fr_session_opts options(void) {
     fr_session_opts o = fr_session_opts_default();
     o.model = network;
-    o.train.epochs = EPOCHS;
-    o.train.image_size = SIDE;
-    o.train.lr = 0.1;
-    o.train.seed = 1;
+    o.train.optim.epochs = EPOCHS;
+    o.train.data.image_size = SIDE;
+    o.train.optim.lr = 0.1;
+    o.train.optim.seed = 1;
     return o;
 }
 
@@ -71,7 +71,7 @@ static fr_status train(fr_dataset *digits, fr_dataset *test, size_t budget, cons
     fr_session_info i;
     fr_weights_info about = {.model = "own", .classes = CLASSES, .channels = 1, .height = SIDE, .width = SIDE};
     fr_status s = FR_OK;
-    o.train.memory_budget = budget;
+    o.train.memory.budget = budget;
     FR_TRY(s, fr_session_create(&o, digits, test, &session));
     FR_TRY(s, fr_session_run(session));
     FR_TRY(s, fr_session_info_get(session, &i));

@@ -46,10 +46,10 @@ static fr_status network(void *, fr_device device, int64_t kinds, fr_module **ou
 static fr_session_opts options() {
     fr_session_opts o = fr_session_opts_default();
     o.model = network;
-    o.train.epochs = epochs;
-    o.train.image_size = side;
-    o.train.lr = 0.1;
-    o.train.seed = 1;
+    o.train.optim.epochs = epochs;
+    o.train.data.image_size = side;
+    o.train.optim.lr = 0.1;
+    o.train.optim.seed = 1;
     return o;
 }
 
@@ -71,7 +71,7 @@ static size_t plan(fr_dataset *digits) {
 static void train(fr_dataset *digits, fr_dataset *test, size_t budget, const char *path) {
     fr_session_opts o = options();
     session s;
-    o.train.memory_budget = budget;
+    o.train.memory.budget = budget;
     fr::check(fr_session_create(&o, digits, test, s.slot()));
     fr::check(fr_session_run(s));
     const fr_session_info i = info_of(s);

@@ -74,9 +74,9 @@ static void *train(void *ctx) {
     o.model = network;
     o.on_step = on_step;
     o.ctx = a;
-    o.train.memory_budget = 64 << 20;
-    o.train.epochs = 1 << 20;
-    o.train.lr = 0.01;
+    o.train.memory.budget = 64 << 20;
+    o.train.optim.epochs = 1 << 20;
+    o.train.optim.lr = 0.01;
     o.train.threads = 1;
 
     a->trained = fr_session_create(&o, a->frames, NULL, &session); /* plans, fits, takes the memory */

@@ -45,11 +45,11 @@ static fr_status train(const char *folder, const char *weights, size_t budget) {
     fr_session_opts o = fr_session_opts_default();
     o.model = network;
     o.on_epoch = print_epoch;
-    o.train.memory_budget = budget;
-    o.train.image_size = SIDE;
-    o.train.batch_size = BATCH;
-    o.train.epochs = EPOCHS;
-    o.train.augment = FR_TRAIN_AUGMENT_LIGHT;
+    o.train.memory.budget = budget;
+    o.train.data.image_size = SIDE;
+    o.train.optim.batch_size = BATCH;
+    o.train.optim.epochs = EPOCHS;
+    o.train.data.augment = FR_TRAIN_AUGMENT_LIGHT;
 
     FR_TRY(s, fr_dataset_image_folder(folder, FR_SPLIT_TRAIN, &photos));
     FR_TRY(s, fr_dataset_image_folder(folder, FR_SPLIT_TEST, &test_photos));

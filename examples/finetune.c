@@ -8,18 +8,20 @@ static const char *model = "mobilenet_v2";  /* --model */
 static const char *const head[] = {"head"}; /* --train-only */
 
 static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    if (o->depth != FR_TRAIN_AUTO)
+    if (o->model.depth != FR_TRAIN_AUTO)
         return fr_fail(FR_EINVAL, "--model %s says which network; --depth is of the other trainers", model);
-    if (o->device != FR_META && o->weights == NULL && o->resume == NULL && o->predict == NULL && o->train_only == head)
+    if (o->device != FR_META && o->files.weights == NULL && o->files.resume == NULL && o->files.predict == NULL &&
+        o->model.train_only == head)
         return fr_fail(FR_EINVAL,
                        "--weights FILE is missing, and a head on random features learns little; --train-only "
                        "all trains the whole network from random weights");
-    if (o->inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: --model NAME_abn is the network with it");
+    if (o->model.inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: --model NAME_abn is the network with it");
     snprintf(name, FR_TRAIN_NAME_BYTES, "%s", model);
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
-                                  .device = o->device, .batch_norm = o->batch_norm),
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size,
+                                  .image_width = o->data.image_width, .device = o->device,
+                                  .batch_norm = o->model.batch_norm),
                     out);
 }
 
@@ -58,14 +60,14 @@ int main(int argc, char **argv) {
         .model = named,
         .flags = flags,
     };
-    program.defaults.dataset = FR_TRAIN_FOLDER;
-    program.defaults.epochs = 10;
-    program.defaults.batch_size = 32;
-    program.defaults.optimizer = FR_TRAIN_ADAMW;
-    program.defaults.momentum = 0;
-    program.defaults.weight_decay = 0.01;
-    program.defaults.batch_norm = false;
-    program.defaults.train_only = head;
-    program.defaults.n_train_only = 1;
+    program.defaults.data.dataset = FR_TRAIN_FOLDER;
+    program.defaults.optim.epochs = 10;
+    program.defaults.optim.batch_size = 32;
+    program.defaults.optim.optimizer = FR_TRAIN_ADAMW;
+    program.defaults.optim.momentum = 0;
+    program.defaults.optim.weight_decay = 0.01;
+    program.defaults.model.batch_norm = false;
+    program.defaults.model.train_only = head;
+    program.defaults.model.n_train_only = 1;
     return fr_train_main(&program, argc, argv);
 }

@@ -7,16 +7,16 @@
 static int64_t growth = 12; /* --growth */
 
 static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    bool imagenet = o->depth == 121 || o->depth == 169 || o->depth == 201;
-    const char *norm = o->inplace_abn ? "_abn" : "";
+    bool imagenet = o->model.depth == 121 || o->model.depth == 169 || o->model.depth == 201;
+    const char *norm = o->model.inplace_abn ? "_abn" : "";
     if (imagenet)
-        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d%s", (int)o->depth, norm);
+        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d%s", (int)o->model.depth, norm);
     else
-        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->depth, (int)growth, norm);
+        snprintf(name, FR_TRAIN_NAME_BYTES, "densenet_bc%d_k%d%s", (int)o->model.depth, (int)growth, norm);
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
-                                  .growth = growth, .device = o->device),
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size,
+                                  .image_width = o->data.image_width, .growth = growth, .device = o->device),
                     out);
 }
 
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
         .model = densenet,
         .flags = flags,
     };
-    program.defaults.depth = 40;
-    program.defaults.epochs = 10;
+    program.defaults.model.depth = 40;
+    program.defaults.optim.epochs = 10;
     return fr_train_main(&program, argc, argv);
 }

@@ -25,17 +25,17 @@ static fr_value block(fr_net *n, fr_value x, int64_t width, int64_t stride) {
 }
 
 static fr_status own(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    if (o->depth < 1 || o->depth > MAX_DEPTH)
-        return fr_fail(FR_EINVAL, "%lld blocks a stage are outside 1..%d", (long long)o->depth, MAX_DEPTH);
-    if (o->inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: this network has batch norm and relu only");
-    snprintf(name, FR_TRAIN_NAME_BYTES, "own%d", (int)o->depth);
+    if (o->model.depth < 1 || o->model.depth > MAX_DEPTH)
+        return fr_fail(FR_EINVAL, "%lld blocks a stage are outside 1..%d", (long long)o->model.depth, MAX_DEPTH);
+    if (o->model.inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: this network has batch norm and relu only");
+    snprintf(name, FR_TRAIN_NAME_BYTES, "own%d", (int)o->model.depth);
     fr_net *n = fr_net_begin(o->device);
-    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_width, 3});
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->data.image_size, o->data.image_width, 3});
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     x = fr_net_conv2d(n, "conv1", x, channels, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
     x = fr_net_relu(n, "relu", fr_net_batchnorm2d(n, "bn1", x, NULL));
     for (int i = 0; i < STAGES; i++)
-        for (int k = 0; k < o->depth; k++) {
+        for (int k = 0; k < o->model.depth; k++) {
             fr_net_scope_begin(n, "layer%d.%d", i + 1, k);
             x = block(n, x, channels << i, i > 0 && k == 0 ? 2 : 1);
             fr_net_scope_end(n);
@@ -75,9 +75,9 @@ int main(int argc, char **argv) {
         .model = own,
         .flags = flags,
     };
-    program.defaults.depth = 1;
-    program.defaults.epochs = 5;
-    program.defaults.image_size = 8;
-    program.defaults.batch_size = 16;
+    program.defaults.model.depth = 1;
+    program.defaults.optim.epochs = 5;
+    program.defaults.data.image_size = 8;
+    program.defaults.optim.batch_size = 16;
     return fr_train_main(&program, argc, argv);
 }

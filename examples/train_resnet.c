@@ -8,12 +8,12 @@
 enum { SMALL_IMAGE = 64 }; /* below, the stem is 3 x 3 without pooling, as is usual for CIFAR */
 
 static fr_status resnet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    snprintf(name, FR_TRAIN_NAME_BYTES, "resnet%d%s%s", (int)o->depth, o->image_size < SMALL_IMAGE ? "_small" : "",
-             o->inplace_abn ? "_abn" : "");
+    snprintf(name, FR_TRAIN_NAME_BYTES, "resnet%d%s%s", (int)o->model.depth,
+             o->data.image_size < SMALL_IMAGE ? "_small" : "", o->model.inplace_abn ? "_abn" : "");
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
-                                  .device = o->device),
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size,
+                                  .image_width = o->data.image_width, .device = o->device),
                     out);
 }
 
@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
         .digits = digits_dataset,
         .model = resnet,
     };
-    program.defaults.depth = 18;
-    program.defaults.epochs = 10;
+    program.defaults.model.depth = 18;
+    program.defaults.optim.epochs = 10;
     return fr_train_main(&program, argc, argv);
 }

@@ -8,11 +8,11 @@
 #include <stdio.h>
 
 static fr_status unet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    snprintf(name, FR_TRAIN_NAME_BYTES, "unet%d%s", (int)o->depth, o->inplace_abn ? "_abn" : "");
+    snprintf(name, FR_TRAIN_NAME_BYTES, "unet%d%s", (int)o->model.depth, o->model.inplace_abn ? "_abn" : "");
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
-                                  .device = o->device),
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size,
+                                  .image_width = o->data.image_width, .device = o->device),
                     out);
 }
 
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
         .pixel_classes = pixel_classes,
         .pixel_target = pixel_target,
     };
-    program.defaults.depth = 3;
-    program.defaults.epochs = 8;
+    program.defaults.model.depth = 3;
+    program.defaults.optim.epochs = 8;
     return fr_train_main(&program, argc, argv);
 }

@@ -5,14 +5,14 @@
 #include <stdio.h>
 
 static fr_status vgg(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    snprintf(name, FR_TRAIN_NAME_BYTES, "vgg%d%s", (int)o->depth,
-             !o->batch_norm   ? ""
-             : o->inplace_abn ? "_abn"
-                              : "_bn");
+    snprintf(name, FR_TRAIN_NAME_BYTES, "vgg%d%s", (int)o->model.depth,
+             !o->model.batch_norm   ? ""
+             : o->model.inplace_abn ? "_abn"
+                                    : "_bn");
     fr_train_width_name(o, name);
     return fr_model(name,
-                    FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .image_width = o->image_width,
-                                  .device = o->device),
+                    FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size,
+                                  .image_width = o->data.image_width, .device = o->device),
                     out);
 }
 
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
         .digits = digits_dataset,
         .model = vgg,
     };
-    program.defaults.depth = 16;
-    program.defaults.label_smoothing = 0.1;
+    program.defaults.model.depth = 16;
+    program.defaults.optim.label_smoothing = 0.1;
     return fr_train_main(&program, argc, argv);
 }

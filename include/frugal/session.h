@@ -2,18 +2,18 @@
  * progress callbacks; any thread can stop the run, and the run can continue.
  *
  *     fr_session_opts o = fr_session_opts_default();
- *     o.train.memory_budget = 64 << 20;
- *     o.train.epochs = 5;
+ *     o.train.memory.budget = 64 << 20;
+ *     o.train.optim.epochs = 5;
  *     o.model = network;                  makes the network on a device
  *     o.on_step = progress;               FR_END stops
  *     o.ctx = app;
  *     FR_TRY(s, fr_session_create(&o, frames, NULL, &session));
  *     FR_TRY(s, fr_session_run(session));
  *
- * Call a session only from the thread of fr_session_create, except
- * fr_session_cancel. A session has separate memory pool, random numbers, switches and thread count, and restores the
- * thread's at the end of each call, except the offload file (train.offload), which stays until release. create reads up
- * to 1,024 training images for mean and deviation; planning runs the network on meta, without dataset and callbacks. */
+ * Call a session only from the thread of fr_session_create, except fr_session_cancel. A session has separate memory
+ * pool, random numbers, switches and thread count, and restores the thread's at the end of each call, except the
+ * offload file (train.memory.offload), which stays until release. create reads up to 1,024 training images for mean and
+ * deviation; planning runs the network on meta, without dataset and callbacks. */
 #ifndef FRUGAL_SESSION_H
 #define FRUGAL_SESSION_H
 
@@ -63,7 +63,7 @@ typedef struct fr_session_opts {
     int64_t n_metrics;
 
     /* Mean and deviation of the images per channel, on a scale of 0..1 (f32 images unscaled). std[0] = 0: from the file
-     * train.weights, else from the training images. */
+     * train.files.weights, else from the training images. */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX];
 
     FILE *out;               /* notes and warnings of the run; NULL: no output */
@@ -72,8 +72,8 @@ typedef struct fr_session_opts {
 FR_API fr_session_opts fr_session_opts_default(void);
 
 /* Checks the options, chooses how to fit into the budget, takes the memory and makes the network. test NULL: no
- * evaluation. Both datasets are retained. FR_EINVAL names the field ("train.momentum"): out of range, in contradiction
- * to another, or a network with more than one result. */
+ * evaluation. Both datasets are retained. FR_EINVAL names the field ("train.optim.momentum"): out of range, in
+ * contradiction to another, or a network with more than one result. */
 FR_API fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_dataset *test, fr_session **out);
 FR_API void fr_session_release(fr_session **session);
 

@@ -76,31 +76,47 @@ typedef enum fr_train_plan {
 
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
 
-/* Options of a training. A flag of the same name sets a field; `train_vgg --help all` explains those. A field without
- * a flag says here what it does; a program sets it in fr_train_program.defaults or fr_session_opts.train. */
-typedef struct fr_train_opts {
+/* Options of a training, in groups. `train_vgg --help all` explains the flags, which set the fields of equal names. A
+ * field without a flag says here what it does; a program sets it in fr_train_program.defaults or
+ * fr_session_opts.train. Pointers are borrowed. */
+
+/* The network, and what of it trains. */
+typedef struct fr_train_model {
     int64_t depth;
     bool batch_norm;
-    double width;     /* fr_model_opts.width; see fr_train_width_name */
-    bool inplace_abn; /* batch norm and relu as one in-place op of leaky relu; see fr_model_opts.abn_slope */
+    bool inplace_abn;          /* batch norm and relu as one in-place op of leaky relu; see fr_model_opts.abn_slope */
+    double width;              /* fr_model_opts.width; see fr_train_width_name */
+    const char *const *freeze; /* prefixes (fr_module_freeze) */
+    int64_t n_freeze;
+    const char *const *train_only; /* all but these prefixes are frozen; "head", "bias", "norm": the last layer, all
+                                    * biases, all norms; "last=4", "norm=4", "bias=4": of the last 4 layers; "auto", as
+                                    * the only one: as much as memory.budget allows */
+    int64_t n_train_only;
+} fr_train_model;
 
+/* Images and their order. */
+typedef struct fr_train_data {
     fr_train_dataset dataset;
-    const char *data;    /* NULL: none. Borrowed */
+    const char *path;    /* --data; NULL: none */
     int64_t image_size;  /* height, and width of squares; AUTO: 224 for an image folder, else 32 */
     int64_t image_width; /* AUTO: image_size. The flag sets both: --image-size 480x640 */
     int64_t classes;     /* of synthetic data; AUTO: 10 */
     fr_train_augment augment;
     const fr_augmentation *augmentation; /* no flag: a program's own changes of training images, in place of those that
-                                          * STRONG adds (fr_augment fills it in). NULL: none. Borrowed */
-    bool keep_last; /* no flag: train on the last, smaller batch of an epoch too, instead of dropping it */
+                                          * STRONG adds (fr_augment fills it in). NULL: none */
+    bool keep_last;         /* no flag: train on the last, smaller batch of an epoch too, instead of dropping it */
+    bool balanced_sampling; /* no flag: fr_loader_opts.balanced */
     int64_t workers;
-    int64_t prefetch;     /* no flag: fr_loader_opts has it */
-    bool pin_memory;      /* without effect on the CPU */
-    bool device_prefetch; /* on a GPU, copy the next batch there while a step runs, into memory of its own */
+    int64_t prefetch, shuffle_window; /* no flag: fr_loader_opts has both */
+    bool pin_memory;                  /* without effect on the CPU */
+    bool device_prefetch;             /* on a GPU, copy the next batch there during a step, into memory of its own */
+} fr_train_data;
 
+/* Steps, loss and optimizer. */
+typedef struct fr_train_optim {
     int64_t epochs;
     int64_t steps;      /* AUTO: no limit but epochs */
-    int64_t batch_size; /* AUTO: the largest that fits into memory_budget */
+    int64_t batch_size; /* AUTO: the largest that fits into memory.budget */
     fr_train_optimizer optimizer;
     double lr; /* AUTO: fr_train_program.sgd_lr for SGD, 0.001 for the others */
     double momentum, weight_decay;
@@ -108,78 +124,82 @@ typedef struct fr_train_opts {
     fr_schedule_kind schedule;
     double warmup;          /* epochs */
     double label_smoothing; /* no flag: share of the target spread evenly over all classes */
-    int64_t eval_every;     /* epochs; 0: at the end only */
-    int64_t seed;
-    const char *const *freeze; /* prefixes (fr_module_freeze). Borrowed */
-    int64_t n_freeze;
-    const char *const *train_only; /* all but these prefixes are frozen; "head", "bias", "norm": the last layer, all
-                                    * biases, all norms; "last=4", "norm=4", "bias=4": of the last 4 layers; "auto", as
-                                    * the only one: as much as memory_budget allows. Borrowed */
-    int64_t n_train_only;
-
-    fr_device device;                    /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
-    int64_t threads;                     /* AUTO: as the environment says */
-    bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
-    bool exact_convolutions;             /* fr_exact_convolutions_set */
-    size_t memory_limit;                 /* of reserved bytes; SIZE_MAX: none */
-    fr_switches switches; /* workspace_limit SIZE_MAX: the default's; on CUDA, what does not raise the planned peak */
-    fr_train_amp amp, half;
-    double loss_scale;  /* AUTO: dynamic with --amp=fp16, else none */
-    int64_t accumulate; /* AUTO: ranks */
-    int64_t split_batch;
-    double clip;    /* largest norm of all gradients; AUTO: no limit */
-    bool grad_zero; /* gradients are kept and cleared between steps instead of released */
-    fr_train_fused fused_step;
-    const char *offload;         /* NULL: off; "": a temporary file. Borrowed */
-    int64_t empty_cache_every;   /* steps; 0: never */
-    int64_t checkpoint_segments; /* AUTO: none */
-    int64_t prefix_parts;        /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
-
-    bool arena; /* reserve exactly the planned peak, at fixed places */
-    fr_train_plan plan;
-
-    size_t memory_budget;          /* of reserved bytes, kept to by fitting; SIZE_MAX: none */
-    bool fit_switches;             /* no flag: with memory_budget, choose what each unit saves and recomputes */
-    bool calibrate;                /* measure kernel times in the second step */
-    const fr_unit_plan *unit_plan; /* how the model's units run; set by fitting, no flag. NULL: none. Borrowed */
-
-    const char *weights, *export_weights; /* safetensors files; NULL: none. Borrowed, as all that follows */
-    const char *save, *resume;            /* folders; resume may be "latest": the newest state of `save` */
-    int64_t save_every, keep;             /* steps, AUTO: an epoch; states that stay, 0: all */
-    const char *const *predict;           /* image files */
-    int64_t n_predict;
-
-    bool summary;            /* a table of layers instead of a run */
-    const char *memory_plot; /* a picture of the step that needs most; NULL: none. Borrowed */
-
-    bool detect_anomaly; /* every step is searched for the first op that made inf or NaN */
-    bool quiet;
-    const char *report;        /* NULL: none */
-    const char *track, *trace; /* of the first steps; NULL: none */
-    const char *track_lines;   /* of the run; NULL: none */
-    const char *log;           /* NULL: none */
-
-    bool master_weights;    /* with half: fr_optimizer_master_weights */
-    int64_t ranks;          /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
-    int64_t shuffle_window; /* no flag: fr_loader_opts has it */
-    bool check_replicas;    /* no flag: fri_share_check after each step */
-    bool sync_batch_norm;   /* fr_share_opts has it */
-
-    double head_lr_scale; /* no flag: the head, the last layer with parameters, learns so many times as fast */
-    bool no_norm_decay;   /* no flag: weight_decay is not of norms and biases */
-    bool keep_best;       /* export the weights of the best evaluation, not the last ones */
-    int64_t patience;     /* no flag: end after so many evaluations without a better one, by accuracy, or else by loss;
-                           * AUTO: never */
+    double clip;            /* largest norm of all gradients; AUTO: no limit */
+    double head_lr_scale;   /* no flag: the head, the last layer with parameters, learns so many times as fast */
+    bool no_norm_decay;     /* no flag: weight_decay is not of norms and biases */
     double ema; /* no flag: fr_optimizer_ema's decay, 4 bytes a parameter; evaluated and exported are the averages; 0:
                  * none */
     fr_train_loss loss;
     const double *class_weights; /* no flag: of cross entropy in training, n_class_weights numbers, one per class, each
-                                  * in 0..1e6. NULL: all are 1. Borrowed */
+                                  * in 0..1e6. NULL: all are 1 */
     int64_t n_class_weights;
-    bool balanced_weights;  /* no flag: in their place, images / (classes * images of the class) */
-    bool balanced_sampling; /* no flag: fr_loader_opts.balanced */
-    bool per_class; /* no flag: evaluations count for each class what its images or pixels are taken for: accuracy
-                             * and intersection over union are printed at the end, the whole matrix is in the report */
+    bool balanced_weights; /* no flag: in their place, images / (classes * images of the class) */
+    bool per_class; /* no flag: evaluations count for each class what its images or pixels are taken for: accuracy and
+                     * intersection over union are printed at the end, the whole matrix is in the report */
+    int64_t eval_every; /* epochs; 0: at the end only */
+    int64_t patience;   /* no flag: end after so many evaluations without a better one, by accuracy, or else by loss;
+                         * AUTO: never */
+    int64_t seed;
+} fr_train_optim;
+
+/* Types of numbers, and their order of addition. */
+typedef struct fr_train_precision {
+    fr_train_amp amp, half;
+    bool master_weights;                 /* with half: fr_optimizer_master_weights */
+    double loss_scale;                   /* AUTO: dynamic with --amp=fp16, else none */
+    bool deterministic, cudnn_benchmark; /* engines of CUDA convolutions (fr_cudnn_deterministic_set) */
+    bool exact_convolutions;             /* fr_exact_convolutions_set */
+    bool detect_anomaly;                 /* every step is searched for the first op that made inf or NaN */
+} fr_train_precision;
+
+/* Limits of memory, and switches that save it. */
+typedef struct fr_train_memory {
+    size_t budget;        /* --memory-budget: of reserved bytes, kept to by fitting; SIZE_MAX: none */
+    size_t limit;         /* --memory-limit: of reserved bytes; SIZE_MAX: none */
+    fr_switches switches; /* workspace_limit SIZE_MAX: the default's; on CUDA, what does not raise the planned peak */
+    int64_t accumulate;   /* AUTO: ranks */
+    int64_t split_batch;
+    bool grad_zero; /* gradients are kept and cleared between steps instead of released */
+    fr_train_fused fused_step;
+    const char *offload;         /* NULL: off; "": a temporary file */
+    int64_t empty_cache_every;   /* steps; 0: never */
+    int64_t checkpoint_segments; /* AUTO: none */
+    int64_t prefix_parts;        /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
+    bool arena;                  /* reserve exactly the planned peak, at fixed places */
+    bool fit_switches;           /* no flag: with budget, choose what each unit saves and recomputes */
+    bool calibrate;              /* measure kernel times in the second step */
+    const fr_unit_plan *unit_plan; /* how the model's units run; set by fitting, no flag. NULL: none */
+} fr_train_memory;
+
+/* Paths of files and folders that a training reads and writes; NULL: none. */
+typedef struct fr_train_files {
+    const char *weights, *export_weights; /* safetensors files */
+    bool keep_best;                       /* export the weights of the best evaluation, not the last ones */
+    const char *save, *resume;            /* folders; resume may be "latest": the newest state of `save` */
+    int64_t save_every, keep;             /* steps, AUTO: an epoch; states that stay, 0: all */
+    const char *const *predict;           /* image files */
+    int64_t n_predict;
+    const char *report, *log;
+    const char *track, *trace; /* of the first steps */
+    const char *track_lines;   /* of the run */
+    const char *memory_plot;   /* a picture of the step that needs most */
+} fr_train_files;
+
+typedef struct fr_train_opts {
+    fr_train_model model;
+    fr_train_data data;
+    fr_train_optim optim;
+    fr_train_precision precision;
+    fr_train_memory memory;
+    fr_train_files files;
+    fr_device device;     /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
+    int64_t threads;      /* AUTO: as the environment says */
+    int64_t ranks;        /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
+    bool check_replicas;  /* no flag: compare the ranks' parameters after each step */
+    bool sync_batch_norm; /* fr_share_opts has it */
+    fr_train_plan plan;
+    bool summary; /* a table of layers instead of a run */
+    bool quiet;
 } fr_train_opts;
 
 FR_API fr_train_opts fr_train_opts_default(void);
@@ -279,7 +299,7 @@ typedef struct fr_train_program {
     void (*pixel_target)(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
                          int64_t *target);
 
-    /* NULL: fr_train_opts.loss of classes, mean squared error (fr_mse) of vectors. */
+    /* NULL: fr_train_opts.optim.loss of classes, mean squared error (fr_mse) of vectors. */
     fr_loss_fn *loss;
     /* The values of an evaluation are the batches' weighted by their images: "test/NAME" in logs, "metrics" in the
      * report. NULL: none. */

@@ -21,7 +21,7 @@ static fr_status run_steps(fri_session *r) {
     FR_TRY(s, fri_run_emit(r, FR_RUN_STEPS_END));
     FR_TRY(s, fri_weights_end(r));
 done:
-    if (s == FR_OK) return fri_calibration_end(r->config, &calibration, r->signal == 0);
+    if (s == FR_OK) return fri_calibration_end(r->config, &calibration, r->at.signal == 0);
     (void)fri_calibration_end(r->config, &calibration, false);
     return s;
 }
@@ -59,7 +59,7 @@ const fri_command *fri_command_find(const char *name) {
 /* Runs the requested commands in order. Summary and plan replace all others; prediction replaces training. */
 fr_status fri_commands_run(fri_session *r, bool *advises) {
     const fr_train_opts *o = &r->config->opts;
-    const bool dry = o->summary || o->plan, predict = !dry && o->predict != NULL;
+    const bool dry = o->summary || o->plan, predict = !dry && o->files.predict != NULL;
     const bool asked[COMMANDS] =
         {[SUMMARY] = o->summary, [PLAN] = o->plan, [PREDICT] = predict, [TRAIN] = !dry && !predict};
     fr_status s = FR_OK;

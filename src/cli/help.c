@@ -70,7 +70,7 @@ static void flag_name(page *g, const fr_flag *f) {
 }
 
 static bool is_depth(const fr_flag *f) {
-    return f->own == NULL && f->kind == FR_FLAG_INT && f->offset == offsetof(fr_train_opts, depth);
+    return f->own == NULL && f->kind == FR_FLAG_INT && f->offset == offsetof(fr_train_opts, model.depth);
 }
 
 /* False for fields without a flag, and for --depth if the program has only one network. */
@@ -100,7 +100,7 @@ static void print_flag(page *g, const fr_train_program *p, const fr_flag *f) {
     print_words(g, DEEP, f->help);
     print_allowed(g, p, f);
     const char *value = fri_flag_text(f, &p->defaults, buf);
-    if (f->offset == offsetof(fr_train_opts, lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
+    if (f->offset == offsetof(fr_train_opts, optim.lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
         fr_snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
     else if (value[0] != '\0' && f->kind != FR_FLAG_SET)
         snprintf(text, sizeof text, "Default: %s.", value);

@@ -32,10 +32,10 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
                          .out = stdout,
                          .err = stderr,
                          .progress = &fri_progress_view};
-    fri_session r = {.config = &config, .saved_step = -1};
+    fri_session r = {.config = &config, .at.saved_step = -1};
     fri_views *views = NULL;
     bool advises = true;
-    r.test_accuracy = r.test_loss = r.best = NAN;
+    r.tested.accuracy = r.tested.loss = r.tested.best = NAN;
     fri_streams_begin();
     fr_status s = fri_flags_check(p);
     if (s == FR_OK) s = fri_flags_parse(p, argc, argv, &config.opts, stdout);
@@ -54,5 +54,5 @@ int fr_train_main(const fr_train_program *p, int argc, char **argv) {
     fr_offload_close();
     if (config.comm != NULL) config.rank_calls->release(&config.comm);
     if (config.out != stdout) fclose(config.out);
-    return s < 0 ? failure : r.signal != 0 ? 128 + r.signal : 0;
+    return s < 0 ? failure : r.at.signal != 0 ? 128 + r.at.signal : 0;
 }

@@ -28,13 +28,13 @@ static bool options_without(const fr_flag *f, const fr_train_opts *now, const fr
     if (strcmp(fri_flag_text(f, now, a), fri_flag_text(f, off, b)) == 0) return false;
     *out = *now;
     memcpy((char *)out + f->offset, (const char *)off + f->offset, field_bytes[f->kind]);
-    if (out->offload == NULL) out->switches.offload = false;
+    if (out->memory.offload == NULL) out->memory.switches.offload = false;
     return true;
 }
 
 static void print_note(const fri_session *r, const fr_flag *f, size_t with, size_t plain) {
     char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
-    bool segments = f->offset == offsetof(fr_train_opts, checkpoint_segments);
+    bool segments = f->offset == offsetof(fr_train_opts, memory.checkpoint_segments);
     (void)fri_flag_text(f, &r->config->opts, value);
     bool alone = f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || value[0] == '\0' ||
                  (f->implied != NULL && strcmp(value, f->implied) == 0);
@@ -54,7 +54,7 @@ static void print_note(const fri_session *r, const fr_flag *f, size_t with, size
 void fri_switch_notes(const fri_session *r) {
     fr_train_opts now = r->config->opts, off, other;
     size_t with = 0, plain = 0;
-    if (r->config->opts.quiet || r->config->opts.unit_plan != NULL) return; /* compared by the budget search */
+    if (r->config->opts.quiet || r->config->opts.memory.unit_plan != NULL) return; /* compared by the budget search */
     off = now;
     fri_flag_find("all-off")->act(&off);
     for (int i = 0; i < fri_flags_count; i++) {

@@ -207,6 +207,6 @@ fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_t
         steps |= strncmp(argv[i], "--steps", 7) == 0;
         FRI_TRY(read_flag(p, argc, argv, &i, o));
     }
-    if (steps && !epochs) o->epochs = FR_TRAIN_AUTO; /* the number of steps decides */
+    if (steps && !epochs) o->optim.epochs = FR_TRAIN_AUTO; /* the number of steps decides */
     return FR_OK;
 }

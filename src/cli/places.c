@@ -18,7 +18,7 @@ static bool same_file(const char *a, const char *b) {
 /* Path in flag f if f->file is `file`, else NULL; also NULL for --resume latest and empty values. */
 static const char *path_of(const fr_flag *f, fr_flag_file file, const fr_train_opts *o) {
     const char *path = f->file == file ? *(const char *const *)fri_flag_field(f, o) : NULL;
-    bool latest = f->offset == offsetof(fr_train_opts, resume) && path != NULL && strcmp(path, "latest") == 0;
+    bool latest = f->offset == offsetof(fr_train_opts, files.resume) && path != NULL && strcmp(path, "latest") == 0;
     return latest || (path != NULL && path[0] == '\0') ? NULL : path;
 }
 
@@ -34,10 +34,10 @@ static fr_status check_output(const fr_train_program *p, const fr_flag *f, const
             return fr_fail(FR_EINVAL, "--%s %s would be written over --%s %s; name another file", f->name, path,
                            g->name, read);
     }
-    for (int64_t k = 0; k < o->n_predict; k++)
-        if (same_file(path, o->predict[k]))
+    for (int64_t k = 0; k < o->files.n_predict; k++)
+        if (same_file(path, o->files.predict[k]))
             return fr_fail(FR_EINVAL, "--%s %s would be written over --predict %s; name another file", f->name, path,
-                           o->predict[k]);
+                           o->files.predict[k]);
     return FR_OK;
 }
 

@@ -11,11 +11,11 @@
 
 /* Copies the plan's numbers into r for the report. */
 static void take_numbers(fri_session *r, const fri_train_plan *p) {
-    r->training = p->training;
-    r->evaluation = p->evaluation;
-    r->largest_op = fr_plan_largest_op(p->plan);
-    r->parameters = p->parameters;
-    r->trained = p->trained;
+    r->memory.training = p->training;
+    r->memory.evaluation = p->evaluation;
+    r->memory.largest_op = fr_plan_largest_op(p->plan);
+    r->net.parameters = p->parameters;
+    r->net.trained = p->trained;
 }
 
 static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
@@ -23,8 +23,8 @@ static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
     char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT], size[FRI_FLAG_TEXT_BYTES];
     if (!o->quiet) {
         fprintf(r->config->out, "%s, %" PRId64 " parameters; %s, %s px, batches of %" PRId64 ", %" PRId64 " steps\n",
-                r->config->model_name, r->parameters, fri_dataset_name(o->dataset), fri_image_text(o, size),
-                o->batch_size, fri_steps_total(r->config));
+                r->config->model_name, r->net.parameters, fri_dataset_name(o->data.dataset), fri_image_text(o, size),
+                o->optim.batch_size, fri_steps_total(r->config));
         FRI_TRY(fr_plan_report(p->plan, r->config->out));
         if (!p->workspaces && o->device != FR_META)
             fprintf(r->config->out, "workspaces are not included: this build cannot ask the libraries of %s for them\n",
@@ -47,7 +47,7 @@ static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
 
 /* Places the blocks of the plan in an arena; nothing is reserved. */
 static fr_status use_arena(fri_session *r, fri_train_plan *p) {
-    fri_train_arena *a = &r->arena;
+    fri_train_arena *a = &r->memory.arena;
     double began = fri_seconds_now();
     if (!fri_train_arena_wanted(r)) return FR_OK;
     fr_status s = fri_train_plan_use_arena(p, &a->placement);
@@ -62,12 +62,12 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
                                                                               : p->evaluation.peak_reserved;
     fri_train_plan limited = {0};
-    if (reserved <= r->config->opts.memory_limit) return FR_OK;
-    r->arena.used = false;
-    fr_status s = fri_train_plan_make(r->config, r->config->opts.memory_limit, &limited);
+    if (reserved <= r->config->opts.memory.limit) return FR_OK;
+    r->memory.arena.used = false;
+    fr_status s = fri_train_plan_make(r->config, r->config->opts.memory.limit, &limited);
     if (s == FR_ENOMEM)
         return fr_fail(FR_ENOMEM, "--memory-limit %s: this run reserves %zu bytes (%s)",
-                       fr_bytes_text(r->config->opts.memory_limit, limit), reserved, fr_bytes_text(reserved, needs));
+                       fr_bytes_text(r->config->opts.memory.limit, limit), reserved, fr_bytes_text(reserved, needs));
     if (s < 0) return s;
     fri_train_plan_release(p);
     *p = limited;

@@ -22,7 +22,7 @@ static void print_prediction(const fri_session *r, const fr_classifier *c, const
         }
         shown[k] = best;
         const char *name = c->info.class_name != NULL ? c->info.class_name[best]
-                           : r->train != NULL         ? fr_dataset_class_name(r->train, best)
+                           : r->data.train != NULL    ? fr_dataset_class_name(r->data.train, best)
                                                       : NULL;
         fr_fprintf(r->config->out, "  %6.2f %%  %lld%s%s\n", 100 * p[best], (long long)best, name != NULL ? "  " : "",
                    name != NULL ? fr_text_printable(name, false, shown_name, sizeof shown_name) : "");
@@ -47,12 +47,12 @@ done:
 
 /* Builds the program's own network, at the image size in the weights file, if the library does not know its kind. */
 static fr_status program_model(const fri_session *r, fr_classifier *c) {
-    const char *path = r->config->opts.weights;
+    const char *path = r->config->opts.files.weights;
     fr_train_opts o = r->config->opts;
     char name[FR_TRAIN_NAME_BYTES] = "";
     fr_status s = FR_OK;
-    o.image_size = c->info.height;
-    o.image_width = c->info.width;
+    o.data.image_size = c->info.height;
+    o.data.image_width = c->info.width;
     FR_TRY(s, r->config->program->model(&o, c->info.classes, name, &c->model));
     if (strcmp(name, c->info.model) != 0)
         s = fr_fail(FR_EINVAL, "--weights %s holds %s, but the flags ask for %s", path, c->info.model, name);
@@ -67,9 +67,10 @@ static fr_status load_classifier(fri_session *r, fr_classifier *c) {
     const fr_train_opts *o = &r->config->opts;
     fr_weights_info info = {0};
     fr_status s = FR_OK;
-    const bool says = o->weights != NULL && o->resume == NULL && fr_weights_info_read(o->weights, &info) == FR_OK;
+    const bool says =
+        o->files.weights != NULL && o->files.resume == NULL && fr_weights_info_read(o->files.weights, &info) == FR_OK;
     if (says) {
-        s = fr_classifier_load(o->weights, o->device, c);
+        s = fr_classifier_load(o->files.weights, o->device, c);
         if (s != FR_EINVAL) goto done;
         c->info = info;
         info = (fr_weights_info){0};
@@ -79,7 +80,7 @@ static fr_status load_classifier(fri_session *r, fr_classifier *c) {
     FR_TRY(s, fri_model_build(r));
     FR_TRY(s, fri_weights_begin(r));
     FR_TRY(s, fri_resume(r));
-    c->model = fr_module_retain(r->model);
+    c->model = fr_module_retain(r->net.model);
     c->info.classes = r->config->outputs;
     fri_data_loader_opts(r->config, FR_SPLIT_TEST, &c->input);
 done:
@@ -91,8 +92,8 @@ fr_status fri_predict(fri_session *r) {
     fr_classifier c = {0};
     fr_image image = {0};
     fr_status s = load_classifier(r, &c);
-    for (int64_t i = 0; i < r->config->opts.n_predict && s == FR_OK; i++)
-        s = predict_one(r, &c, &image, r->config->opts.predict[i]);
+    for (int64_t i = 0; i < r->config->opts.files.n_predict && s == FR_OK; i++)
+        s = predict_one(r, &c, &image, r->config->opts.files.predict[i]);
     fr_image_clear(&image);
     fr_classifier_clear(&c);
     return s;

@@ -50,13 +50,15 @@ const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
 
 /* Accuracy of the current epoch; NAN if accuracy is not counted. */
 static double epoch_accuracy(const fri_session *r) {
-    return fri_counts_steps(r->config) && r->epoch_targets > 0 ? r->epoch_correct / r->epoch_targets : NAN;
+    return fri_counts_steps(r->config) && r->numbers.epoch_targets > 0
+               ? r->numbers.epoch_correct / r->numbers.epoch_targets
+               : NAN;
 }
 
 /* Result of the last evaluation: accuracy, or loss if there is no accuracy. */
 static const char *result_of(const fri_session *r, char *buf, size_t bytes) {
-    if (r->config->accuracy) return number_text(buf, bytes, "%.2f %%", 100 * r->test_accuracy);
-    return number_text(buf, bytes, "loss %.4g", r->test_loss);
+    if (r->config->accuracy) return number_text(buf, bytes, "%.2f %%", 100 * r->tested.accuracy);
+    return number_text(buf, bytes, "loss %.4g", r->tested.loss);
 }
 
 /* Fills in epoch, step, loss and accuracy of the epoch, speed and memory. */
@@ -64,19 +66,21 @@ static void describe_progress(const fri_session *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &m);
-    size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
-    double n = r->epoch_targets;
+    size_t peak =
+        m.peak_allocated > r->memory.training.peak_allocated ? m.peak_allocated : r->memory.training.peak_allocated;
+    double n = r->numbers.epoch_targets;
     int length = fr_snprintf(line, LINE_BYTES,
                              "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
                              "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
-                             r->epoch + 1, fri_epochs_total(r->config), r->step, fri_steps_total(r->config),
-                             number_text(loss, sizeof loss, "%.4f", n > 0 ? r->epoch_loss / n : NAN),
+                             r->at.epoch + 1, fri_epochs_total(r->config), r->at.step, fri_steps_total(r->config),
+                             number_text(loss, sizeof loss, "%.4f", n > 0 ? r->numbers.epoch_loss / n : NAN),
                              number_text(accuracy, sizeof accuracy, "%5.2f %%", 100 * epoch_accuracy(r)),
                              number_text(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
                              fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
-    if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
-        fr_snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
+    if (fri_loss_scaled(&r->config->opts) && r->net.scaler != NULL)
+        fr_snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->numbers.scale,
+                    r->numbers.skipped);
 }
 
 static int terminal_columns(const fri_session *r) {
@@ -99,13 +103,15 @@ static void print_fitted(const fri_session *r, char part[][PART], int n) {
 static void redraw(const fri_session *r) {
     char part[PARTS][PART], text[32], size[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
-    double n = r->epoch_targets, left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->step);
+    double n = r->numbers.epoch_targets,
+           left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->at.step);
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     snprintf(part[0], PART, "ETA %s", clock_text(text, sizeof text, left));
-    fr_snprintf(part[1], PART, "  loss %s", number_text(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    fr_snprintf(part[1], PART, "  loss %s",
+                number_text(text, sizeof text, "%.4f", n > 0 ? r->numbers.epoch_loss / n : NAN));
     fr_snprintf(part[2], PART, "  %s", number_text(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
-    snprintf(part[3], PART, "  epoch %" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
-    snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->step, fri_steps_total(r->config));
+    snprintf(part[3], PART, "  epoch %" PRId64 "/%" PRId64, r->at.epoch + 1, fri_epochs_total(r->config));
+    snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->at.step, fri_steps_total(r->config));
     snprintf(part[5], PART, "  peak %s", fr_bytes_text(m.peak_allocated, size));
     fr_snprintf(part[6], PART, "  %s images/s", number_text(text, sizeof text, "%.1f", fri_images_per_second(r)));
     print_fitted(r, part, 7);
@@ -115,18 +121,19 @@ static void redraw(const fri_session *r) {
 /* Prints the final line of an epoch on a terminal. */
 static void print_kept_line(const fri_session *r) {
     char part[PARTS][PART], text[32];
-    double n = r->epoch_targets;
+    double n = r->numbers.epoch_targets;
     int parts = 6;
-    snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->epoch + 1, fri_epochs_total(r->config));
-    fr_snprintf(part[1], PART, "  loss %s", number_text(text, sizeof text, "%.4f", n > 0 ? r->epoch_loss / n : NAN));
+    snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->at.epoch + 1, fri_epochs_total(r->config));
+    fr_snprintf(part[1], PART, "  loss %s",
+                number_text(text, sizeof text, "%.4f", n > 0 ? r->numbers.epoch_loss / n : NAN));
     fr_snprintf(part[2], PART, "  accuracy %s", number_text(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
     snprintf(part[3], PART, "  test %s", result_of(r, text, sizeof text));
-    snprintf(part[4], PART, "  %s", clock_text(text, sizeof text, r->seconds));
+    snprintf(part[4], PART, "  %s", clock_text(text, sizeof text, r->at.seconds));
     fr_snprintf(part[5], PART, "  %s images/s", number_text(text, sizeof text, "%.1f", fri_images_per_second(r)));
-    if (fri_loss_scaled(&r->config->opts) && r->scaler != NULL)
-        fr_snprintf(part[parts++], PART, "  scale %g, %" PRId64 " skipped", r->scale, r->skipped);
+    if (fri_loss_scaled(&r->config->opts) && r->net.scaler != NULL)
+        fr_snprintf(part[parts++], PART, "  scale %g, %" PRId64 " skipped", r->numbers.scale, r->numbers.skipped);
     for (int64_t i = 0; i < r->config->program->n_metrics; i++)
-        fr_snprintf(part[parts++], PART, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
+        fr_snprintf(part[parts++], PART, "  %s %g", r->config->program->metric_names[i], r->tested.metric[i]);
     print_fitted(r, part, parts);
     fputc('\n', r->config->out);
 }
@@ -135,23 +142,24 @@ static void print_begin(const fri_session *r) {
     char library[160], size[FRI_FLAG_TEXT_BYTES];
     (void)fr_device_describe(r->config->opts.device, library, sizeof library);
     char trained[48] = "";
-    if (r->trained < r->parameters) snprintf(trained, sizeof trained, ", %" PRId64 " of them trained", r->trained);
-    fprintf(r->config->out, "%s, %" PRId64 " parameters%s, on %s%s%s%s%s%s\n", r->config->model_name, r->parameters,
+    if (r->net.trained < r->net.parameters)
+        snprintf(trained, sizeof trained, ", %" PRId64 " of them trained", r->net.trained);
+    fprintf(r->config->out, "%s, %" PRId64 " parameters%s, on %s%s%s%s%s%s\n", r->config->model_name, r->net.parameters,
             trained, fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
             r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
     fprintf(r->config->out,
             "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " %s, %s px; batches of %" PRId64
             ", %" PRId64 " steps per epoch\n",
-            fri_dataset_name(r->config->opts.dataset), r->config->train_count, r->config->test_count,
-            r->config->opts.classes, r->config->targets == FR_TARGET_VECTOR ? "numbers" : "classes",
-            fri_image_text(&r->config->opts, size), r->config->opts.batch_size, fri_steps_per_epoch(r->config));
+            fri_dataset_name(r->config->opts.data.dataset), r->config->train_count, r->config->test_count,
+            r->config->opts.data.classes, r->config->targets == FR_TARGET_VECTOR ? "numbers" : "classes",
+            fri_image_text(&r->config->opts, size), r->config->opts.optim.batch_size, fri_steps_per_epoch(r->config));
     fflush(r->config->out);
 }
 
 static void print_step(const fri_session *r, double *last) {
     char line[LINE_BYTES];
     double now = fri_seconds_now();
-    if (r->known == 1) *last = now - (on_terminal(r) ? REDRAW_SECONDS : 0);
+    if (r->numbers.known == 1) *last = now - (on_terminal(r) ? REDRAW_SECONDS : 0);
     if (now - *last < (on_terminal(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
     *last = now;
     if (on_terminal(r)) {
@@ -170,9 +178,9 @@ static void print_epoch(const fri_session *r) {
     } else {
         describe_progress(r, line);
         fprintf(r->config->out, "%s  test %s  %s", line, result_of(r, result, sizeof result),
-                clock_text(time, sizeof time, r->seconds));
+                clock_text(time, sizeof time, r->at.seconds));
         for (int64_t i = 0; i < r->config->program->n_metrics; i++)
-            fr_fprintf(r->config->out, "  %s %g", r->config->program->metric_names[i], r->metric[i]);
+            fr_fprintf(r->config->out, "  %s %g", r->config->program->metric_names[i], r->tested.metric[i]);
         fputc('\n', r->config->out);
     }
     fflush(r->config->out);
@@ -183,9 +191,9 @@ static void print_epoch(const fri_session *r) {
 /* Prints the peak of evaluation and the memory outside of the engine. */
 static void print_beside(const fri_session *r) {
     char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FR_MEMORY_USE_TEXT];
-    size_t training = r->training.peak_allocated, evaluation = r->evaluation.peak_allocated, reserved;
+    size_t training = r->memory.training.peak_allocated, evaluation = r->memory.evaluation.peak_allocated, reserved;
     fr_memory_use use;
-    if (r->test_targets > 0)
+    if (r->tested.targets > 0)
         fprintf(r->config->out, "evaluation's peak, without a graph: %s, %s %s than training's\n",
                 fr_bytes_text(evaluation, a),
                 fr_bytes_text(training > evaluation ? training - evaluation : evaluation - training, b),
@@ -201,7 +209,7 @@ static void print_beside(const fri_session *r) {
 }
 
 void fri_progress_arena(const fri_session *r) {
-    const fri_train_arena *a = &r->arena;
+    const fri_train_arena *a = &r->memory.arena;
     char extent[FR_BYTES_TEXT], gap[FR_BYTES_TEXT];
     if (a->reason[0] != '\0') fprintf(r->config->out, "without an arena: %s\n", a->reason);
     if (!a->used) return;
@@ -215,9 +223,9 @@ void fri_progress_arena(const fri_session *r) {
 }
 
 static void print_categories(const fri_session *r) {
-    const fr_memory_stats *m = &r->training;
+    const fr_memory_stats *m = &r->memory.training;
     char text[FR_BYTES_TEXT];
-    fprintf(r->config->out, "%" PRId64 " steps; at the peak, in op %s of %s (%s):\n", r->step,
+    fprintf(r->config->out, "%" PRId64 " steps; at the peak, in op %s of %s (%s):\n", r->at.step,
             m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
             m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
@@ -246,13 +254,13 @@ static void print_classes(const fri_session *r) {
 
 static void print_details(const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    if (o->report != NULL) print_categories(r);
+    if (o->files.report != NULL) print_categories(r);
     if (fri_loss_scaled(o))
         fr_fprintf(r->config->out,
                    "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
-                   fr_grad_scaler_scale_of(r->scaler), fr_grad_scaler_skipped(r->scaler), r->step);
-    if (o->export_weights != NULL && r->signal == 0)
-        fprintf(r->config->out, "weights written to %s\n", o->export_weights);
+                   fr_grad_scaler_scale_of(r->net.scaler), fr_grad_scaler_skipped(r->net.scaler), r->at.step);
+    if (o->files.export_weights != NULL && r->at.signal == 0)
+        fprintf(r->config->out, "weights written to %s\n", o->files.export_weights);
 }
 
 /* Prints the result last: test accuracy or loss, time, peak memory. --report adds details of memory. */
@@ -260,22 +268,22 @@ static void print_end(const fri_session *r) {
     const char *unit = r->config->accuracy ? " %" : "", *measure = r->config->accuracy ? "accuracy" : "loss";
     char result[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
     if (!r->config->opts.quiet) print_details(r);
-    if (r->confusion != NULL && isfinite(r->test_accuracy)) print_classes(r);
-    if (r->given_up)
+    if (r->tested.confusion != NULL && isfinite(r->tested.accuracy)) print_classes(r);
+    if (r->tested.given_up)
         fr_fprintf(r->config->out, "ended after step %" PRId64 " of %" PRId64 ": %g evaluations were no better\n",
-                   r->step, fri_steps_total(r->config), r->since_best);
-    if ((r->given_up || r->config->opts.keep_best) && isfinite(r->best))
-        fr_fprintf(r->config->out, "best test %s %.4g%s\n", measure, (*unit ? 100 : 1) * r->best, unit);
-    if (r->signal != 0)
-        fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->signal,
-                strsignal(r->signal), r->step, fri_steps_total(r->config));
-    if (!r->config->accuracy && isfinite(r->test_loss))
-        fr_snprintf(result, sizeof result, "%.4g", r->test_loss);
-    else if (isfinite(r->test_accuracy))
-        fr_snprintf(result, sizeof result, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->test_accuracy,
-                    r->test_correct, r->test_targets);
-    fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", measure, result, fri_duration_text(r->seconds, time),
-            fr_bytes_text(r->training.peak_allocated, peak));
+                   r->at.step, fri_steps_total(r->config), r->tested.since_best);
+    if ((r->tested.given_up || r->config->opts.files.keep_best) && isfinite(r->tested.best))
+        fr_fprintf(r->config->out, "best test %s %.4g%s\n", measure, (*unit ? 100 : 1) * r->tested.best, unit);
+    if (r->at.signal != 0)
+        fprintf(r->config->out, "ended by signal %d (%s) after step %" PRId64 " of %" PRId64 "\n", r->at.signal,
+                strsignal(r->at.signal), r->at.step, fri_steps_total(r->config));
+    if (!r->config->accuracy && isfinite(r->tested.loss))
+        fr_snprintf(result, sizeof result, "%.4g", r->tested.loss);
+    else if (isfinite(r->tested.accuracy))
+        fr_snprintf(result, sizeof result, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->tested.accuracy,
+                    r->tested.correct, r->tested.targets);
+    fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", measure, result, fri_duration_text(r->at.seconds, time),
+            fr_bytes_text(r->memory.training.peak_allocated, peak));
     fflush(r->config->out);
 }
 

@@ -17,8 +17,9 @@ static fr_status fall_silent(fri_config *c) {
     if (nowhere == NULL) return fr_fail(FR_EIO, "/dev/null cannot be opened: %s", strerror(errno));
     c->out = c->err = nowhere;
     c->opts.quiet = true;
-    c->opts.report = c->opts.track = c->opts.trace = c->opts.track_lines = c->opts.memory_plot = NULL;
-    c->opts.log = c->opts.export_weights = NULL;
+    c->opts.files.report = c->opts.files.track = c->opts.files.trace = c->opts.files.track_lines =
+        c->opts.files.memory_plot = NULL;
+    c->opts.files.log = c->opts.files.export_weights = NULL;
     return FR_OK;
 }
 
@@ -78,7 +79,8 @@ void fri_ranks_note(const fri_session *r) {
     const fri_config *c = r->config;
     if (c->ranks == 1 || c->opts.quiet || is_planned(&c->opts)) return;
     fprintf(c->out, "%d ranks%s%s; the same training on one process: --accumulate %" PRId64 "\n", c->ranks,
-            c->rank_calls->engine(c->comm)[0] != '\0' ? ", " : "", c->rank_calls->engine(c->comm), c->opts.accumulate);
+            c->rank_calls->engine(c->comm)[0] != '\0' ? ", " : "", c->rank_calls->engine(c->comm),
+            c->opts.memory.accumulate);
 }
 
 enum { SENTENCE_BYTES = 1024 };
@@ -88,7 +90,7 @@ enum { SENTENCE_BYTES = 1024 };
 static void explain_end(const fri_session *r, const char *reason, char sentence[SENTENCE_BYTES]) {
     const fri_config *c = r->config;
     char when[48] = "before the first step";
-    if (r->loader != NULL) snprintf(when, sizeof when, "in step %" PRId64, r->step + 1);
+    if (r->data.loader != NULL) snprintf(when, sizeof when, "in step %" PRId64, r->at.step + 1);
     snprintf(sentence, SENTENCE_BYTES, "rank %d (%s)" ENDED "%s: %s", c->rank, c->rank_calls->host(c->comm, c->rank),
              when, reason);
 }
@@ -123,7 +125,7 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
         snprintf(sentence, sizeof sentence, "%s", error); /* error of another rank, named in the sentence */
     else
         explain_end(r, error, sentence);
-    if (c->rank == 0) print_sentence(c, r->loader != NULL ? sentence : fr_last_error());
+    if (c->rank == 0) print_sentence(c, r->data.loader != NULL ? sentence : fr_last_error());
     c->rank_calls->goodbye(c->comm, sentence, &first);
     if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) print_sentence(c, sentence);
 }

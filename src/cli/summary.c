@@ -15,8 +15,8 @@ fr_status fri_summary_command(fri_session *r) {
     FRI_TRY(fr_summary_end(summary));
     if (!o->quiet)
         fprintf(r->config->out, "%s; %s, %s px, batches of %" PRId64 "%s\n", r->config->model_name,
-                fri_dataset_name(r->config->opts.dataset), fri_image_text(o, size), o->batch_size,
-                o->split_batch > 1 ? " in parts" : "");
+                fri_dataset_name(r->config->opts.data.dataset), fri_image_text(o, size), o->optim.batch_size,
+                o->memory.split_batch > 1 ? " in parts" : "");
     FRI_TRY(fr_summary_print(summary, r->config->out));
     return fflush(r->config->out) != 0 ? fr_fail(FR_EIO, "--summary: standard output cannot be written") : FR_OK;
 }

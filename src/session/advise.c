@@ -43,7 +43,7 @@ static fr_status advise_switches(adviser *a) {
     const fr_switch *w = NULL;
     bool more = false;
     for (int i = 0; (w = fr_switch_at(i)) != NULL && w->cost != FR_SWITCH_MOVE; i++) {
-        bool *on = fr_switch_field(w, &o.switches);
+        bool *on = fr_switch_field(w, &o.memory.switches);
         if (!w->saves) continue;
         more = more || !*on;
         *on = true;
@@ -62,14 +62,14 @@ static fr_status advise_segments(adviser *a) {
     int units = 0;
     FRI_TRY(fri_model_units(&trial, &units));
     for (int64_t k = 2; k <= units && k <= 32; k++) {
-        trial.opts.checkpoint_segments = k;
+        trial.opts.memory.checkpoint_segments = k;
         FRI_TRY(fri_fits(&trial, SIZE_MAX, &reserved));
         if (reserved >= least) continue;
         least = reserved;
         best = k;
     }
     if (best == 0) return FR_OK;
-    trial.opts.checkpoint_segments = best;
+    trial.opts.memory.checkpoint_segments = best;
     snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, best);
     return try_flags(a, &trial.opts, flags);
 }
@@ -92,11 +92,11 @@ static fr_status advise_batch(adviser *a) {
     fri_config trial = *a->config;
     fr_train_opts *o = &trial.opts;
     char flags[64];
-    bool choose = o->memory_budget != SIZE_MAX && o->fit_switches;
-    o->unit_plan = NULL;
-    fr_status s = fri_fit_largest_batch(&trial, a->limit, choose, &o->batch_size);
-    if (s < 0 || o->batch_size == 0 || o->batch_size >= a->config->opts.batch_size) return s;
-    snprintf(flags, sizeof flags, "--batch-size %" PRId64, o->batch_size);
+    bool choose = o->memory.budget != SIZE_MAX && o->memory.fit_switches;
+    o->memory.unit_plan = NULL;
+    fr_status s = fri_fit_largest_batch(&trial, a->limit, choose, &o->optim.batch_size);
+    if (s < 0 || o->optim.batch_size == 0 || o->optim.batch_size >= a->config->opts.optim.batch_size) return s;
+    snprintf(flags, sizeof flags, "--batch-size %" PRId64, o->optim.batch_size);
     return choose ? say_fit(a, &trial, flags) : try_flags(a, o, flags);
 }
 
@@ -113,7 +113,7 @@ static fr_status say_needs(const adviser *a) {
 }
 
 fr_status fri_advise(const fri_config *c, FILE *out) {
-    adviser a = {.config = c, .limit = c->opts.memory_limit, .out = out};
+    adviser a = {.config = c, .limit = c->opts.memory.limit, .out = out};
     fr_memory_stats now;
     char text[FR_BYTES_TEXT];
     if (a.limit == SIZE_MAX) {
@@ -123,9 +123,9 @@ fr_status fri_advise(const fri_config *c, FILE *out) {
     FRI_TRY(say_needs(&a));
     fprintf(out, "what would fit into %s; each line is a dry run of this command with these flags added:\n",
             fr_bytes_text(a.limit, text));
-    if (c->opts.unit_plan == NULL) {
+    if (c->opts.memory.unit_plan == NULL) {
         FRI_TRY(advise_switches(&a));
-        if (c->opts.checkpoint_segments == FR_TRAIN_AUTO) FRI_TRY(advise_segments(&a));
+        if (c->opts.memory.checkpoint_segments == FR_TRAIN_AUTO) FRI_TRY(advise_segments(&a));
     }
     FRI_TRY(say_fit(&a, c, NULL));
     FRI_TRY(advise_batch(&a));

@@ -8,16 +8,16 @@
 
 fr_status fri_watch_overflow(fri_session *r) {
     const char *path = NULL, *op = NULL;
-    fr_status s = fri_grad_scaler_find_overflow(r->scaler, r->optimizer, &path, &op);
+    fr_status s = fri_grad_scaler_find_overflow(r->net.scaler, r->net.optimizer, &path, &op);
     if (s == FR_OK && path != NULL) {
-        r->overflow_path = path;
-        r->overflow_op = op;
+        r->numbers.overflow_path = path;
+        r->numbers.overflow_op = op;
     }
     return s;
 }
 
 bool fri_watch_enabled(const fri_session *r) {
-    return r->config->opts.detect_anomaly || (r->step_skipped && !isfinite(r->overflow_loss));
+    return r->config->opts.precision.detect_anomaly || (r->numbers.step_skipped && !isfinite(r->numbers.overflow_loss));
 }
 
 void fri_watch_begin(const fri_session *r) {
@@ -43,9 +43,9 @@ const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]) {
 
 fr_status fri_watch_loss(const fri_session *r, double loss) {
     char text[FRI_ANOMALY_TEXT];
-    if (r->config->opts.device == FR_META || isfinite(loss) || r->step_skipped) return FR_OK;
+    if (r->config->opts.device == FR_META || isfinite(loss) || r->numbers.step_skipped) return FR_OK;
     return fr_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s",
-                   fri_unsigned_nan(loss), r->known, r->config->opts.lr,
-                   r->anomaly.op != NULL ? fri_anomaly_text(&r->anomaly, text)
-                                         : "--detect-anomaly names the op where it began");
+                   fri_unsigned_nan(loss), r->numbers.known, r->config->opts.optim.lr,
+                   r->numbers.anomaly.op != NULL ? fri_anomaly_text(&r->numbers.anomaly, text)
+                                                 : "--detect-anomaly names the op where it began");
 }

@@ -10,18 +10,19 @@ static uint64_t device_calls(const fri_session *r) {
 }
 
 bool fri_train_arena_wanted(fri_session *r) {
-    if (!r->config->opts.arena || r->config->opts.device == FR_META) return false;
-    if (r->config->opts.empty_cache_every > 0) {
-        snprintf(r->arena.reason, sizeof r->arena.reason, "--empty-cache-every gives memory back, an arena keeps it");
+    if (!r->config->opts.memory.arena || r->config->opts.device == FR_META) return false;
+    if (r->config->opts.memory.empty_cache_every > 0) {
+        snprintf(r->memory.arena.reason, sizeof r->memory.arena.reason,
+                 "--empty-cache-every gives memory back, an arena keeps it");
         return false;
     }
     if (!fri_memory_unpooled()) return true;
-    snprintf(r->arena.reason, sizeof r->arena.reason, "FRUGAL_NO_POOL asks for a segment per allocation");
+    snprintf(r->memory.arena.reason, sizeof r->memory.arena.reason, "FRUGAL_NO_POOL asks for a segment per allocation");
     return false;
 }
 
 fr_status fri_train_arena_part(fri_session *r, fri_section part) {
-    fri_train_arena *a = &r->arena;
+    fri_train_arena *a = &r->memory.arena;
     if (!a->counting && (part == FRI_PART_STEP || part == FRI_PART_SHORT_STEP)) {
         a->counting = true;
         a->calls_before = device_calls(r);
@@ -32,11 +33,11 @@ fr_status fri_train_arena_part(fri_session *r, fri_section part) {
 }
 
 void fri_train_arena_end(fri_session *r) {
-    fri_train_arena *a = &r->arena;
+    fri_train_arena *a = &r->memory.arena;
     if (a->used && fri_plan_departed(r->config->opts.device)) a->departures++;
     if (a->counting) a->calls = device_calls(r) - a->calls_before;
 }
 
 void fri_train_arena_release(fri_session *r) {
-    if (r->arena.used) (void)fr_plan_uninstall(r->config->opts.device);
+    if (r->memory.arena.used) (void)fr_plan_uninstall(r->config->opts.device);
 }

@@ -9,15 +9,15 @@ static fr_status install_plan(fri_session *r, fri_train_plan *p) {
     FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, p));
     if (!p->workspaces)
         return fr_fail(FR_EUNSUPPORTED, "a plan for %s cannot include its workspaces", fr_device_name(o->device));
-    FRI_TRY(fri_train_plan_use_arena(p, &r->arena.placement));
-    if (r->arena.placement.extent > o->memory_limit)
-        return fr_fail(FR_ENOMEM, "%zu bytes are needed, more than --memory-limit %zu", r->arena.placement.extent,
-                       o->memory_limit);
+    FRI_TRY(fri_train_plan_use_arena(p, &r->memory.arena.placement));
+    if (r->memory.arena.placement.extent > o->memory.limit)
+        return fr_fail(FR_ENOMEM, "%zu bytes are needed, more than --memory-limit %zu",
+                       r->memory.arena.placement.extent, o->memory.limit);
     return fr_plan_install(p->plan, o->device, NULL);
 }
 
 void fri_train_arena_begin(fri_session *r) {
-    fri_train_arena *a = &r->arena;
+    fri_train_arena *a = &r->memory.arena;
     fri_train_plan p = {0};
     double began = fri_seconds_now();
     if (!fri_train_arena_wanted(r)) return;

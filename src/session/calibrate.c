@@ -8,7 +8,7 @@ fr_status fri_calibration_begin(const fri_config *c, fri_calibration **out) {
     fr_status s = FR_OK;
     FR_TRY(s, fri_calibration_create(out));
     FR_TRY(s, fri_calibration_dry_begin(*out));
-    s = fri_train_plan_make(c, c->opts.memory_limit, &p);
+    s = fri_train_plan_make(c, c->opts.memory.limit, &p);
     fri_calibration_dry_end(*out);
     FR_TRY(s, s);
     fri_train_plan_release(&p);

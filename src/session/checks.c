@@ -59,18 +59,18 @@ static bool is_given(const fri_config *c, const char *name) {
 static fr_status check_model(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const fr_train_program *p = c->program;
-    const bool sgd = o->optimizer == FR_TRAIN_SGD, rmsprop = o->optimizer == FR_TRAIN_RMSPROP;
+    const bool sgd = o->optim.optimizer == FR_TRAIN_SGD, rmsprop = o->optim.optimizer == FR_TRAIN_RMSPROP;
     bool metrics = p->metrics != NULL && p->metric_names != NULL;
     const conflict rows[] = {
         {p->n_metrics < 0 || p->n_metrics > FR_METRICS_MAX || (p->n_metrics > 0) != metrics,
          "{program}: its metrics need a function, a name each, and a number of at most 8"},
-        {!o->batch_norm && !p->batch_norm_optional,
+        {!o->model.batch_norm && !p->batch_norm_optional,
          "--no-batch-norm: all networks of {program} have batch norm; leave the flag out"},
-        {!o->batch_norm && o->inplace_abn,
+        {!o->model.batch_norm && o->model.inplace_abn,
          "--inplace-abn works on batch norms, which --no-batch-norm removes; choose one"},
-        {o->nesterov && (!sgd || o->momentum == 0),
-         "train.nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
-        {!sgd && !rmsprop && o->momentum > 0 && is_given(c, "momentum"),
+        {o->optim.nesterov && (!sgd || o->optim.momentum == 0),
+         "train.optim.nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
+        {!sgd && !rmsprop && o->optim.momentum > 0 && is_given(c, "momentum"),
          "--momentum {momentum} is for --optimizer sgd and rmsprop, not {optimizer}; leave it out"},
     };
     return CHECK(c, rows);
@@ -80,23 +80,24 @@ static fr_status check_model(const fri_config *c) {
 
 static fr_status check_step(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
-    bool scaled = fri_loss_scaled(o), dynamic = o->loss_scale == FR_TRAIN_AUTO;
+    bool scaled = fri_loss_scaled(o), dynamic = o->precision.loss_scale == FR_TRAIN_AUTO;
     const conflict rows[] = {
-        {o->amp != FR_TRAIN_AMP_OFF && o->half != FR_TRAIN_AMP_OFF,
+        {o->precision.amp != FR_TRAIN_AMP_OFF && o->precision.half != FR_TRAIN_AMP_OFF,
          "--half with --amp: pure half precision has no f32 parameters to cast; choose one"},
-        {o->master_weights && o->half == FR_TRAIN_AMP_OFF,
+        {o->precision.master_weights && o->precision.half == FR_TRAIN_AMP_OFF,
          "--master-weights keeps f32 copies of half parameters; add --half"},
-        {o->ema > 0 && o->half != FR_TRAIN_AMP_OFF && !o->master_weights,
-         "train.ema with --half: averages of half parameters would lose digits; add --master-weights"},
+        {o->optim.ema > 0 && o->precision.half != FR_TRAIN_AMP_OFF && !o->precision.master_weights,
+         "train.optim.ema with --half: averages of half parameters would lose digits; add --master-weights"},
         {!dynamic && !scaled, "--loss-scale {loss-scale} needs --amp, or --half with --master-weights"},
-        {o->sync_batch_norm && o->accumulate != c->ranks,
+        {o->sync_batch_norm && o->memory.accumulate != c->ranks,
          "--sync-batch-norm with --accumulate {accumulate}: a step must have one batch per rank"},
         {o->sync_batch_norm && o->device == FR_CUDA,
          "--sync-batch-norm with --device cuda: works on the CPU only; leave it out"},
-        {o->keep_last && o->accumulate > 1, "train.keep_last with --accumulate: batches must be full; choose one"},
-        {o->split_batch > 1 && o->loss == FR_TRAIN_DICE,
+        {o->data.keep_last && o->memory.accumulate > 1,
+         "train.data.keep_last with --accumulate: batches must be full; choose one"},
+        {o->memory.split_batch > 1 && o->optim.loss == FR_TRAIN_DICE,
          "--split-batch with --loss dice: the Dice loss of a batch is no mean over its parts; choose one"},
-        {o->split_batch > o->batch_size,
+        {o->memory.split_batch > o->optim.batch_size,
          "--split-batch {split-batch}: at most {batch-size}, the images of a batch (--batch-size)"},
     };
     return CHECK(c, rows);
@@ -105,15 +106,17 @@ static fr_status check_step(const fri_config *c) {
 static fr_status check_ranks(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const conflict rows[] = {
-        {o->split_batch > 1,
+        {o->memory.split_batch > 1,
          "--split-batch {split-batch} on several ranks: use smaller batches and a larger --accumulate instead"},
-        {o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
+        {o->memory.fused_step == FR_TRAIN_FUSED_TWO_PASS,
          "--fused-step=two-pass on several ranks: gradients would travel twice; --amp=bf16 needs no loss scale"},
-        {o->grad_zero, "--grad-zero on several ranks: gradients are sent and released early; leave it out"},
-        {o->cudnn_benchmark, "--cudnn-benchmark on several ranks: ranks could choose different kernels; leave it out"},
-        {o->keep_last && o->accumulate != 1, "train.keep_last on several ranks: full batches are needed; leave it out"},
-        {o->calibrate, "--calibrate on several ranks: run it in one process"},
-        {o->predict != NULL, "--predict on several ranks: run it in one process"},
+        {o->memory.grad_zero, "--grad-zero on several ranks: gradients are sent and released early; leave it out"},
+        {o->precision.cudnn_benchmark,
+         "--cudnn-benchmark on several ranks: ranks could choose different kernels; leave it out"},
+        {o->data.keep_last && o->memory.accumulate != 1,
+         "train.data.keep_last on several ranks: full batches are needed; leave it out"},
+        {o->memory.calibrate, "--calibrate on several ranks: run it in one process"},
+        {o->files.predict != NULL, "--predict on several ranks: run it in one process"},
     };
     return c->ranks > 1 ? CHECK(c, rows) : FR_OK;
 }
@@ -122,53 +125,57 @@ static fr_status check_fused_step(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     bool scaled = fri_loss_scaled(o);
     const conflict rows[] = {
-        {o->accumulate > 1 && c->ranks == 1,
+        {o->memory.accumulate > 1 && c->ranks == 1,
          "--fused-step with --accumulate: only the last batch completes the gradients; choose one"},
-        {o->split_batch > 1, "--fused-step with --split-batch: only the last part completes the gradients; choose one"},
-        {o->clip != FR_TRAIN_AUTO, "--fused-step with --clip {clip}: the norm needs all gradients at once; choose one"},
-        {scaled && o->fused_step == FR_TRAIN_FUSED_ON,
+        {o->memory.split_batch > 1,
+         "--fused-step with --split-batch: only the last part completes the gradients; choose one"},
+        {o->optim.clip != FR_TRAIN_AUTO,
+         "--fused-step with --clip {clip}: the norm needs all gradients at once; choose one"},
+        {scaled && o->memory.fused_step == FR_TRAIN_FUSED_ON,
          "--fused-step with a loss scale (--amp=fp16): whether a step is skipped is known when all gradients are; "
          "--fused-step=two-pass looks first, and --amp=bf16 needs no scale"},
-        {!scaled && o->fused_step == FR_TRAIN_FUSED_TWO_PASS,
+        {!scaled && o->memory.fused_step == FR_TRAIN_FUSED_TWO_PASS,
          "--fused-step=two-pass: looks for inf and NaN under a loss scale (--amp=fp16), and there is none; "
          "--fused-step does it in one pass"},
-        {o->grad_zero, "--fused-step with --grad-zero: a fused step releases gradients; choose one"},
+        {o->memory.grad_zero, "--fused-step with --grad-zero: a fused step releases gradients; choose one"},
     };
-    return o->fused_step != FR_TRAIN_FUSED_OFF ? CHECK(c, rows) : FR_OK;
+    return o->memory.fused_step != FR_TRAIN_FUSED_OFF ? CHECK(c, rows) : FR_OK;
 }
 
 /* ---- files, and flags that need a run to read or write files ------------------------------------------------- */
 
 static fr_status check_files(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
-    bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->dataset);
+    bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->data.dataset);
     FRI_OWNED(fr_weights_info_clear)
     fr_weights_info info = {0}; /* may hold all facts for a prediction */
-    const bool says = o->predict != NULL && o->weights != NULL && o->resume == NULL &&
-                      fr_weights_info_read(o->weights, &info) == FR_OK;
+    const bool says = o->files.predict != NULL && o->files.weights != NULL && o->files.resume == NULL &&
+                      fr_weights_info_read(o->files.weights, &info) == FR_OK;
     const conflict rows[] = {
-        {reads && o->data == NULL && !fri_without_data(o) && !says,
+        {reads && o->data.path == NULL && !fri_without_data(o) && !says,
          "--dataset {dataset} needs --data PATH, the folder with its files"},
-        {!reads && o->data != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "
-                                    "cifar10, cifar100, folder and masks do"},
-        {o->dataset == FR_TRAIN_MASKS && o->classes == FR_TRAIN_AUTO,
+        {!reads && o->data.path != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "
+                                         "cifar10, cifar100, folder and masks do"},
+        {o->data.dataset == FR_TRAIN_MASKS && o->data.classes == FR_TRAIN_AUTO,
          "--dataset masks needs --classes N, the number of pixel classes"},
-        {o->resume != NULL && strcmp(o->resume, "latest") == 0 && o->save == NULL,
+        {o->files.resume != NULL && strcmp(o->files.resume, "latest") == 0 && o->files.save == NULL,
          "--resume latest needs --save DIR, the folder with the states"},
-        {o->save_every != FR_TRAIN_AUTO && o->save == NULL,
+        {o->files.save_every != FR_TRAIN_AUTO && o->files.save == NULL,
          "--save-every {save-every} needs --save DIR for the states"},
-        {o->save == NULL && is_given(c, "keep"), "--keep {keep} needs --save DIR, the folder of the states"},
-        {o->balanced_sampling && o->shuffle_window > 0,
-         "train.balanced_sampling with train.shuffle_window {shuffle-window}: images are drawn from all files"},
-        {o->keep_best && o->export_weights == NULL && c->rank == 0,
+        {o->files.save == NULL && is_given(c, "keep"), "--keep {keep} needs --save DIR, the folder of the states"},
+        {o->data.balanced_sampling && o->data.shuffle_window > 0,
+         "train.data.balanced_sampling with train.data.shuffle_window {shuffle-window}: images are drawn from all "
+         "files"},
+        {o->files.keep_best && o->files.export_weights == NULL && c->rank == 0,
          "--keep-best needs --export FILE, the file for the weights"},
-        {o->predict != NULL && o->weights == NULL && o->resume == NULL,
+        {o->files.predict != NULL && o->files.weights == NULL && o->files.resume == NULL,
          "--predict needs trained weights; add --weights FILE or --resume DIR"},
-        {o->predict != NULL && c->program->pixel_classes != NULL, "--predict: {program} classifies pixels, not images"},
-        {meta && o->weights != NULL, "--weights {weights} with --device meta: meta has no data; choose one"},
-        {meta && o->export_weights != NULL, "--export {export} with --device meta: meta has no data; choose one"},
-        {meta && o->save != NULL, "--save {save} with --device meta: meta has no data; choose one"},
-        {meta && o->resume != NULL, "--resume {resume} with --device meta: meta has no data; choose one"},
+        {o->files.predict != NULL && c->program->pixel_classes != NULL,
+         "--predict: {program} classifies pixels, not images"},
+        {meta && o->files.weights != NULL, "--weights {weights} with --device meta: meta has no data; choose one"},
+        {meta && o->files.export_weights != NULL, "--export {export} with --device meta: meta has no data; choose one"},
+        {meta && o->files.save != NULL, "--save {save} with --device meta: meta has no data; choose one"},
+        {meta && o->files.resume != NULL, "--resume {resume} with --device meta: meta has no data; choose one"},
     };
     return CHECK(c, rows);
 }
@@ -178,18 +185,20 @@ static fr_status check_views(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     bool summary = o->summary && !o->plan;
     const conflict rows[] = {
-        {summary && o->report != NULL, "--report {report} with --summary: no run that could be written there; add "
-                                       "--plan to write the plan's"},
-        {summary && o->memory_plot != NULL, "--memory-plot {memory-plot} with --summary: no run that could be written "
-                                            "there; add --plan to write the plan's"},
-        {o->summary && o->track != NULL, "--track {track} with --summary: no run that could be written there"},
-        {o->summary && o->track_lines != NULL,
+        {summary && o->files.report != NULL,
+         "--report {report} with --summary: no run that could be written there; add "
+         "--plan to write the plan's"},
+        {summary && o->files.memory_plot != NULL,
+         "--memory-plot {memory-plot} with --summary: no run that could be written "
+         "there; add --plan to write the plan's"},
+        {o->summary && o->files.track != NULL, "--track {track} with --summary: no run that could be written there"},
+        {o->summary && o->files.track_lines != NULL,
          "--track-lines {track-lines} with --summary: no run that could be written there"},
-        {o->summary && o->trace != NULL, "--trace {trace} with --summary: no run that could be written there"},
-        {o->plan && o->track != NULL, "--track {track} with --plan: no run that could be written there"},
-        {o->plan && o->track_lines != NULL,
+        {o->summary && o->files.trace != NULL, "--trace {trace} with --summary: no run that could be written there"},
+        {o->plan && o->files.track != NULL, "--track {track} with --plan: no run that could be written there"},
+        {o->plan && o->files.track_lines != NULL,
          "--track-lines {track-lines} with --plan: no run that could be written there"},
-        {o->plan && o->trace != NULL, "--trace {trace} with --plan: no run that could be written there"},
+        {o->plan && o->files.trace != NULL, "--trace {trace} with --plan: no run that could be written there"},
     };
     return CHECK(c, rows);
 }
@@ -198,14 +207,15 @@ static fr_status check_budget(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     const bool automatic = fri_trains_auto(o);
     const conflict rows[] = {
-        {c->fit_batch && o->memory_budget == SIZE_MAX, "--batch-size fit needs a --memory-budget to fit into"},
-        {automatic && o->n_train_only > 1, "--train-only auto chooses all that trains; give no other names"},
-        {automatic && o->memory_budget == SIZE_MAX, "--train-only auto needs a --memory-budget to fit into"},
+        {c->fit_batch && o->memory.budget == SIZE_MAX, "--batch-size fit needs a --memory-budget to fit into"},
+        {automatic && o->model.n_train_only > 1, "--train-only auto chooses all that trains; give no other names"},
+        {automatic && o->memory.budget == SIZE_MAX, "--train-only auto needs a --memory-budget to fit into"},
         {automatic && c->fit_batch, "--train-only auto with --batch-size fit: both fill the budget; give a size"},
         {automatic && c->ranks > 1 && !o->plan,
          "--train-only auto on several ranks: give the choice that --plan --ranks N prints"},
-        {o->calibrate && o->plan, "--calibrate measures a run, --plan runs nothing; choose one"},
-        {o->calibrate && o->device == FR_META, "--calibrate measures a run, --device meta runs nothing; choose one"},
+        {o->memory.calibrate && o->plan, "--calibrate measures a run, --plan runs nothing; choose one"},
+        {o->memory.calibrate && o->device == FR_META,
+         "--calibrate measures a run, --device meta runs nothing; choose one"},
     };
     return CHECK(c, rows);
 }
@@ -222,16 +232,16 @@ fr_status fri_check_flags(const fri_config *c) {
 fr_status fri_check_counts(const fri_config *c, const char *source) {
     const fr_train_opts *o = &c->opts;
     int64_t batch = fri_batch_size(c, FR_SPLIT_TRAIN), batches = c->train_count / batch;
-    if (o->batch_size > c->train_count && !o->keep_last)
+    if (o->optim.batch_size > c->train_count && !o->data.keep_last)
         return fr_fail(FR_EINVAL,
                        "--batch-size %lld: %s has %lld training images, so no batch would be full; lower it "
-                       "or set train.keep_last",
-                       (long long)o->batch_size, source, (long long)c->train_count);
-    if (c->test_count == 0 && (o->keep_best || o->patience != FR_TRAIN_AUTO))
+                       "or set train.data.keep_last",
+                       (long long)o->optim.batch_size, source, (long long)c->train_count);
+    if (c->test_count == 0 && (o->files.keep_best || o->optim.patience != FR_TRAIN_AUTO))
         return fr_fail(FR_EINVAL, "%s needs test images, and there are none",
-                       o->keep_best ? "--keep-best" : "train.patience");
-    if (o->accumulate > batches)
+                       o->files.keep_best ? "--keep-best" : "train.optim.patience");
+    if (o->memory.accumulate > batches)
         return fr_fail(FR_EINVAL, "--accumulate %lld: an epoch has only %lld batches of %lld; lower one of both",
-                       (long long)o->accumulate, (long long)batches, (long long)o->batch_size);
+                       (long long)o->memory.accumulate, (long long)batches, (long long)o->optim.batch_size);
     return FR_OK;
 }

@@ -1,4 +1,4 @@
-/* classes.c - accuracy and IoU per class after an evaluation (train.per_class), counted in a confusion matrix. */
+/* classes.c - accuracy and IoU per class after an evaluation (train.optim.per_class), counted in a confusion matrix. */
 #include "session/session.h"
 
 #include <math.h>
@@ -7,11 +7,13 @@
 
 fr_status fri_confusion_begin(fri_session *r) {
     const size_t n = (size_t)r->config->outputs;
-    if (!r->config->opts.per_class || !r->config->accuracy) return FR_OK;
-    free(r->confusion);
-    r->confusion = n <= SIZE_MAX / n / sizeof *r->confusion ? calloc(n * n, sizeof *r->confusion) : NULL;
-    return r->confusion != NULL ? FR_OK
-                                : fr_fail(FR_ENOMEM, "train.per_class: no host memory for %zu x %zu numbers", n, n);
+    if (!r->config->opts.optim.per_class || !r->config->accuracy) return FR_OK;
+    free(r->tested.confusion);
+    r->tested.confusion =
+        n <= SIZE_MAX / n / sizeof *r->tested.confusion ? calloc(n * n, sizeof *r->tested.confusion) : NULL;
+    return r->tested.confusion != NULL
+               ? FR_OK
+               : fr_fail(FR_ENOMEM, "train.optim.per_class: no host memory for %zu x %zu numbers", n, n);
 }
 
 /* Index of the first maximum, or of the first NaN: the rule of fr_count_correct. */
@@ -26,7 +28,7 @@ static void tally(const fri_session *r, const float *y, const int64_t *target, i
     const int64_t classes = r->config->outputs;
     for (int64_t i = 0; i < rows; i++)
         if (target[i] >= 0 && target[i] < classes)
-            r->confusion[target[i] * classes + index_of_largest(y + i * classes, classes)]++;
+            r->tested.confusion[target[i] * classes + index_of_largest(y + i * classes, classes)]++;
 }
 
 fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets) {
@@ -34,7 +36,7 @@ fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targe
     FRI_OWNED(fri_free) float *values = near ? NULL : malloc(fr_tensor_nbytes(y));
     FRI_OWNED(fri_free) int64_t *classes = near ? NULL : malloc(fr_tensor_nbytes(targets));
     if (!near && (values == NULL || classes == NULL))
-        return fr_fail(FR_ENOMEM, "train.per_class: no host memory for a batch");
+        return fr_fail(FR_ENOMEM, "train.optim.per_class: no host memory for a batch");
     if (!near) FRI_TRY(fr_tensor_to_host(y, values));
     if (!near) FRI_TRY(fr_tensor_to_host(targets, classes));
     tally(r, near ? fr_tensor_data(y) : values, near ? fr_tensor_data(targets) : classes, fr_tensor_numel(targets));
@@ -44,18 +46,19 @@ fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targe
 fr_status fri_confusion_total(fri_session *r) {
     const fri_config *c = r->config;
     const size_t n = (size_t)(c->outputs * c->outputs);
-    if (r->confusion == NULL || c->ranks == 1) return FR_OK;
+    if (r->tested.confusion == NULL || c->ranks == 1) return FR_OK;
     int64_t *all = malloc(n * sizeof *all * (size_t)c->ranks);
-    if (all == NULL) return fr_fail(FR_ENOMEM, "train.per_class: no host memory for the numbers of %d ranks", c->ranks);
-    fr_status s = c->rank_calls->agree(c->comm, r->confusion, n * sizeof *all, all);
-    memset(r->confusion, 0, n * sizeof *all);
-    for (size_t i = 0; i < n * (size_t)c->ranks && s == FR_OK; i++) r->confusion[i % n] += all[i];
+    if (all == NULL)
+        return fr_fail(FR_ENOMEM, "train.optim.per_class: no host memory for the numbers of %d ranks", c->ranks);
+    fr_status s = c->rank_calls->agree(c->comm, r->tested.confusion, n * sizeof *all, all);
+    memset(r->tested.confusion, 0, n * sizeof *all);
+    for (size_t i = 0; i < n * (size_t)c->ranks && s == FR_OK; i++) r->tested.confusion[i % n] += all[i];
     free(all);
     return s;
 }
 
 fri_class_numbers fri_class_numbers_of(const fri_session *r, int64_t class) {
-    const int64_t n = r->config->outputs, *m = r->confusion, right = m[class * n + class];
+    const int64_t n = r->config->outputs, *m = r->tested.confusion, right = m[class * n + class];
     int64_t here = 0, said = 0;
     for (int64_t i = 0; i < n; i++) {
         here += m[class * n + i];
@@ -63,7 +66,7 @@ fri_class_numbers fri_class_numbers_of(const fri_session *r, int64_t class) {
     }
     const int64_t either = here + said - right;
     const bool named = !r->config->from_labels && r->config->targets == FR_TARGET_CLASS;
-    return (fri_class_numbers){.name = named ? fr_dataset_class_name(r->train, class) : NULL,
+    return (fri_class_numbers){.name = named ? fr_dataset_class_name(r->data.train, class) : NULL,
                                .targets = here,
                                .accuracy = here > 0 ? (double)right / (double)here : NAN,
                                .iou = either > 0 ? (double)right / (double)either : NAN};

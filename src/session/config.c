@@ -9,11 +9,11 @@ static int64_t images_of(const fri_config *c, int split) {
 
 int64_t fri_batch_size(const fri_config *c, int split) {
     int64_t n = images_of(c, split);
-    return c->opts.batch_size < n ? c->opts.batch_size : n;
+    return c->opts.optim.batch_size < n ? c->opts.optim.batch_size : n;
 }
 
 int64_t fri_batch_rest(const fri_config *c, int split) {
-    if ((split == FR_SPLIT_TRAIN && !c->opts.keep_last) || images_of(c, split) == 0) return 0;
+    if ((split == FR_SPLIT_TRAIN && !c->opts.data.keep_last) || images_of(c, split) == 0) return 0;
     return images_of(c, split) % fri_batch_size(c, split);
 }
 
@@ -33,7 +33,7 @@ fr_dtype fri_image_dtype(const fri_config *c) {
 }
 
 fr_shape fri_image_shape(const fri_config *c, int64_t n) {
-    return (fr_shape){4, {n, c->opts.image_size, c->opts.image_width, c->channels}};
+    return (fr_shape){4, {n, c->opts.data.image_size, c->opts.data.image_width, c->channels}};
 }
 
 fr_dtype fri_target_dtype(const fri_config *c) {
@@ -41,43 +41,43 @@ fr_dtype fri_target_dtype(const fri_config *c) {
 }
 
 fr_shape fri_target_shape(const fri_config *c, int64_t n) {
-    if (c->targets == FR_TARGET_PIXELS) return (fr_shape){3, {n, c->opts.image_size, c->opts.image_width}};
+    if (c->targets == FR_TARGET_PIXELS) return (fr_shape){3, {n, c->opts.data.image_size, c->opts.data.image_width}};
     return c->targets == FR_TARGET_VECTOR || fri_mixes(c) ? (fr_shape){2, {n, c->outputs}} : (fr_shape){1, {n}};
 }
 
 int64_t fri_steps_per_epoch(const fri_config *c) {
     int64_t batches = c->train_count / fri_batch_size(c, FR_SPLIT_TRAIN) + (fri_batch_rest(c, FR_SPLIT_TRAIN) > 0);
-    return batches / c->opts.accumulate;
+    return batches / c->opts.memory.accumulate;
 }
 
 int64_t fri_epochs_total(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int64_t per_epoch = fri_steps_per_epoch(c);
-    if (o->steps == FR_TRAIN_AUTO) return o->epochs;
-    int64_t needed = (o->steps + per_epoch - 1) / per_epoch;
-    return o->epochs == FR_TRAIN_AUTO || needed < o->epochs ? needed : o->epochs;
+    if (o->optim.steps == FR_TRAIN_AUTO) return o->optim.epochs;
+    int64_t needed = (o->optim.steps + per_epoch - 1) / per_epoch;
+    return o->optim.epochs == FR_TRAIN_AUTO || needed < o->optim.epochs ? needed : o->optim.epochs;
 }
 
 int64_t fri_steps_total(const fri_config *c) {
     int64_t steps = fri_epochs_total(c) * fri_steps_per_epoch(c);
-    return c->opts.steps != FR_TRAIN_AUTO && c->opts.steps < steps ? c->opts.steps : steps;
+    return c->opts.optim.steps != FR_TRAIN_AUTO && c->opts.optim.steps < steps ? c->opts.optim.steps : steps;
 }
 
 int64_t fri_save_every(const fri_config *c) {
-    return c->opts.save_every != FR_TRAIN_AUTO ? c->opts.save_every : fri_steps_per_epoch(c);
+    return c->opts.files.save_every != FR_TRAIN_AUTO ? c->opts.files.save_every : fri_steps_per_epoch(c);
 }
 
 bool fri_evaluation_due(const fri_config *c, int64_t epoch, bool last) {
     if (c->test_count == 0) return false;
-    return last || (c->opts.eval_every > 0 && (epoch + 1) % c->opts.eval_every == 0);
+    return last || (c->opts.optim.eval_every > 0 && (epoch + 1) % c->opts.optim.eval_every == 0);
 }
 
 fr_schedule fri_schedule(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int64_t total = fri_steps_total(c);
-    return (fr_schedule){.kind = o->schedule,
-                         .lr = o->lr,
-                         .warmup = (int64_t)(o->warmup * (double)fri_steps_per_epoch(c) + 0.5),
+    return (fr_schedule){.kind = o->optim.schedule,
+                         .lr = o->optim.lr,
+                         .warmup = (int64_t)(o->optim.warmup * (double)fri_steps_per_epoch(c) + 0.5),
                          .total = total,
                          .step_size = (total + 2) / 3,
                          .gamma = 0.1};
@@ -86,31 +86,33 @@ fr_schedule fri_schedule(const fri_config *c) {
 void fri_config_resolve(fri_config *c) {
     fr_train_opts *o = &c->opts;
     c->target = o->device;
-    c->fit_batch = o->batch_size == FR_TRAIN_AUTO;
-    if (c->fit_batch) o->batch_size = fr_train_opts_default().batch_size;
+    c->fit_batch = o->optim.batch_size == FR_TRAIN_AUTO;
+    if (c->fit_batch) o->optim.batch_size = fr_train_opts_default().optim.batch_size;
     if (c->ranks == 0) c->ranks = 1; /* no add-on has set a number of ranks */
-    if (o->image_size == FR_TRAIN_AUTO) o->image_size = fri_dataset_in_folders(o->dataset) ? 224 : 32;
-    if (o->image_width == FR_TRAIN_AUTO) o->image_width = o->image_size;
-    if (o->lr == FR_TRAIN_AUTO) o->lr = o->optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
-    if (o->offload != NULL) o->switches.offload = true;
-    c->workspace_auto = o->device == FR_CUDA && o->switches.workspace_limit == SIZE_MAX;
-    if (o->switches.workspace_limit == SIZE_MAX) o->switches.workspace_limit = fr_switches_default().workspace_limit;
+    if (o->data.image_size == FR_TRAIN_AUTO) o->data.image_size = fri_dataset_in_folders(o->data.dataset) ? 224 : 32;
+    if (o->data.image_width == FR_TRAIN_AUTO) o->data.image_width = o->data.image_size;
+    if (o->optim.lr == FR_TRAIN_AUTO) o->optim.lr = o->optim.optimizer == FR_TRAIN_SGD ? c->program->sgd_lr : 1e-3;
+    if (o->memory.offload != NULL) o->memory.switches.offload = true;
+    c->workspace_auto = o->device == FR_CUDA && o->memory.switches.workspace_limit == SIZE_MAX;
+    if (o->memory.switches.workspace_limit == SIZE_MAX)
+        o->memory.switches.workspace_limit = fr_switches_default().workspace_limit;
 }
 
 fr_dtype fri_compute_dtype(const fr_train_opts *o) {
-    fr_train_amp type = o->half != FR_TRAIN_AMP_OFF ? o->half : o->amp;
+    fr_train_amp type = o->precision.half != FR_TRAIN_AMP_OFF ? o->precision.half : o->precision.amp;
     return type == FR_TRAIN_AMP_FP16 ? FR_F16 : type == FR_TRAIN_AMP_BF16 ? FR_BF16 : FR_F32;
 }
 
 bool fri_loss_scaled(const fr_train_opts *o) {
-    bool scalable = o->amp != FR_TRAIN_AMP_OFF || (o->half != FR_TRAIN_AMP_OFF && o->master_weights);
-    return scalable && (fri_compute_dtype(o) == FR_F16 || o->loss_scale != FR_TRAIN_AUTO);
+    bool scalable =
+        o->precision.amp != FR_TRAIN_AMP_OFF || (o->precision.half != FR_TRAIN_AMP_OFF && o->precision.master_weights);
+    return scalable && (fri_compute_dtype(o) == FR_F16 || o->precision.loss_scale != FR_TRAIN_AUTO);
 }
 
 bool fri_fused_step_possible(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
-    return (o->accumulate == 1 || c->ranks > 1) && o->split_batch == 1 && o->clip == FR_TRAIN_AUTO &&
-           !fri_loss_scaled(o) && !o->grad_zero;
+    return (o->memory.accumulate == 1 || c->ranks > 1) && o->memory.split_batch == 1 &&
+           o->optim.clip == FR_TRAIN_AUTO && !fri_loss_scaled(o) && !o->memory.grad_zero;
 }
 
 bool fri_without_data(const fr_train_opts *o) {
@@ -118,8 +120,8 @@ bool fri_without_data(const fr_train_opts *o) {
 }
 
 bool fri_trains_auto(const fr_train_opts *o) {
-    for (int64_t i = 0; i < o->n_train_only; i++)
-        if (strcmp(o->train_only[i], "auto") == 0) return true;
+    for (int64_t i = 0; i < o->model.n_train_only; i++)
+        if (strcmp(o->model.train_only[i], "auto") == 0) return true;
     return false;
 }
 
@@ -127,9 +129,9 @@ void fri_train_only_set(fri_config *c, const char *words) {
     char *rest = c->train_only_text;
     fr_train_opts *o = &c->opts;
     snprintf(c->train_only_text, sizeof c->train_only_text, "%s", words);
-    o->train_only = c->train_only;
-    o->n_train_only = 0;
-    for (char *w = strtok_r(rest, " ", &rest); w != NULL && o->n_train_only < FRI_TRAIN_ONLY_WORDS;
+    o->model.train_only = c->train_only;
+    o->model.n_train_only = 0;
+    for (char *w = strtok_r(rest, " ", &rest); w != NULL && o->model.n_train_only < FRI_TRAIN_ONLY_WORDS;
          w = strtok_r(rest, " ", &rest))
-        c->train_only[o->n_train_only++] = w;
+        c->train_only[o->model.n_train_only++] = w;
 }

@@ -49,9 +49,9 @@ fr_status fri_nothing_read(void *ctx, int64_t index, void *pixels, void *target)
 static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_dataset **out) {
     return fr_dataset_create(&(fr_dataset_source){.name = "masks",
                                                   .count = count,
-                                                  .classes = o->classes,
-                                                  .height = o->image_size,
-                                                  .width = o->image_width,
+                                                  .classes = o->data.classes,
+                                                  .height = o->data.image_size,
+                                                  .width = o->data.image_width,
                                                   .channels = 3,
                                                   .read = fri_nothing_read,
                                                   .target = FR_TARGET_PIXELS},
@@ -60,7 +60,7 @@ static fr_status masks_without_files(const fr_train_opts *o, int64_t count, fr_d
 
 /* Opens the source that the add-on called --dataset NAME provides. */
 static fr_status open_source(const fr_train_opts *o, fr_split split, fr_dataset **out) {
-    const char *name = fri_dataset_name(o->dataset);
+    const char *name = fri_dataset_name(o->data.dataset);
     const fr_addon *a = fr_addon_find(name);
     for (const fr_train_source *s = a != NULL ? a->sources : NULL; s != NULL && s->name != NULL; s++)
         if (strcmp(s->name, name) == 0) return s->open(o, split, out);
@@ -82,27 +82,28 @@ static fr_status check_same_classes(const fr_dataset *train, const fr_dataset *t
 
 static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **out) {
     const fr_train_opts *o = &c->opts;
-    if (known[o->dataset].needs_data && o->data == NULL) { /* no files: only sizes are needed */
-        int64_t count = split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test;
-        int64_t classes = known[o->dataset].classes != 0 ? known[o->dataset].classes : o->classes;
-        if (o->dataset == FR_TRAIN_MASKS) return masks_without_files(o, count, out);
-        return fr_dataset_synthetic(count, classes, o->image_size, o->image_width, 3, 0, out);
+    if (known[o->data.dataset].needs_data && o->data.path == NULL) { /* no files: only sizes are needed */
+        int64_t count = split == FR_SPLIT_TRAIN ? known[o->data.dataset].train : known[o->data.dataset].test;
+        int64_t classes = known[o->data.dataset].classes != 0 ? known[o->data.dataset].classes : o->data.classes;
+        if (o->data.dataset == FR_TRAIN_MASKS) return masks_without_files(o, count, out);
+        return fr_dataset_synthetic(count, classes, o->data.image_size, o->data.image_width, 3, 0, out);
     }
-    switch (o->dataset) {
+    switch (o->data.dataset) {
     case FR_TRAIN_DIGITS: return c->program->digits(split, out);
     case FR_TRAIN_MNIST:
-    case FR_TRAIN_FASHION_MNIST: return fr_dataset_idx(o->data, split, known[o->dataset].classes, out);
-    case FR_TRAIN_CIFAR10: return fr_dataset_cifar10(o->data, split, out);
-    case FR_TRAIN_CIFAR100: return fr_dataset_cifar100(o->data, split, out);
-    case FR_TRAIN_FOLDER: return fr_dataset_image_folder(o->data, split, out);
+    case FR_TRAIN_FASHION_MNIST: return fr_dataset_idx(o->data.path, split, known[o->data.dataset].classes, out);
+    case FR_TRAIN_CIFAR10: return fr_dataset_cifar10(o->data.path, split, out);
+    case FR_TRAIN_CIFAR100: return fr_dataset_cifar100(o->data.path, split, out);
+    case FR_TRAIN_FOLDER: return fr_dataset_image_folder(o->data.path, split, out);
     case FR_TRAIN_TAR: return open_source(o, split, out);
-    case FR_TRAIN_MASKS: return fr_dataset_mask_folder(o->data, split, o->classes, out);
+    case FR_TRAIN_MASKS: return fr_dataset_mask_folder(o->data.path, split, o->data.classes, out);
     case FR_TRAIN_SYNTHETIC:
-        return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->dataset].train : known[o->dataset].test,
-                                    o->classes, o->image_size, o->image_width, 3, (uint64_t)split, out);
+        return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? known[o->data.dataset].train
+                                                            : known[o->data.dataset].test,
+                                    o->data.classes, o->data.image_size, o->data.image_width, 3, (uint64_t)split, out);
     case FR_TRAIN_OWN: *out = fr_dataset_retain(c->given[split]); return FR_OK;
     }
-    return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->dataset);
+    return fr_fail(FR_EINTERNAL, "trainer: dataset %d", (int)o->data.dataset);
 }
 
 /* Mean and deviation with which the network of --weights was trained, from the weights file; a file without such
@@ -110,9 +111,9 @@ static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **ou
 static bool normalization_of_weights(fri_config *c) {
     static const double imagenet[2][3] = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
     fr_weights_info info = {0};
-    if (c->opts.weights == NULL) return false;
-    const bool says = fr_weights_info_read(c->opts.weights, &info) == FR_OK && info.channels == c->channels;
-    const bool found = says || (fri_dataset_in_folders(c->opts.dataset) && c->channels == 3);
+    if (c->opts.files.weights == NULL) return false;
+    const bool says = fr_weights_info_read(c->opts.files.weights, &info) == FR_OK && info.channels == c->channels;
+    const bool found = says || (fri_dataset_in_folders(c->opts.data.dataset) && c->channels == 3);
     for (int i = 0; i < c->channels && found; i++) {
         c->mean[i] = says ? info.mean[i] : imagenet[0][i];
         c->std[i] = says ? info.std[i] : imagenet[1][i];
@@ -125,7 +126,7 @@ static bool normalization_of_weights(fri_config *c) {
 static fr_status find_mean_std(fri_config *c, const fr_dataset *train, int64_t of_images) {
     enum { LOOK_AT = 1024 };
     if (c->std[0] > 0) return FR_OK; /* given by the session's options */
-    if (fri_without_data(&c->opts) || c->opts.dataset == FR_TRAIN_SYNTHETIC) {
+    if (fri_without_data(&c->opts) || c->opts.data.dataset == FR_TRAIN_SYNTHETIC) {
         for (int i = 0; i < FR_CHANNELS_MAX; i++) {
             c->mean[i] = 0.5;
             c->std[i] = 0.25;
@@ -149,14 +150,15 @@ static fr_status find_augmentation(fri_config *c, const fr_dataset_info *images)
     const fr_train_opts *o = &c->opts;
     const fr_addon *addon = fr_addon_find("augment");
     fr_loader_opts l = {0};
-    if (o->augmentation != NULL)
-        l.augmentation = *o->augmentation;
-    else if (o->augment == FR_TRAIN_AUGMENT_STRONG && addon == NULL)
+    if (o->data.augmentation != NULL)
+        l.augmentation = *o->data.augmentation;
+    else if (o->data.augment == FR_TRAIN_AUGMENT_STRONG && addon == NULL)
         return fr_addon_missing("--augment strong", "augment");
-    else if (o->augment == FR_TRAIN_AUGMENT_STRONG)
-        FRI_TRY(addon->augment(!images->f32,
-                               c->targets == FR_TARGET_CLASS && o->loss != FR_TRAIN_DICE && c->program->loss == NULL,
-                               &l));
+    else if (o->data.augment == FR_TRAIN_AUGMENT_STRONG)
+        FRI_TRY(
+            addon->augment(!images->f32,
+                           c->targets == FR_TARGET_CLASS && o->optim.loss != FR_TRAIN_DICE && c->program->loss == NULL,
+                           &l));
     c->augmentation = l.augmentation;
     return FR_OK;
 }
@@ -168,19 +170,19 @@ static int64_t larger(int64_t a, int64_t b) {
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     fr_train_opts *o = &c->opts;
     fr_dataset_info of_train, of_test = {0};
-    int64_t asked = o->classes;
-    if (asked == FR_TRAIN_AUTO) o->classes = 10;
+    int64_t asked = o->data.classes;
+    if (asked == FR_TRAIN_AUTO) o->data.classes = 10;
     FRI_TRY(open_split(c, FR_SPLIT_TRAIN, train));
     FRI_TRY(open_split(c, FR_SPLIT_TEST, test));
     FRI_TRY(fr_dataset_info_get(*train, &of_train));
     if (*test != NULL) FRI_TRY(fr_dataset_info_get(*test, &of_test));
-    if (o->dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* shards count classes by the
+    if (o->data.dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* shards count classes by the
                                                                                    highest label */
         of_train.classes = of_test.classes = larger(larger(of_train.classes, of_test.classes), asked);
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
         return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes; give that number", (long long)asked,
-                       fri_dataset_name(o->dataset), (long long)of_train.classes);
-    o->classes = of_train.classes;
+                       fri_dataset_name(o->data.dataset), (long long)of_train.classes);
+    o->data.classes = of_train.classes;
     if (of_train.left_out > 0 && !o->quiet)
         fprintf(c->out, "note: %s: %lld files and folders that are no images (.jpg, .jpeg, .png) are left out\n",
                 of_train.source, (long long)of_train.left_out);
@@ -188,15 +190,15 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
                           of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
         return fr_fail(FR_EINVAL, "%s and %s: channels, element type and targets must be equal", of_train.source,
                        of_test.source);
-    if (o->dataset == FR_TRAIN_TAR && *test != NULL) FRI_TRY(check_same_classes(*train, *test, o->classes));
+    if (o->data.dataset == FR_TRAIN_TAR && *test != NULL) FRI_TRY(check_same_classes(*train, *test, o->data.classes));
     c->from_labels = of_train.target == FR_TARGET_CLASS && c->program->pixel_target != NULL;
     c->targets = c->from_labels ? FR_TARGET_PIXELS : of_train.target;
     FRI_TRY(find_augmentation(c, &of_train));
     const fr_augmentation *a = &c->augmentation;
     const bool real = a->real != NULL || a->last != NULL || a->batch != NULL;
     c->bytes = c->target == FR_CUDA && !of_train.f32 && !c->from_labels && !real;
-    c->outputs = c->from_labels ? c->program->pixel_classes(o->classes) : o->classes;
-    c->channels = o->dataset == FR_TRAIN_OWN ? of_train.channels : 3;
+    c->outputs = c->from_labels ? c->program->pixel_classes(o->data.classes) : o->data.classes;
+    c->channels = o->data.dataset == FR_TRAIN_OWN ? of_train.channels : 3;
     FRI_TRY(fri_loss_check(c));
     c->train_count = of_train.count;
     c->test_count = of_test.count;
@@ -205,21 +207,22 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
 }
 
 static void set_augmentation(const fri_config *c, int split, fr_loader_opts *l) {
-    const int64_t height = c->opts.image_size, width = c->opts.image_width, size = height < width ? height : width;
-    int64_t shift = known[c->opts.dataset].shift;
-    bool on = split == FR_SPLIT_TRAIN && c->opts.augment != FR_TRAIN_AUGMENT_NONE;
-    bool files = fri_dataset_in_folders(c->opts.dataset);
+    const int64_t height = c->opts.data.image_size, width = c->opts.data.image_width,
+                  size = height < width ? height : width;
+    int64_t shift = known[c->opts.data.dataset].shift;
+    bool on = split == FR_SPLIT_TRAIN && c->opts.data.augment != FR_TRAIN_AUGMENT_NONE;
+    bool files = fri_dataset_in_folders(c->opts.data.dataset);
     if (files && size >= SMALL_IMAGE && height == width) /* other shapes are whole images */
         l->resize_height = l->resize_width = size * 256 / 224;
-    else if (files || c->opts.dataset == FR_TRAIN_OWN)
+    else if (files || c->opts.data.dataset == FR_TRAIN_OWN)
         shift = size / 8;
     if (!on) return;
     l->padding = shift;
     l->random_crop = true;
-    l->flip = known[c->opts.dataset].flip;
-    l->degrees = known[c->opts.dataset].degrees;
-    l->zoom = known[c->opts.dataset].zoom;
-    l->shear = known[c->opts.dataset].shear;
+    l->flip = known[c->opts.data.dataset].flip;
+    l->degrees = known[c->opts.data.dataset].degrees;
+    l->zoom = known[c->opts.data.dataset].zoom;
+    l->shear = known[c->opts.data.dataset].shear;
 }
 
 void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
@@ -227,25 +230,25 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
     const bool train = split == FR_SPLIT_TRAIN;
     *l = fr_loader_opts_default();
     l->batch_size = fri_batch_size(c, split);
-    l->height = o->image_size;
-    l->width = o->image_width;
+    l->height = o->data.image_size;
+    l->width = o->data.image_width;
     l->channels = c->channels;
     memcpy(l->mean, c->mean, sizeof l->mean);
     memcpy(l->std, c->std, sizeof l->std);
     l->shuffle = train;
-    l->drop_last = train && !o->keep_last;
-    l->seed = (uint64_t)o->seed;
-    l->workers = (int)o->workers;
-    l->prefetch = (int)o->prefetch;
-    l->shuffle_window = o->shuffle_window;
+    l->drop_last = train && !o->data.keep_last;
+    l->seed = (uint64_t)o->optim.seed;
+    l->workers = (int)o->data.workers;
+    l->prefetch = (int)o->data.prefetch;
+    l->shuffle_window = o->data.shuffle_window;
     l->dtype = fri_image_dtype(c);
     l->device = o->device == FR_META ? FR_META : FR_CPU;
-    if (l->device != FR_META && o->predict == NULL) { /* a dry run reads no batches of the run's data set */
-        l->group = train ? o->accumulate : c->ranks;
+    if (l->device != FR_META && o->files.predict == NULL) { /* a dry run reads no batches of the run's data set */
+        l->group = train ? o->memory.accumulate : c->ranks;
         l->every = c->ranks;
         l->first = c->rank;
     }
-    l->balanced = train && o->balanced_sampling;
+    l->balanced = train && o->data.balanced_sampling;
     if (train) l->augmentation = c->augmentation;
     set_augmentation(c, split, l);
 }

@@ -3,19 +3,19 @@
 
 /* Index of this rank's batch in a round; -1: none. */
 static int64_t batch_of(const fri_session *r, int64_t round) {
-    return r->share != NULL ? r->config->rank_calls->micro_batch(r->share, round) : round;
+    return r->net.share != NULL ? r->config->rank_calls->micro_batch(r->net.share, round) : round;
 }
 
 /* Runs the rounds of a step. In each round a rank processes at most one of the step's batches. */
 static fr_status drive_rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
     const fr_rank_calls *of = r->config->rank_calls;
-    const int64_t all = r->share != NULL ? of->rounds(r->share) : r->config->opts.accumulate;
+    const int64_t all = r->net.share != NULL ? of->rounds(r->net.share) : r->config->opts.memory.accumulate;
     for (int64_t i = 0; i < all; i++) {
         const int64_t v = batch_of(r, i);
-        if (r->share != NULL) FRI_TRY(of->round_begin(r->share, i));
+        if (r->net.share != NULL) FRI_TRY(of->round_begin(r->net.share, i));
         if (v >= 0 && i > 0) FRI_TRY(how->batch(ctx, v));
         if (v >= 0) FRI_TRY(how->train(ctx, v));
-        if (r->share != NULL) FRI_TRY(of->round_end(r->share, i));
+        if (r->net.share != NULL) FRI_TRY(of->round_end(r->net.share, i));
     }
     return FR_OK;
 }
@@ -27,12 +27,12 @@ fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri
     if (s == FR_OK) s = fr_step_begin(&scope);
     if (s != FR_OK) return s;
     fri_step_values_forget(v);
-    v->number = r->step + 1;
-    fr_optimizer_set_lr(r->optimizer, fr_schedule_lr(&r->schedule, r->step));
+    v->number = r->at.step + 1;
+    fr_optimizer_set_lr(r->net.optimizer, fr_schedule_lr(&r->net.schedule, r->at.step));
     FR_TRY(s, drive_rounds(r, how, ctx));
     FR_TRY(s, how->update(ctx));
-    if (r->share != NULL) FR_TRY(s, r->config->rank_calls->step_end(r->share));
-    if (r->share != NULL && r->config->opts.check_replicas) FR_TRY(s, r->config->rank_calls->check(r->share));
+    if (r->net.share != NULL) FR_TRY(s, r->config->rank_calls->step_end(r->net.share));
+    if (r->net.share != NULL && r->config->opts.check_replicas) FR_TRY(s, r->config->rank_calls->check(r->net.share));
 done:
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
 }
@@ -46,8 +46,8 @@ typedef struct drive {
 
 /* True if a signal asked the run to end. */
 static bool is_stopped(const drive *d) {
-    d->r->signal = fri_run_interrupted(d->r);
-    return d->r->signal != 0;
+    d->r->at.signal = fri_run_interrupted(d->r);
+    return d->r->at.signal != 0;
 }
 
 static fr_status call_hook(const drive *d, fr_status (*hook)(void *ctx)) {
@@ -67,18 +67,18 @@ static fr_status save_if_due(const drive *d, bool last) {
 static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
     fri_session *r = d->r;
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
-    int64_t every = r->config->opts.empty_cache_every, done = 1;
+    int64_t every = r->config->opts.memory.empty_cache_every, done = 1;
     for (; *more && i < d->per_epoch; i += done) {
-        const bool first = r->step == r->first_step;
+        const bool first = r->at.step == r->at.first_step;
         fri_section part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
-        int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->step) : 1;
+        int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->at.step) : 1;
         done = 1;
         FRI_TRY(fri_ranks_timeout(r, part != FRI_PART_FIRST_STEP));
         FRI_TRY(d->how->step(d->ctx, part, alike, &done));
-        r->step += done;
+        r->at.step += done;
         FRI_TRY(call_hook(d, d->how->step_over));
-        if (every > 0 && r->step % every == 0) FRI_TRY(fr_memory_empty_cache(r->config->opts.device));
-        *more = !is_stopped(d) && r->step < d->steps;
+        if (every > 0 && r->at.step % every == 0) FRI_TRY(fr_memory_empty_cache(r->config->opts.device));
+        *more = !is_stopped(d) && r->at.step < d->steps;
         if (fri_save_is_due(r, !*more)) FRI_TRY(fri_ranks_timeout(r, false));
         FRI_TRY(save_if_due(d, !*more));
         if (*more && i + done < d->per_epoch) FRI_TRY(call_hook(d, d->how->prefetch));
@@ -108,12 +108,12 @@ static fr_status drive_evaluation(const drive *d) {
 
 static fri_epoch describe_epoch(const drive *d) {
     const fri_config *c = d->r->config;
-    bool rest = fri_batch_rest(c, FR_SPLIT_TRAIN) > 0, last = d->r->epoch == d->epochs - 1;
-    int64_t left = d->steps - d->r->epoch * d->per_epoch;
+    bool rest = fri_batch_rest(c, FR_SPLIT_TRAIN) > 0, last = d->r->at.epoch == d->epochs - 1;
+    int64_t left = d->steps - d->r->at.epoch * d->per_epoch;
     return (fri_epoch){.full = smaller(left, d->per_epoch - rest),
                        .shorter = rest && left >= d->per_epoch,
-                       .evaluation = fri_evaluation_due(c, d->r->epoch, last),
-                       .to_last = d->epochs - 1 - d->r->epoch};
+                       .evaluation = fri_evaluation_due(c, d->r->at.epoch, last),
+                       .to_last = d->epochs - 1 - d->r->at.epoch};
 }
 
 /* Runs one epoch, or reports in *skip how many epochs need not run. */
@@ -123,12 +123,12 @@ static fr_status drive_epoch(const drive *d, int64_t *skip, bool *more) {
     *skip = 0;
     if (d->how->epoch_begin != NULL) FRI_TRY(d->how->epoch_begin(d->ctx, &e, skip));
     if (*skip > 0) return FR_OK;
-    *more = r->step < d->steps;
-    FRI_TRY(drive_steps(d, r->step - r->epoch * d->per_epoch, more));
+    *more = r->at.step < d->steps;
+    FRI_TRY(drive_steps(d, r->at.step - r->at.epoch * d->per_epoch, more));
     FRI_TRY(call_hook(d, d->how->steps_over));
     if (e.evaluation && !is_stopped(d)) FRI_TRY(drive_evaluation(d));
     FRI_TRY(call_hook(d, d->how->epoch_over));
-    if (!is_stopped(d) && !r->given_up) return FR_OK;
+    if (!is_stopped(d) && !r->tested.given_up) return FR_OK;
     *more = false;
     return save_if_due(d, true); /* a signal may have arrived during the evaluation */
 }
@@ -142,14 +142,15 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
                      .steps = fri_steps_total(r->config)};
     int64_t skip = 0;
     fr_status s = FR_OK;
-    bool more = r->signal == 0;
-    r->epoch = r->step / d.per_epoch;
-    if (r->step >= d.steps) r->epoch = d.epochs - 1; /* resumed after the last step: only the evaluation is repeated */
-    while (s == FR_OK && more && r->epoch < d.epochs) {
+    bool more = r->at.signal == 0;
+    r->at.epoch = r->at.step / d.per_epoch;
+    if (r->at.step >= d.steps)
+        r->at.epoch = d.epochs - 1; /* resumed after the last step: only the evaluation is repeated */
+    while (s == FR_OK && more && r->at.epoch < d.epochs) {
         s = drive_epoch(&d, &skip, &more);
-        r->step += skip * d.per_epoch;
-        r->epoch += skip > 0 ? skip : 1;
+        r->at.step += skip * d.per_epoch;
+        r->at.epoch += skip > 0 ? skip : 1;
     }
     /* A finished run with EMA keeps the averaged weights, not the raw ones. */
-    return s == FR_OK && r->signal == 0 && fri_run_finished(r) ? fri_swap_averages(r) : s;
+    return s == FR_OK && r->at.signal == 0 && fri_run_finished(r) ? fri_swap_averages(r) : s;
 }

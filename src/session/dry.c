@@ -50,12 +50,12 @@ static fr_status host_batch(const dry_run *d, int64_t n, fr_tensor **images, fr_
 
 /* The loader's data set has three batches: 0 and 1 are full, 2 is short. */
 static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **images, fr_tensor **targets) {
-    fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.loader : d->loader;
+    fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.data.loader : d->loader;
     if (loader == NULL)
         return host_batch(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
                           targets);
     fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
-    return s < 0 ? s : fri_input_next(d->run.input, loader, images, targets);
+    return s < 0 ? s : fri_input_next(d->run.data.input, loader, images, targets);
 }
 
 /* Opens a loader whose buffers count as device memory, as on the CPU. For CUDA, batches are copied without a
@@ -64,12 +64,12 @@ static fr_status open_loader(dry_run *d, int split, fr_loader **loader) {
     const fr_train_opts *o = &d->config.opts;
     const fr_shape image = fri_image_shape(&d->config, 1);
     int64_t images = 2 * fri_batch_size(&d->config, split) + fri_batch_rest(&d->config, split);
-    fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.train : &d->run.test;
+    fr_dataset **data = split == FR_SPLIT_TRAIN ? &d->run.data.train : &d->run.data.test;
     if (d->config.target == FR_CUDA) return FR_OK;
     fr_dataset_release(data);
     fr_status s =
         fr_dataset_create(&(fr_dataset_source){.count = images,
-                                               .classes = o->classes,
+                                               .classes = o->data.classes,
                                                .height = image.dim[1],
                                                .width = image.dim[2],
                                                .channels = image.dim[3],
@@ -100,7 +100,8 @@ static fr_status begin_section(dry_run *d, fri_section part, bool again) {
 
 /* --empty-cache-every empties the cache after some steps only, so steps differ. */
 static bool steps_differ(const dry_run *d) {
-    return d->config.opts.empty_cache_every > 1 && d->config.opts.empty_cache_every <= fri_steps_total(&d->config);
+    return d->config.opts.memory.empty_cache_every > 1 &&
+           d->config.opts.memory.empty_cache_every <= fri_steps_total(&d->config);
 }
 
 /* Runs one of `alike` equal parts as a section of the plan. *done becomes `alike` once the allocator has settled, or
@@ -139,7 +140,7 @@ static fr_status dry_batch(void *ctx, int64_t i) {
 
 static fr_status run_step(dry_run *d, fri_section part) {
     static const fri_stepping on_meta = {dry_batch, fri_step_train, fri_step_update};
-    step_work w = {.work = {.r = &d->run, .v = d->run.values}, .d = d, .shorter = part == FRI_PART_SHORT_STEP};
+    step_work w = {.work = {.r = &d->run, .v = d->run.numbers.values}, .d = d, .shorter = part == FRI_PART_SHORT_STEP};
     const uint64_t before = fr_graph_stats_get().recomputed_segments;
     fr_status s = fri_drive_step(&d->run, &on_meta, &w, w.work.v);
     if (!w.shorter) d->out->again = fr_graph_stats_get().recomputed_segments - before;
@@ -183,7 +184,7 @@ static bool changes_nothing(const dry_run *d, const epoch_kind *e) {
 
 static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     dry_run *d = ctx;
-    int64_t every = d->config.opts.eval_every, patience = (every > 0 ? every : 0) + 1;
+    int64_t every = d->config.opts.optim.eval_every, patience = (every > 0 ? every : 0) + 1;
     d->now = (epoch_kind){fri_plan_state(d->out->plan), *e};
     d->in_a_row = 0;
     if (changes_nothing(d, &d->now)) {
@@ -215,12 +216,12 @@ static fr_status dry_train(dry_run *d) {
     fr_status s = FR_OK;
     FR_TRY(s, begin_section(d, FRI_PART_SETUP, false));
     FR_TRY(s, fri_model_build(r));
-    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->loader));
-    r->schedule = fri_schedule(r->config);
+    FR_TRY(s, open_loader(d, FR_SPLIT_TRAIN, &r->data.loader));
+    r->net.schedule = fri_schedule(r->config);
     FR_TRY(s, fri_resume_dry(r));
     FR_TRY(s, fri_drive(r, &on_meta, d));
-    d->out->parameters = r->parameters;
-    d->out->trained = r->trained;
+    d->out->parameters = r->net.parameters;
+    d->out->trained = r->net.trained;
 done:
     fri_session_end(r);
     return s;
@@ -255,17 +256,17 @@ static fr_status make_plan(const fri_config *c, size_t limit, bool workspaces, f
     d.config.opts.device = FR_META;
     double began = fri_seconds_now();
     if (o->threads != FR_TRAIN_AUTO) FR_TRY(s, fr_threads_set((int)o->threads));
-    FR_TRY(s, fri_segment_weights(c, &d.run.unit_weight));
+    FR_TRY(s, fri_segment_weights(c, &d.run.net.unit_weight));
     FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
     FR_TRY(s, fr_memory_limit_set(FR_META, limit));
-    fr_switches_set(o->switches);
+    fr_switches_set(o->memory.switches);
     FR_TRY(s, dry_train(&d));
     FR_TRY(s, fr_plan_end(out->plan));
     FR_TRY(s, fold_sections(out));
     out->seconds = fri_seconds_now() - began;
 done:
     if (s < 0) fri_train_plan_release(out);
-    free(d.run.unit_weight);
+    free(d.run.net.unit_weight);
     fr_switches_set(switches);
     fr_rng_set(rng);
     if (fr_threads_get() != threads) (void)fr_threads_set(threads);

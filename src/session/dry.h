@@ -29,7 +29,7 @@
 typedef struct fri_train_plan {
     fr_plan *plan;
     int section[FRI_PART_COUNT]; /* index of each part's first section; -1: not in this run */
-    bool is_evaluation[FR_PLAN_SECTIONS];
+    bool is_evaluation[FRI_PLAN_SECTIONS];
     fr_memory_stats training, evaluation; /* as in fri_session after a run; 0 without evaluations */
     bool workspaces;                      /* false: libraries not available, workspaces count as 0 */
     bool settled;

@@ -31,8 +31,8 @@ struct fr_session {
 fr_session_opts fr_session_opts_default(void) {
     fr_session_opts o = {.train = fr_train_opts_default()};
     o.train.quiet = true;
-    o.train.augment = FR_TRAIN_AUGMENT_NONE;
-    o.train.dataset = FR_TRAIN_OWN;
+    o.train.data.augment = FR_TRAIN_AUGMENT_NONE;
+    o.train.data.dataset = FR_TRAIN_OWN;
     return o;
 }
 
@@ -60,7 +60,7 @@ static void leave_scope(fr_session *s, scope was) {
 static fr_status enter_again(fr_session *s) {
     FRI_TRY(fr_pool_begin(s->run.pool, &s->run.no_pool));
     s->inside = true;
-    fr_switches_set(s->config.opts.switches);
+    fr_switches_set(s->config.opts.memory.switches);
     fr_rng_set(s->rng);
     if (s->config.opts.threads != FR_TRAIN_AUTO) (void)fr_threads_set((int)s->config.opts.threads);
     return FR_OK;
@@ -73,7 +73,7 @@ static double mean_of(double sum, double n) {
 }
 
 static double epoch_accuracy(const fri_session *r) {
-    return fri_counts_steps(r->config) ? mean_of(r->epoch_correct, r->epoch_targets) : NAN;
+    return fri_counts_steps(r->config) ? mean_of(r->numbers.epoch_correct, r->numbers.epoch_targets) : NAN;
 }
 
 fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
@@ -83,28 +83,30 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
     fr_memory_stats now = {0};
     if (session->inside) (void)fr_memory_stats_get(r->config->opts.device, &now);
     size_t reserved = now.peak_reserved, allocated = now.peak_allocated;
-    const fr_memory_stats *kept[] = {&r->training, &r->evaluation};
+    const fr_memory_stats *kept[] = {&r->memory.training, &r->memory.evaluation};
     for (int i = 0; i < 2; i++) {
         if (kept[i]->peak_reserved > reserved) reserved = kept[i]->peak_reserved;
         if (kept[i]->peak_allocated > allocated) allocated = kept[i]->peak_allocated;
     }
-    *out = (fr_session_info){.step = r->step,
+    *out = (fr_session_info){.step = r->at.step,
                              .steps = fri_steps_total(r->config),
-                             .epoch = r->epoch,
+                             .epoch = r->at.epoch,
                              .epochs = fri_epochs_total(r->config),
                              .finished = fri_run_finished(r),
-                             .loss = r->known > r->first_step ? r->losses[r->known - r->first_step - 1] : NAN,
-                             .epoch_loss = mean_of(r->epoch_loss, r->epoch_targets),
+                             .loss = r->numbers.known > r->at.first_step
+                                         ? r->numbers.losses[r->numbers.known - r->at.first_step - 1]
+                                         : NAN,
+                             .epoch_loss = mean_of(r->numbers.epoch_loss, r->numbers.epoch_targets),
                              .epoch_accuracy = epoch_accuracy(r),
-                             .test_loss = r->test_loss,
-                             .test_accuracy = r->test_accuracy,
-                             .seconds = r->seconds,
+                             .test_loss = r->tested.loss,
+                             .test_accuracy = r->tested.accuracy,
+                             .seconds = r->at.seconds,
                              .peak_reserved = reserved,
                              .peak_allocated = allocated,
-                             .planned = r->arena.used ? r->arena.placement.extent : 0};
+                             .planned = r->memory.arena.used ? r->memory.arena.placement.extent : 0};
     memcpy(out->mean, r->config->mean, sizeof out->mean);
     memcpy(out->std, r->config->std, sizeof out->std);
-    for (int64_t i = 0; i < r->config->program->n_metrics; i++) out->metrics[i] = r->metric[i];
+    for (int64_t i = 0; i < r->config->program->n_metrics; i++) out->metrics[i] = r->tested.metric[i];
     return FR_OK;
 }
 
@@ -124,8 +126,8 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
     fr_status status = fri_views_event(s->views, e);
     if (status < 0) return status;
     if (e == FR_RUN_STEP) return tell_program(s, "on_step", s->opts.on_step);
-    if (e != FR_RUN_EPOCH || s->run.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
-    s->epoch_ended = s->run.step;
+    if (e != FR_RUN_EPOCH || s->run.at.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
+    s->epoch_ended = s->run.at.step;
     return tell_program(s, "on_epoch", s->opts.on_epoch);
 }
 
@@ -133,7 +135,7 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
  * finished training cannot be stopped. */
 static int is_interrupted(void *ctx) {
     const fr_session *s = ctx;
-    int64_t step = s->run.step;
+    int64_t step = s->run.at.step;
     if (fri_run_finished(&s->run)) return 0;
     bool stop = s->asked || step >= s->until || atomic_load_explicit(&s->cancel, memory_order_relaxed);
     return stop && (step % fri_steps_per_epoch(&s->config) != 0 || s->epoch_ended == step) ? STOPPED : 0;
@@ -147,16 +149,17 @@ void fr_session_cancel(fr_session *session) {
 
 static fr_status check_opts(const fr_session_opts *o) {
     const fr_train_opts *t = &o->train;
-    const char *flag = t->plan              ? "plan"
-                       : t->summary         ? "summary"
-                       : t->predict != NULL ? "predict"
-                       : t->calibrate       ? "calibrate"
-                       : t->data != NULL    ? "data"
-                                            : NULL;
+    const char *flag = t->plan                    ? "plan"
+                       : t->summary               ? "summary"
+                       : t->files.predict != NULL ? "predict"
+                       : t->memory.calibrate      ? "calibrate"
+                       : t->data.path != NULL     ? "data"
+                                                  : NULL;
     if (o->model == NULL) return fr_fail(FR_EINVAL, "session_create: opts->model is NULL; it must build the network");
     if (flag != NULL) return fr_fail(FR_EINVAL, "session_create: --%s works in trainers only; leave it unset", flag);
-    if (t->dataset != FR_TRAIN_OWN)
-        return fr_fail(FR_EINVAL, "session_create: leave train.dataset unset; a session gets its data as arguments");
+    if (t->data.dataset != FR_TRAIN_OWN)
+        return fr_fail(FR_EINVAL,
+                       "session_create: leave train.data.dataset unset; a session gets its data as arguments");
     for (int i = 0; i < FR_CHANNELS_MAX; i++) {
         if (!isfinite(o->mean[i]) || !isfinite(o->std[i]) || o->std[i] < 0 || (o->mean[i] != 0 && o->std[i] == 0))
             return fr_fail(FR_EINVAL, "session_create: channel %d has mean %g and std %g; std must be above 0", i,
@@ -170,12 +173,13 @@ static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
     fr_train_opts *t = &s->config.opts;
     fr_dataset_info info;
     fr_status status = fr_dataset_info_get(train, &info);
-    if (status < 0 || t->image_size != FR_TRAIN_AUTO) return status;
+    if (status < 0 || t->data.image_size != FR_TRAIN_AUTO) return status;
     if (!info.same_size)
-        return fr_fail(FR_EINVAL,
-                       "session_create: the images have several sizes; set train.image_size and train.image_width");
-    t->image_size = info.height;
-    t->image_width = info.width;
+        return fr_fail(
+            FR_EINVAL,
+            "session_create: the images have several sizes; set train.data.image_size and train.data.image_width");
+    t->data.image_size = info.height;
+    t->data.image_width = info.width;
     return FR_OK;
 }
 
@@ -222,11 +226,15 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
                      .model = opts->model,
                      .model_ctx = opts->ctx,
                      .given = {[FR_SPLIT_TRAIN] = fr_dataset_retain(train), [FR_SPLIT_TEST] = fr_dataset_retain(test)}};
-    s->run = (fri_session){.config = &s->config, .saved_step = -1, .test_accuracy = NAN, .test_loss = NAN, .best = NAN};
+    s->run = (fri_session){.config = &s->config,
+                           .at.saved_step = -1,
+                           .tested.accuracy = NAN,
+                           .tested.loss = NAN,
+                           .tested.best = NAN};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
     status = text != NULL ? start_run(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");
-    if (status == FR_ENOMEM && opts->smallest_budget != NULL) *opts->smallest_budget = s->run.fit.smallest;
+    if (status == FR_ENOMEM && opts->smallest_budget != NULL) *opts->smallest_budget = s->run.memory.fit.smallest;
     leave_scope(s, was);
     if (status == FR_OK) {
         fr_session_release(out);
@@ -244,7 +252,7 @@ void fr_session_release(fr_session **session) {
     scope was = enter_scope();
     if (s->run.pool != NULL) (void)fr_pool_begin(s->run.pool, &s->run.no_pool);
     fri_views_end(&s->views);
-    if (s->config.opts.offload != NULL) fr_offload_close();
+    if (s->config.opts.memory.offload != NULL) fr_offload_close();
     fri_session_end(&s->run); /* also ends the pool */
     for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
     leave_scope(s, was);
@@ -276,9 +284,9 @@ fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     scope was = enter_scope();
     fr_status status = enter_again(s);
     if (status < 0) return status;
-    s->until = steps < all - r->step ? r->step + steps : all;
+    s->until = steps < all - r->at.step ? r->at.step + steps : all;
     s->asked = false;
-    r->signal = 0;
+    r->at.signal = 0;
     status = fri_train_go_on(r);
     if (status == FR_OK && fri_run_finished(r)) status = finish_run(s);
     if (status < 0) s->failed = status;
@@ -293,14 +301,14 @@ fr_status fr_session_run(fr_session *session) {
 }
 
 fr_module *fr_session_module(const fr_session *session) {
-    return session != NULL ? session->run.model : NULL;
+    return session != NULL ? session->run.net.model : NULL;
 }
 
 /* ---- export -------------------------------------------------------------------------------------------------- */
 
 /* Writes the model; in the middle of a training with EMA, the averages. */
 static fr_status export_model(fr_session *s, const char *path) {
-    const bool swap = s->config.opts.ema > 0 && !s->finished;
+    const bool swap = s->config.opts.optim.ema > 0 && !s->finished;
     if (swap) FRI_TRY(fri_swap_averages(&s->run));
     fr_status status = fri_weights_write(&s->run, path);
     return swap && fri_swap_averages(&s->run) < 0 ? FR_EINTERNAL : status;

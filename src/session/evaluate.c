@@ -21,7 +21,7 @@ static fr_status settle_part(fri_sums *sum, int i) {
 static fr_status measure_metrics(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
-    const bool classes = r->config->opts.per_class && r->config->accuracy;
+    const bool classes = r->config->opts.optim.per_class && r->config->accuracy;
     if (p->metrics == NULL && !classes) return FR_OK;
     if (fr_tensor_dtype(*y) != FR_F32) FRI_TRY(fr_cast(*y, FR_F32, y));
     if (fr_tensor_device(*y) == FR_META) return FR_OK;
@@ -104,21 +104,22 @@ done:
 }
 
 bool fri_run_finished(const fri_session *r) {
-    return r->given_up || r->step >= fri_steps_total(r->config);
+    return r->tested.given_up || r->at.step >= fri_steps_total(r->config);
 }
 
 fr_status fri_swap_averages(const fri_session *r) {
-    return r->share != NULL ? r->config->rank_calls->ema_swap(r->share) : fr_optimizer_ema_swap(r->optimizer);
+    return r->net.share != NULL ? r->config->rank_calls->ema_swap(r->net.share)
+                                : fr_optimizer_ema_swap(r->net.optimizer);
 }
 
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r) {
     fri_evaluation_scope was = {fr_no_grad_begin(), fr_phase_begin(FR_PHASE_EVALUATION)};
-    fr_module_evaluation_begin(r->model);
+    fr_module_evaluation_begin(r->net.model);
     return was;
 }
 
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was) {
-    fr_module_evaluation_end(r->model);
+    fr_module_evaluation_end(r->net.model);
     fr_phase_end(was.phase);
     fr_no_grad_end(was.no_grad);
 }

@@ -22,7 +22,7 @@ static bool is_unset_or_word(const fr_flag *f, const fr_train_opts *o, const fr_
     const int64_t n = *(const int64_t *)v;
     if (f->kind == FR_FLAG_SIDES && ((const int64_t *)v)[1] != FR_TRAIN_AUTO) return false;
     return n == *(const int64_t *)d || is_choice(f, (double)n) ||
-           (v == &o->epochs && n == FR_TRAIN_AUTO && o->steps > 0);
+           (v == &o->optim.epochs && n == FR_TRAIN_AUTO && o->optim.steps > 0);
 }
 
 fr_status fri_options_check(const fr_train_opts *o) {
@@ -32,7 +32,7 @@ fr_status fri_options_check(const fr_train_opts *o) {
         const void *v = fri_flag_field(f, o);
         const bool number =
             f->kind == FR_FLAG_INT || f->kind == FR_FLAG_SIDES || f->kind == FR_FLAG_REAL || f->kind == FR_FLAG_SIZE;
-        if (!number && (f->kind != FR_FLAG_CHOICE || v == &o->dataset)) continue;
+        if (!number && (f->kind != FR_FLAG_CHOICE || v == &o->data.dataset)) continue;
         if (is_unset_or_word(f, o, &defaults)) continue;
         if (f->kind == FR_FLAG_CHOICE)
             return fr_fail(FR_EINVAL, "--%s %d: not one of the values in <frugal/train.h>", f->name, *(const int *)v);
@@ -47,7 +47,7 @@ fr_status fri_options_check(const fr_train_opts *o) {
     return FR_OK;
 }
 
-/* "--no-arena" -> "train.arena = false", "--export" -> "train.export_weights". Returns the bytes written. */
+/* "--no-arena" -> "train.memory.arena = false", "--export" -> "train.files.export_weights". Returns the length. */
 static size_t write_field(const fr_flag *f, bool no, char *to, size_t bytes) {
     const int n = snprintf(to, bytes, "train.%s%s", f->field != NULL ? f->field : f->name, no ? " = false" : "");
     if (f->field == NULL)

@@ -22,7 +22,7 @@ static size_t planned_requested(const fri_train_plan *p) {
 }
 
 static bool in_arena(const fr_train_opts *o) {
-    return o->arena && o->device != FR_META && !fri_memory_unpooled();
+    return o->memory.arena && o->device != FR_META && !fri_memory_unpooled();
 }
 
 /* Plans the run with its real allocator (arena.c): in an arena if wanted and if the arena fits, else on the caching
@@ -59,7 +59,7 @@ fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved) {
 static fr_status fit_dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, fr_memory_stats *peak) {
     fri_config trial = *(const fri_config *)ctx;
     fri_train_plan p = {0};
-    trial.opts.unit_plan = plan;
+    trial.opts.memory.unit_plan = plan;
     FRI_TRY(fri_plan_run(&trial, limit, &p));
     const fr_memory_stats *x = &p.training, *y = &p.evaluation;
     bool evaluation = y->peak_reserved > x->peak_reserved ||
@@ -73,13 +73,13 @@ void fri_fit_switches(fri_config *c) {
     fr_train_opts *o = &c->opts;
     const fr_switch *w = NULL;
     for (int i = 0; (w = fr_switch_at(i)) != NULL; i++)
-        if (w->cost == FR_SWITCH_FREE) *fr_switch_field(w, &o->switches) = w->saves;
-    o->checkpoint_segments = FR_TRAIN_AUTO;
-    if (fri_fused_step_possible(c)) o->fused_step = FR_TRAIN_FUSED_ON;
+        if (w->cost == FR_SWITCH_FREE) *fr_switch_field(w, &o->memory.switches) = w->saves;
+    o->memory.checkpoint_segments = FR_TRAIN_AUTO;
+    if (fri_fused_step_possible(c)) o->memory.fused_step = FR_TRAIN_FUSED_ON;
 }
 
 static fr_status keep_model(const fri_session *trial, void *ctx) {
-    *(fr_module **)ctx = fr_module_retain(trial->model);
+    *(fr_module **)ctx = fr_module_retain(trial->net.model);
     return FR_OK;
 }
 
@@ -87,7 +87,7 @@ fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out
     fri_config chosen = *c;
     fr_train_opts *o = &chosen.opts;
     fri_fit_switches(&chosen);
-    fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->switches.offload, .any = any};
+    fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->memory.switches.offload, .any = any};
     *out = (fr_fit){0};
     fr_status s = fri_on_meta(c, keep_model, &f.model);
     if (s == FR_OK) s = fr_fit_find(fit_dry_run, &chosen, &f, out);
@@ -102,7 +102,7 @@ static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int
     fr_fit fit = {0};
     size_t reserved = 0;
     fr_status s = FR_OK;
-    one.opts.batch_size = batch;
+    one.opts.optim.batch_size = batch;
     if (choose) {
         s = fri_fit_find(&one, budget, true, &fit);
         *yes = s == FR_OK && fit.fits;
@@ -118,7 +118,7 @@ static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int
 /* Doubles the batch until `high` does not fit, then bisects between `low` (fits) and `high`. The batch is limited so
  * that an epoch has at least one step. */
 fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose, int64_t *out) {
-    int64_t low = 0, high = 1, most = c->train_count / c->opts.accumulate;
+    int64_t low = 0, high = 1, most = c->train_count / c->opts.memory.accumulate;
     bool yes = false;
     *out = 0;
     for (; high <= most; high = 2 * high < most || high == most ? 2 * high : most) {
@@ -163,7 +163,7 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
         c->out,
         "budget %s (%zu bytes), batches of %" PRId64
         ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n",
-        fr_bytes_text(c->opts.memory_budget, budget), c->opts.memory_budget, c->opts.batch_size,
+        fr_bytes_text(c->opts.memory.budget, budget), c->opts.memory.budget, c->opts.optim.batch_size,
         fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
         f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
     fr_fprintf(
@@ -174,7 +174,8 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
         "%s"
         "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
         fri_units_text(&f->plan, units),
-        c->opts.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n" : "",
+        c->opts.memory.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
+                                  : "",
         f->dry_runs, f->milliseconds / 1000, calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
         f->kernels_measured == 0 ? " (--calibrate measures)" : "");
 }
@@ -193,7 +194,7 @@ static fr_status nothing_fits(const fri_config *c, const fr_fit *f) {
     return fr_fail(FR_ENOMEM,
                    "--memory-budget %s: nothing fits; the smallest budget for batches of %" PRId64 " is %zu bytes (%s)"
                    ": op %s of %s in %s sets it, with %zu bytes alive (%s)",
-                   fr_bytes_text(c->opts.memory_budget, budget), c->opts.batch_size, f->smallest,
+                   fr_bytes_text(c->opts.memory.budget, budget), c->opts.optim.batch_size, f->smallest,
                    fr_bytes_text(f->smallest, least), m->peak_op != NULL && m->peak_op[0] ? m->peak_op : "-",
                    m->peak_module != NULL && m->peak_module[0] ? m->peak_module : "-", fr_phase_name(m->peak_phase),
                    m->peak_allocated, parts);
@@ -206,21 +207,21 @@ static fr_status choose_batch(fri_config *c) {
     int64_t batch = 0;
     double began = fri_seconds_now();
     char budget[FR_BYTES_TEXT];
-    FRI_TRY(fri_fit_largest_batch(c, o->memory_budget, o->fit_switches, &batch));
+    FRI_TRY(fri_fit_largest_batch(c, o->memory.budget, o->memory.fit_switches, &batch));
     /* If no batch fits, plan batch 1, so that the error can name the smallest budget. */
-    o->batch_size = batch > 0 ? batch : 1;
+    o->optim.batch_size = batch > 0 ? batch : 1;
     if (!o->quiet && batch > 0)
-        fr_fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory_budget, budget),
+        fr_fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory.budget, budget),
                    batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
     return FR_OK;
 }
 
 static fr_status choose_plan(fri_config *c, fr_fit *fit) {
-    FRI_TRY(fri_fit_find(c, c->opts.memory_budget, false, fit));
+    FRI_TRY(fri_fit_find(c, c->opts.memory.budget, false, fit));
     if (!fit->fits) return nothing_fits(c, fit);
     fri_fit_switches(c);
-    fr_switches_set(c->opts.switches);
-    c->opts.unit_plan = &fit->plan;
+    fr_switches_set(c->opts.memory.switches);
+    c->opts.memory.unit_plan = &fit->plan;
     print_chosen(c, fit);
     return FR_OK;
 }
@@ -228,18 +229,18 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
 static fr_status as_given(const fri_config *c) {
     char text[FR_BYTES_TEXT];
     size_t reserved = 0;
-    fr_status s = fri_fits(c, c->opts.memory_limit, &reserved);
+    fr_status s = fri_fits(c, c->opts.memory.limit, &reserved);
     if (s != FR_ENOMEM) return s;
     if ((s = fri_fits(c, SIZE_MAX, &reserved)) < 0) return s;
     return fr_fail(FR_ENOMEM, "--memory-budget %s: this run reserves %zu bytes; raise it or leave --all-off out",
-                   fr_bytes_text(c->opts.memory_budget, text), reserved);
+                   fr_bytes_text(c->opts.memory.budget, text), reserved);
 }
 
 fr_status fri_fit(fri_config *c, fr_fit *fit) {
     fr_train_opts *o = &c->opts;
-    if (o->memory_budget == SIZE_MAX) return FR_OK;
-    if (o->memory_limit > o->memory_budget) o->memory_limit = o->memory_budget;
-    o->memory_budget = o->memory_limit;
+    if (o->memory.budget == SIZE_MAX) return FR_OK;
+    if (o->memory.limit > o->memory.budget) o->memory.limit = o->memory.budget;
+    o->memory.budget = o->memory.limit;
     if (c->fit_batch) FRI_TRY(choose_batch(c));
-    return o->fit_switches ? choose_plan(c, fit) : as_given(c);
+    return o->memory.fit_switches ? choose_plan(c, fit) : as_given(c);
 }

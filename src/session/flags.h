@@ -47,7 +47,7 @@ const char *fri_image_text(const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]
 fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *text);
 
 /* fields.c, for programs that set fields instead of flags: checks that options are in range; replaces flags in the
- * current error sentence by fields ("--keep-last" becomes "train.keep_last") and returns s. */
+ * current error sentence by fields ("--keep-last" becomes "train.data.keep_last") and returns s. */
 fr_status fri_options_check(const fr_train_opts *o);
 fr_status fri_speak_of_fields(fr_status s);
 

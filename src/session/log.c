@@ -9,29 +9,30 @@
 #include <math.h>
 
 typedef struct logs {
-    fri_log *log;      /* NULL: none */
+    fri_log *log;     /* NULL: none */
     int64_t failures; /* steps and evaluations missing in the file */
 } logs;
 
 static fr_status open_logs(logs *l, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    if (o->log == NULL) return FR_OK;
-    return fri_log_open(o->log, r->step > 0 ? r->step : -1, &l->log);
+    if (o->files.log == NULL) return FR_OK;
+    return fri_log_open(o->files.log, r->at.step > 0 ? r->at.step : -1, &l->log);
 }
 
 fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
     fr_memory_stats m;
     FRI_TRY(fr_memory_stats_get(r->config->opts.device, &m));
-    int64_t i = r->known - r->first_step - 1;
-    double images = (double)(r->config->opts.batch_size * r->config->opts.accumulate);
-    size_t peak = m.peak_allocated > r->training.peak_allocated ? m.peak_allocated : r->training.peak_allocated;
-    *out = (fr_log_step){.step = r->known,
-                         .epoch = r->epoch,
-                         .loss = r->losses[i],
-                         .lr = fr_schedule_lr(&r->schedule, r->known - 1),
-                         .scale = fri_loss_scaled(&r->config->opts) ? r->scale : 1,
-                         .skipped = r->step_skipped,
-                         .images_per_second = 1000 * images / r->step_ms[i],
+    int64_t i = r->numbers.known - r->at.first_step - 1;
+    double images = (double)(r->config->opts.optim.batch_size * r->config->opts.memory.accumulate);
+    size_t peak =
+        m.peak_allocated > r->memory.training.peak_allocated ? m.peak_allocated : r->memory.training.peak_allocated;
+    *out = (fr_log_step){.step = r->numbers.known,
+                         .epoch = r->at.epoch,
+                         .loss = r->numbers.losses[i],
+                         .lr = fr_schedule_lr(&r->net.schedule, r->numbers.known - 1),
+                         .scale = fri_loss_scaled(&r->config->opts) ? r->numbers.scale : 1,
+                         .skipped = r->numbers.step_skipped,
+                         .images_per_second = 1000 * images / r->numbers.step_ms[i],
                          .allocated = m.allocated,
                          .peak = peak};
     return FR_OK;
@@ -40,11 +41,11 @@ fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
 static fr_status write_evaluation(logs *l, const fri_session *r) {
     const fr_train_program *p = r->config->program;
     char tag[FR_TRAIN_NAME_BYTES];
-    if (isfinite(r->test_accuracy)) FRI_TRY(fri_log_scalar(l->log, "test/accuracy", r->step, r->test_accuracy));
-    if (isfinite(r->test_loss)) FRI_TRY(fri_log_scalar(l->log, "test/loss", r->step, r->test_loss));
+    if (isfinite(r->tested.accuracy)) FRI_TRY(fri_log_scalar(l->log, "test/accuracy", r->at.step, r->tested.accuracy));
+    if (isfinite(r->tested.loss)) FRI_TRY(fri_log_scalar(l->log, "test/loss", r->at.step, r->tested.loss));
     for (int64_t i = 0; i < p->n_metrics; i++) {
         snprintf(tag, sizeof tag, "test/%s", p->metric_names[i]);
-        FRI_TRY(fri_log_scalar(l->log, tag, r->step, r->metric[i]));
+        FRI_TRY(fri_log_scalar(l->log, tag, r->at.step, r->tested.metric[i]));
     }
     return FR_OK;
 }

@@ -11,8 +11,8 @@
 
 void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTES]) {
     const size_t at = strlen(name);
-    if (opts->width == 1) return;
-    fr_snprintf(name + at, FR_TRAIN_NAME_BYTES - at, "_w%g", opts->width);
+    if (opts->model.width == 1) return;
+    fr_snprintf(name + at, FR_TRAIN_NAME_BYTES - at, "_w%g", opts->model.width);
     for (char *c = name + at + 2; *c != '\0'; c++)
         if (*c < '0' || *c > '9') *c = '.'; /* decimal point in every locale */
 }
@@ -22,13 +22,14 @@ static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
     if (c->model != NULL) {
         snprintf(name, FR_TRAIN_NAME_BYTES, "%s", c->program->name);
-        FRI_TRY(FRI_CALLBACK("model", c->model(c->model_ctx, c->opts.device, c->outputs, &r->model)));
+        FRI_TRY(FRI_CALLBACK("model", c->model(c->model_ctx, c->opts.device, c->outputs, &r->net.model)));
     } else {
-        FRI_TRY(c->program->model(&c->opts, c->outputs, name, &r->model));
+        FRI_TRY(c->program->model(&c->opts, c->outputs, name, &r->net.model));
     }
-    if (c->opts.width != 1 && strstr(name, "_w") == NULL)
+    if (c->opts.model.width != 1 && strstr(name, "_w") == NULL)
         return fr_fail(FR_EINVAL, "the networks of %s have only width 1; leave --width out", c->program->name);
-    if (c->opts.half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_module_to_dtype(r->model, fri_compute_dtype(&c->opts)));
+    if (c->opts.precision.half != FR_TRAIN_AMP_OFF)
+        FRI_TRY(fr_module_to_dtype(r->net.model, fri_compute_dtype(&c->opts)));
     return FR_OK;
 }
 
@@ -52,9 +53,9 @@ static fr_status one_result(const fri_session *trial, fr_tensor *images) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     const fr_train_opts *o = &trial->config->opts;
     fr_tensor *y[2] = {NULL, NULL};
-    FRI_TRY(fr_cast(images, o->half != FR_TRAIN_AMP_OFF ? fri_compute_dtype(o) : FR_F32, &x));
+    FRI_TRY(fr_cast(images, o->precision.half != FR_TRAIN_AMP_OFF ? fri_compute_dtype(o) : FR_F32, &x));
     const bool grad = fr_no_grad_begin();
-    const bool more = fr_module_forward_n(trial->model, &x, 1, y, 2) == FR_OK && y[1] != NULL;
+    const bool more = fr_module_forward_n(trial->net.model, &x, 1, y, 2) == FR_OK && y[1] != NULL;
     fr_no_grad_end(grad);
     fr_tensor_release(&y[0]);
     fr_tensor_release(&y[1]);
@@ -84,7 +85,8 @@ done:
     fr_tensor_release(&loss);
     if (s == FR_ESHAPE || s == FR_EINVAL)
         return fr_fail_prefix(FR_EINVAL, "%s %lld --image-size %s: ",
-                              batch == c->opts.batch_size ? "--batch-size" : "the last batch of an epoch, of images:",
+                              batch == c->opts.optim.batch_size ? "--batch-size"
+                                                                : "the last batch of an epoch, of images:",
                               (long long)batch, fri_image_text(&c->opts, size));
     return s;
 }
@@ -100,8 +102,9 @@ fr_status fri_model_check(fri_config *c) {
         if (strncmp(fr_last_error(), "model '", 7) == 0) goto done; /* unknown model name */
         char size[FRI_FLAG_TEXT_BYTES];
         s = fr_fail_prefix(FR_EINVAL, "--image-size %s: ", fri_image_text(&c->opts, size));
-        if (c->opts.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.width);
-        if (c->opts.depth != FR_TRAIN_AUTO) s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.depth);
+        if (c->opts.model.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.model.width);
+        if (c->opts.model.depth != FR_TRAIN_AUTO)
+            s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.model.depth);
         goto done;
     }
     FR_TRY(s, s);
@@ -125,7 +128,7 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *tr
     FR_TRY(s, fr_pool_create(FR_META, &pool));
     FR_TRY(s, fr_pool_begin(pool, &was));
     meta.opts.device = FR_META;
-    fr_switches_set(c->opts.switches);
+    fr_switches_set(c->opts.memory.switches);
     s = make_trained(&trial, meta.model_name);
     if (s == FR_OK) s = fn(&trial, ctx);
     fri_model_release(&trial);
@@ -138,7 +141,7 @@ done:
 }
 
 static fr_status count_units(const fri_session *trial, void *ctx) {
-    *(int *)ctx = fr_module_units(trial->model, NULL, 0);
+    *(int *)ctx = fr_module_units(trial->net.model, NULL, 0);
     return FR_OK;
 }
 
@@ -148,65 +151,70 @@ fr_status fri_model_units(const fri_config *c, int *out) {
 
 static fr_status build_optimizer(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    const fr_sgd_opts *sgd =
-        FR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay, .nesterov = o->nesterov);
-    switch (o->optimizer) {
-    case FR_TRAIN_SGD: return fr_sgd(r->model, sgd, &r->optimizer);
+    const fr_sgd_opts *sgd = FR_SGD_OPTS(.lr = o->optim.lr, .momentum = o->optim.momentum,
+                                         .weight_decay = o->optim.weight_decay, .nesterov = o->optim.nesterov);
+    switch (o->optim.optimizer) {
+    case FR_TRAIN_SGD: return fr_sgd(r->net.model, sgd, &r->net.optimizer);
     case FR_TRAIN_RMSPROP:
-        return fr_rmsprop(r->model,
-                          FR_RMSPROP_OPTS(.lr = o->lr, .momentum = o->momentum, .weight_decay = o->weight_decay),
-                          &r->optimizer);
+        return fr_rmsprop(r->net.model,
+                          FR_RMSPROP_OPTS(.lr = o->optim.lr, .momentum = o->optim.momentum,
+                                          .weight_decay = o->optim.weight_decay),
+                          &r->net.optimizer);
     case FR_TRAIN_ADAM:
-        return fr_adam(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+        return fr_adam(r->net.model, FR_ADAM_OPTS(.lr = o->optim.lr, .weight_decay = o->optim.weight_decay),
+                       &r->net.optimizer);
     case FR_TRAIN_ADAMW:
-        return fr_adamw(r->model, FR_ADAMW_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+        return fr_adamw(r->net.model, FR_ADAMW_OPTS(.lr = o->optim.lr, .weight_decay = o->optim.weight_decay),
+                        &r->net.optimizer);
     case FR_TRAIN_ADAM8:
-        return fr_adam8(r->model, FR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay), &r->optimizer);
+        return fr_adam8(r->net.model, FR_ADAM_OPTS(.lr = o->optim.lr, .weight_decay = o->optim.weight_decay),
+                        &r->net.optimizer);
     }
-    return fr_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optimizer);
+    return fr_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optim.optimizer);
 }
 
 static fr_status build_scaler(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    bool dynamic = o->loss_scale == FR_TRAIN_AUTO;
+    bool dynamic = o->precision.loss_scale == FR_TRAIN_AUTO;
     return fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = fri_loss_scaled(o),
-                                                     .init_scale = dynamic ? 65536 : o->loss_scale, .dynamic = dynamic),
-                                 o->device, &r->scaler);
+                                                     .init_scale = dynamic ? 65536 : o->precision.loss_scale,
+                                                     .dynamic = dynamic),
+                                 o->device, &r->net.scaler);
 }
 
 fr_status fri_model_build(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     char name[FR_TRAIN_NAME_BYTES];
-    fr_seed((uint64_t)o->seed);
+    fr_seed((uint64_t)o->optim.seed);
     FRI_TRY(make_trained(r, name));
-    r->parameters = fr_module_parameter_count(r->model);
+    r->net.parameters = fr_module_parameter_count(r->net.model);
     FRI_TRY(build_optimizer(r));
     FRI_TRY(fri_groups_build(r));
-    FRI_TRY(fr_optimizer_master_weights(r->optimizer, o->master_weights));
+    FRI_TRY(fr_optimizer_master_weights(r->net.optimizer, o->precision.master_weights));
     if (r->config->ranks > 1)
-        FRI_TRY(r->config->rank_calls->share(r->model, r->optimizer, r->config->comm, o->accumulate, r->config->streams,
-                                             o->sync_batch_norm, &r->share));
-    if (o->fused_step != FR_TRAIN_FUSED_OFF) FRI_TRY(fr_optimizer_fuse(r->optimizer, true));
+        FRI_TRY(r->config->rank_calls->share(r->net.model, r->net.optimizer, r->config->comm, o->memory.accumulate,
+                                             r->config->streams, o->sync_batch_norm, &r->net.share));
+    if (o->memory.fused_step != FR_TRAIN_FUSED_OFF) FRI_TRY(fr_optimizer_fuse(r->net.optimizer, true));
     FRI_TRY(build_scaler(r));
     FRI_TRY(fri_class_weights_begin(r));
     return fri_session_input(r);
 }
 
 void fri_model_release(fri_session *r) {
-    fri_input_release(&r->input);
-    fr_tensor_release(&r->class_weights);
-    if (r->share != NULL) r->config->rank_calls->unshare(&r->share);
-    fr_grad_scaler_release(&r->scaler);
-    fr_optimizer_release(&r->optimizer);
-    fr_module_release(&r->model);
+    fri_input_release(&r->data.input);
+    fr_tensor_release(&r->net.class_weights);
+    if (r->net.share != NULL) r->config->rank_calls->unshare(&r->net.share);
+    fr_grad_scaler_release(&r->net.scaler);
+    fr_optimizer_release(&r->net.optimizer);
+    fr_module_release(&r->net.model);
 }
 
 fr_dtype fri_model_dtype(const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    const int layers = o->amp != FR_TRAIN_AMP_OFF ? fr_module_layers(r->model) : 0;
+    const int layers = o->precision.amp != FR_TRAIN_AMP_OFF ? fr_module_layers(r->net.model) : 0;
     fr_layer l;
     for (int i = 0; i < layers; i++) {
-        if (fr_module_layer_get(r->model, i, &l) < 0) return FR_F32;
+        if (fr_module_layer_get(r->net.model, i, &l) < 0) return FR_F32;
         for (int k = 0; k < l.n_in; k++)
             if (l.in[k] == 0 && (fr_module_class_of(l.module)->traits & FR_LAYER_CASTS) == 0) return FR_F32;
     }
@@ -221,13 +229,14 @@ fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
 
 static fr_status forward_trained(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
-    if (o->unit_plan != NULL && fr_grad_enabled()) return fr_checkpoint_plan(r->model, o->unit_plan, x, y);
-    if (o->checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled()) return fri_segments_forward(r, x, y);
-    return fr_module_forward(r->model, x, y);
+    if (o->memory.unit_plan != NULL && fr_grad_enabled())
+        return fr_checkpoint_plan(r->net.model, o->memory.unit_plan, x, y);
+    if (o->memory.checkpoint_segments != FR_TRAIN_AUTO && fr_grad_enabled()) return fri_segments_forward(r, x, y);
+    return fr_module_forward(r->net.model, x, y);
 }
 
 fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
-    if (o->half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_cast(x, fri_compute_dtype(o), y));
-    return forward_trained(r, o->half != FR_TRAIN_AMP_OFF ? *y : x, y);
+    if (o->precision.half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_cast(x, fri_compute_dtype(o), y));
+    return forward_trained(r, o->precision.half != FR_TRAIN_AMP_OFF ? *y : x, y);
 }

@@ -42,11 +42,11 @@ static int ascending(const void *a, const void *b) {
 }
 
 double fri_median_step_ms(const fri_session *r) {
-    int64_t done = r->known - r->first_step, first = done > 1 ? 1 : 0, n = done - first;
+    int64_t done = r->numbers.known - r->at.first_step, first = done > 1 ? 1 : 0, n = done - first;
     if (n < 1 || r->config->opts.device == FR_META) return NAN;
     double *sorted = malloc((size_t)n * sizeof *sorted);
     if (sorted == NULL) return NAN;
-    memcpy(sorted, r->step_ms + first, (size_t)n * sizeof *sorted);
+    memcpy(sorted, r->numbers.step_ms + first, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, ascending);
     double median = n % 2 == 1 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
     free(sorted);
@@ -54,22 +54,22 @@ double fri_median_step_ms(const fri_session *r) {
 }
 
 double fri_images_per_second(const fri_session *r) {
-    return 1000.0 * (double)r->config->opts.batch_size / fri_median_step_ms(r);
+    return 1000.0 * (double)r->config->opts.optim.batch_size / fri_median_step_ms(r);
 }
 
 fr_status fri_step_remember(fri_session *r, double loss, double milliseconds) {
-    int64_t i = r->known - r->first_step;
-    if (i == r->capacity) {
-        int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 1024;
-        double *losses = realloc(r->losses, (size_t)capacity * sizeof *losses);
-        if (losses != NULL) r->losses = losses;
-        double *step_ms = realloc(r->step_ms, (size_t)capacity * sizeof *step_ms);
-        if (step_ms != NULL) r->step_ms = step_ms;
+    int64_t i = r->numbers.known - r->at.first_step;
+    if (i == r->numbers.capacity) {
+        int64_t capacity = r->numbers.capacity > 0 ? 2 * r->numbers.capacity : 1024;
+        double *losses = realloc(r->numbers.losses, (size_t)capacity * sizeof *losses);
+        if (losses != NULL) r->numbers.losses = losses;
+        double *step_ms = realloc(r->numbers.step_ms, (size_t)capacity * sizeof *step_ms);
+        if (step_ms != NULL) r->numbers.step_ms = step_ms;
         if (losses == NULL || step_ms == NULL)
             return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
-        r->capacity = capacity;
+        r->numbers.capacity = capacity;
     }
-    r->losses[i] = loss;
-    r->step_ms[i] = milliseconds;
+    r->numbers.losses[i] = loss;
+    r->numbers.step_ms[i] = milliseconds;
     return FR_OK;
 }

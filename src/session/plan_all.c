@@ -55,7 +55,7 @@ static fr_status add_choices(table *t, const fri_config *c, const char *flags, i
     if (s < 0 || !w->saves || w->cost == FR_SWITCH_MOVE) return s;
     fri_config with = *c;
     char longer[TEXT_BYTES];
-    *fr_switch_field(w, &with.opts.switches) = true;
+    *fr_switch_field(w, &with.opts.memory.switches) = true;
     snprintf(longer, sizeof longer, "--%s%s%s", w->name, flags[0] != '\0' ? " " : "", flags);
     return add_choices(t, &with, longer, n - 1);
 }
@@ -66,7 +66,7 @@ static fr_status add_combinations(table *t, const fri_config *base, int64_t segm
     int n = 0;
     while (fr_switch_at(n) != NULL) n++;
     if (segments > 1) {
-        c.opts.checkpoint_segments = segments;
+        c.opts.memory.checkpoint_segments = segments;
         snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, segments);
     }
     return add_choices(t, &c, flags, n);
@@ -76,7 +76,7 @@ static fr_status add_combinations(table *t, const fri_config *base, int64_t segm
 static fr_status add_budgets(table *t, const fri_config *base, size_t most) {
     FRI_OWNED(fr_fit_release) fr_fit fit = {0};
     fri_config fitted = *base;
-    fitted.opts.switches = t->config->opts.switches;
+    fitted.opts.memory.switches = t->config->opts.memory.switches;
     FRI_TRY(fri_fit_find(&fitted, 1, false, &fit));
     size_t least = fit.smallest;
     for (int k = 0; k <= BUDGETS && least <= most && t->n < MOST_LINES; k++) {
@@ -138,11 +138,11 @@ fr_status fri_plan_all(const fri_config *c) {
     double began = fri_seconds_now();
     if (t == NULL) return fr_fail(FR_ENOMEM, "--plan=all: out of host memory");
     t->config = c;
-    o->switches = fr_switches_all_off();
-    o->switches.workspace_limit = c->opts.switches.workspace_limit;
-    o->switches.pool_index = c->opts.switches.pool_index;
-    o->checkpoint_segments = FR_TRAIN_AUTO;
-    o->unit_plan = NULL;
+    o->memory.switches = fr_switches_all_off();
+    o->memory.switches.workspace_limit = c->opts.memory.switches.workspace_limit;
+    o->memory.switches.pool_index = c->opts.memory.switches.pool_index;
+    o->memory.checkpoint_segments = FR_TRAIN_AUTO;
+    o->memory.unit_plan = NULL;
     FR_TRY(s, fri_model_units(c, &units));
     FR_TRY(s, add_combinations(t, &base, 1));
     double off = t->lines[0].seconds;

@@ -34,7 +34,7 @@ static fr_status start_threads(const fri_config *c) {
 }
 
 static fr_status open_offload(const fri_session *r) {
-    const char *file = r->config->opts.offload;
+    const char *file = r->config->opts.memory.offload;
     fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
     if (s == FR_OK && !r->config->opts.quiet && fri_offload_warning()[0] != '\0')
         fprintf(r->config->out, "note: --offload: %s\n", fri_offload_warning());
@@ -46,37 +46,37 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FRI_TRY(check_device(c));
     fri_config_resolve(c);
     FRI_TRY(fri_resume_find(c));
-    if (c->opts.accumulate == FR_TRAIN_AUTO) c->opts.accumulate = c->ranks;
+    if (c->opts.memory.accumulate == FR_TRAIN_AUTO) c->opts.memory.accumulate = c->ranks;
     FRI_TRY(start_threads(c));
-    fr_switches_set(o->switches);
-    fr_cudnn_deterministic_set(o->deterministic);
-    fr_cudnn_benchmark_set(o->cudnn_benchmark);
-    fr_exact_convolutions_set(o->exact_convolutions);
-    fri_pin_memory_set(o->pin_memory);
+    fr_switches_set(o->memory.switches);
+    fr_cudnn_deterministic_set(o->precision.deterministic);
+    fr_cudnn_benchmark_set(o->precision.cudnn_benchmark);
+    fr_exact_convolutions_set(o->precision.exact_convolutions);
+    fri_pin_memory_set(o->data.pin_memory);
     FRI_TRY(fri_check_flags(c));
-    FRI_TRY(fri_data_open(c, &r->train, &r->test));
+    FRI_TRY(fri_data_open(c, &r->data.train, &r->data.test));
     FRI_TRY(fri_model_check(c));
     FRI_TRY(fri_ranks_compare(r));
     if (c->ranks > 1) FRI_TRY(c->rank_calls->connect(c->comm, o->device, &c->link_bytes));
     FRI_TRY(fri_views_begin(r, views));
     FRI_TRY(fri_train_only_choose(c));
     FRI_TRY(fri_prefix_choose(c));
-    FRI_TRY(fri_fit(c, &r->fit));
-    fri_workspace_choose(c, &r->scratch);
-    FRI_TRY(fri_segment_weights(c, &r->unit_weight));
+    FRI_TRY(fri_fit(c, &r->memory.fit));
+    fri_workspace_choose(c, &r->net.scratch);
+    FRI_TRY(fri_segment_weights(c, &r->net.unit_weight));
     if (o->plan || o->summary) return FR_OK;
     FRI_TRY(fr_pool_create(o->device, &r->pool));
     FRI_TRY(fr_pool_begin(r->pool, &r->no_pool));
-    if (o->offload != NULL) FRI_TRY(open_offload(r));
-    if (o->predict == NULL) FRI_TRY(fri_saving_check(r));
-    if (o->memory_limit != SIZE_MAX) FRI_TRY(fr_memory_limit_set(o->device, o->memory_limit));
+    if (o->memory.offload != NULL) FRI_TRY(open_offload(r));
+    if (o->files.predict == NULL) FRI_TRY(fri_saving_check(r));
+    if (o->memory.limit != SIZE_MAX) FRI_TRY(fr_memory_limit_set(o->device, o->memory.limit));
     return FR_OK;
 }
 
 fr_status fri_run_setup(fri_session *r, fri_calibration **calibration) {
     fri_train_arena_begin(r);
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
-    if (r->config->opts.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
+    if (r->config->opts.memory.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
     FRI_TRY(fri_model_build(r));
     FRI_TRY(fri_weights_begin(r));
     return fri_train_begin(r);

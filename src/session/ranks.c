@@ -62,9 +62,10 @@ static fr_status describe_run(const fri_session *r, same_run *out) {
     (void)fr_device_describe(c->opts.device, out->environment, sizeof out->environment);
     int i = 0;
     for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
-        if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, workers) && f->group != FR_GROUP_OUTPUT)
+        if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, data.workers) &&
+            f->group != FR_GROUP_OUTPUT)
             out->flag[i] = hash_text(fri_flag_text(f, &c->opts, text));
-    return r->train != NULL ? fri_dataset_fingerprint(r->train, out->data) : FR_OK;
+    return r->data.train != NULL ? fri_dataset_fingerprint(r->data.train, out->data) : FR_OK;
 }
 
 fr_status fri_ranks_compare(const fri_session *r) {
@@ -102,7 +103,7 @@ fr_status fri_ranks_check_step(fri_session *r, int64_t step) {
     rank_position *all = malloc((size_t)c->ranks * sizeof *all);
     fr_status s = all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory();
     for (int i = 0; i < c->ranks && s == FR_OK; i++) {
-        if (all[i].signal != 0 && r->common_signal == 0) r->common_signal = (int)all[i].signal;
+        if (all[i].signal != 0 && r->at.common_signal == 0) r->at.common_signal = (int)all[i].signal;
         if (all[i].step != step)
             s = fr_fail(FR_EPEER, "rank %d (%s) is at step %" PRId64 ", rank %d at step %" PRId64, i,
                         c->rank_calls->host(c->comm, i), all[i].step, c->rank, step);
@@ -136,14 +137,16 @@ fr_status fri_ranks_report(fri_session *r) {
     const fri_config *c = r->config;
     const fr_rank_calls *of = c->rank_calls;
     if (c->ranks == 1) return FR_OK;
-    fri_rank_numbers mine = {.peak_requested = larger_size(r->training.peak_requested, r->evaluation.peak_requested),
-                             .peak_reserved = larger_size(r->training.peak_reserved, r->evaluation.peak_reserved),
-                             .planned = r->arena.used ? r->arena.placement.extent : 0,
-                             .departures = r->arena.departures,
+    fri_rank_numbers mine = {.peak_requested =
+                                 larger_size(r->memory.training.peak_requested, r->memory.evaluation.peak_requested),
+                             .peak_reserved =
+                                 larger_size(r->memory.training.peak_reserved, r->memory.evaluation.peak_reserved),
+                             .planned = r->memory.arena.used ? r->memory.arena.placement.extent : 0,
+                             .departures = r->memory.arena.departures,
                              .links = c->link_bytes,
-                             .step_bytes = of->bytes(r->share),
-                             .exchanged = of->exchanged(r->share),
-                             .waited = of->waited(r->share)};
+                             .step_bytes = of->bytes(r->net.share),
+                             .exchanged = of->exchanged(r->net.share),
+                             .waited = of->waited(r->net.share)};
     snprintf(mine.host, sizeof mine.host, "%s", of->host(c->comm, c->rank));
     r->rank = malloc((size_t)c->ranks * sizeof *r->rank);
     return r->rank != NULL ? of->agree(c->comm, &mine, sizeof mine, r->rank) : no_memory();

@@ -16,17 +16,19 @@ typedef struct real {
 
 static fr_status real_batch(void *ctx, int64_t i) {
     fri_step_work *w = ctx;
-    fr_status s = fri_input_next(w->r->input, w->r->loader, &w->images, &w->targets);
+    fr_status s = fri_input_next(w->r->data.input, w->r->data.loader, &w->images, &w->targets);
     if (s != FR_OK) return s;
-    w->count = fri_input_count(w->r->input);
-    return i + w->r->config->ranks < w->r->config->opts.accumulate ? fri_input_fetch(w->r->input, w->r->loader) : FR_OK;
+    w->count = fri_input_count(w->r->data.input);
+    return i + w->r->config->ranks < w->r->config->opts.memory.accumulate
+               ? fri_input_fetch(w->r->data.input, w->r->data.loader)
+               : FR_OK;
 }
 
 static const fri_stepping device_stepping = {real_batch, fri_step_train, fri_step_update};
 
 static fr_status real_step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     fri_session *r = ((real *)ctx)->r;
-    FRI_OWNED(fri_step_work_end) fri_step_work w = {.r = r, .v = &r->values[r->step % 2]};
+    FRI_OWNED(fri_step_work_end) fri_step_work w = {.r = r, .v = &r->numbers.values[r->at.step % 2]};
     (void)alike, (void)done;
     w.v->began = fri_seconds_now();
     FRI_TRY(fri_train_arena_part(r, part));
@@ -42,33 +44,34 @@ static fr_status step_known(fri_session *r, fri_step_values *v) {
     double loss = NAN;
     FRI_TRY(fri_step_settle(r, v, &loss));
     double now = fri_seconds_now();
-    FRI_TRY(fri_step_remember(r, loss, 1000 * (now - (r->known_at > v->began ? r->known_at : v->began))));
-    r->known_at = now;
-    r->known = v->number;
+    FRI_TRY(
+        fri_step_remember(r, loss, 1000 * (now - (r->numbers.known_at > v->began ? r->numbers.known_at : v->began))));
+    r->numbers.known_at = now;
+    r->numbers.known = v->number;
     FRI_TRY(fri_watch_loss(r, loss));
     return fri_run_emit(r, FR_RUN_STEP);
 }
 
 static fr_status steps_known(fri_session *r, int64_t up_to) {
     fr_status s = FR_OK;
-    while (s == FR_OK && r->known < up_to) s = step_known(r, &r->values[r->known % 2]);
+    while (s == FR_OK && r->numbers.known < up_to) s = step_known(r, &r->numbers.values[r->numbers.known % 2]);
     return s;
 }
 
 static fr_status step_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
-    return steps_known(r, fr_device_is_asynchronous(r->config->opts.device) ? r->step - 1 : r->step);
+    return steps_known(r, fr_device_is_asynchronous(r->config->opts.device) ? r->at.step - 1 : r->at.step);
 }
 
 static fr_status real_save(void *ctx, bool last) {
     fri_session *r = ((real *)ctx)->r;
-    fr_status s = steps_known(r, r->step);
+    fr_status s = steps_known(r, r->at.step);
     return s == FR_OK ? fri_save(r, last) : s;
 }
 
 static fr_status real_prefetch(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
-    return fri_input_fetch(r->input, r->loader);
+    return fri_input_fetch(r->data.input, r->data.loader);
 }
 
 /* Folds the peaks since the last call into *kept. */
@@ -81,9 +84,9 @@ static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
 
 static fr_status steps_over(void *ctx) {
     fri_session *r = ((real *)ctx)->r;
-    FRI_TRY(steps_known(r, r->step));
+    FRI_TRY(steps_known(r, r->at.step));
     FRI_TRY(fri_readback_check_all()); /* reports bad targets of the last steps */
-    return keep_peak(r, &r->training);
+    return keep_peak(r, &r->memory.training);
 }
 
 /* ---- evaluations ------------------------------------------------------------------------------------------------ */
@@ -95,23 +98,23 @@ static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64
     (void)alike, (void)done;
     FRI_TRY(fri_train_arena_part(r, part));
     if (part == FRI_PART_EVALUATION) FRI_TRY(fri_confusion_begin(r));
-    if (part == FRI_PART_EVALUATION) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, r->test, &x->loader));
-    FRI_TRY(fri_input_next(r->input, x->loader, &images, &targets));
-    return fri_evaluate_batch(r, &images, &targets, fri_input_count(r->input), &x->sum);
+    if (part == FRI_PART_EVALUATION) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, r->data.test, &x->loader));
+    FRI_TRY(fri_input_next(r->data.input, x->loader, &images, &targets));
+    return fri_evaluate_batch(r, &images, &targets, fri_input_count(r->data.input), &x->sum);
 }
 
 /* Compares the evaluation with the best so far. For a better one, --keep-best writes the evaluated weights. */
 static fr_status compare_with_best(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     const bool accuracy = r->config->accuracy;
-    const double now = accuracy ? r->test_accuracy : r->test_loss;
-    if (isnan(r->best) ? !isnan(now) : accuracy ? now > r->best : now < r->best) {
-        r->best = now;
-        r->since_best = 0;
-        return o->keep_best && r->signal == 0 ? fri_weights_write(r, o->export_weights) : FR_OK;
+    const double now = accuracy ? r->tested.accuracy : r->tested.loss;
+    if (isnan(r->tested.best) ? !isnan(now) : accuracy ? now > r->tested.best : now < r->tested.best) {
+        r->tested.best = now;
+        r->tested.since_best = 0;
+        return o->files.keep_best && r->at.signal == 0 ? fri_weights_write(r, o->files.export_weights) : FR_OK;
     }
-    r->since_best++;
-    r->given_up = o->patience != FR_TRAIN_AUTO && r->since_best >= (double)o->patience;
+    r->tested.since_best++;
+    r->tested.given_up = o->optim.patience != FR_TRAIN_AUTO && r->tested.since_best >= (double)o->optim.patience;
     return FR_OK;
 }
 
@@ -121,17 +124,17 @@ static fr_status real_evaluation_over(void *ctx, fr_status s) {
     fri_session *r = x->r;
     fri_batch_numbers sum = {0};
     if (s == FR_OK) s = fri_sums_settle(&x->sum);
-    if (s == FR_OK && r->signal == 0) s = fri_sums_total(r, &x->sum, &sum);
-    if (s == FR_OK && r->signal == 0) s = fri_confusion_total(r);
+    if (s == FR_OK && r->at.signal == 0) s = fri_sums_total(r, &x->sum, &sum);
+    if (s == FR_OK && r->at.signal == 0) s = fri_confusion_total(r);
     fri_sums_drop(&x->sum);
     fr_loader_release(&x->loader);
-    if (s == FR_OK) s = keep_peak(r, &r->evaluation);
-    if (s < 0 || r->signal != 0 || sum.targets == 0) return s;
-    r->test_targets = (int64_t)sum.targets;
-    r->test_loss = sum.loss / sum.targets;
-    r->test_accuracy = r->config->accuracy ? sum.correct / sum.targets : NAN;
-    for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->metric[i] = sum.metric[i] / sum.images;
-    r->test_correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
+    if (s == FR_OK) s = keep_peak(r, &r->memory.evaluation);
+    if (s < 0 || r->at.signal != 0 || sum.targets == 0) return s;
+    r->tested.targets = (int64_t)sum.targets;
+    r->tested.loss = sum.loss / sum.targets;
+    r->tested.accuracy = r->config->accuracy ? sum.correct / sum.targets : NAN;
+    for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->tested.metric[i] = sum.metric[i] / sum.images;
+    r->tested.correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
     s = compare_with_best(r);
     return s == FR_OK ? fri_run_emit(r, FR_RUN_EVALUATION) : s;
 }
@@ -140,27 +143,27 @@ static fr_status real_evaluation_over(void *ctx, fr_status s) {
 
 static fr_status real_epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
     fri_session *r = ((real *)ctx)->r;
-    int64_t done = r->step - r->epoch * fri_steps_per_epoch(r->config);
+    int64_t done = r->at.step - r->at.epoch * fri_steps_per_epoch(r->config);
     (void)e, (void)skip;
-    if (r->step == fri_steps_total(r->config)) return FR_OK;
-    if (done == 0) r->epoch_loss = r->epoch_correct = r->epoch_targets = 0;
-    return fr_loader_position_set(r->loader, r->epoch, done * r->config->opts.accumulate);
+    if (r->at.step == fri_steps_total(r->config)) return FR_OK;
+    if (done == 0) r->numbers.epoch_loss = r->numbers.epoch_correct = r->numbers.epoch_targets = 0;
+    return fr_loader_position_set(r->data.loader, r->at.epoch, done * r->config->opts.memory.accumulate);
 }
 
 static fr_status real_epoch_over(void *ctx) {
     const real *x = ctx;
-    x->r->seconds = fri_seconds_now() - x->began;
+    x->r->at.seconds = fri_seconds_now() - x->began;
     return fri_run_emit(x->r, FR_RUN_EPOCH);
 }
 
 fr_status fri_train_begin(fri_session *r) {
-    FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, r->train, &r->loader));
-    r->schedule = fri_schedule(r->config);
+    FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, r->data.train, &r->data.loader));
+    r->net.schedule = fri_schedule(r->config);
     FRI_TRY(fri_run_emit(r, FR_RUN_BEGIN));
     FRI_TRY(fri_resume(r));
-    r->known = r->first_step;
-    for (int i = 0; i < FR_METRICS_MAX; i++) r->metric[i] = NAN;
-    r->scale = fr_grad_scaler_scale_of(r->scaler);
+    r->numbers.known = r->at.first_step;
+    for (int i = 0; i < FR_METRICS_MAX; i++) r->tested.metric[i] = NAN;
+    r->numbers.scale = fr_grad_scaler_scale_of(r->net.scaler);
     return fri_run_emit(r, FR_RUN_POSITION);
 }
 
@@ -168,11 +171,11 @@ fr_status fri_train_go_on(fri_session *r) {
     static const fri_execution on_device = {real_epoch_begin, real_step,  step_over,     real_save,
                                             real_prefetch,    steps_over, real_evaluate, real_evaluation_over,
                                             real_epoch_over};
-    real x = {.r = r, .began = fri_seconds_now() - r->seconds};
+    real x = {.r = r, .began = fri_seconds_now() - r->at.seconds};
     fr_largest_op *largest = NULL;
     fr_status s = fr_largest_op_begin(r->config->opts.device, &largest);
     if (s == FR_OK) s = fri_drive(r, &on_device, &x);
-    if (fr_largest_op_bytes(largest) > r->largest_op) r->largest_op = fr_largest_op_bytes(largest);
+    if (fr_largest_op_bytes(largest) > r->memory.largest_op) r->memory.largest_op = fr_largest_op_bytes(largest);
     fr_largest_op_end(&largest);
     return s;
 }

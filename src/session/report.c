@@ -71,15 +71,16 @@ static void add_peak(cJSON *to, const fr_memory_stats *m) {
 }
 
 static void add_memory(cJSON *root, const fri_session *r) {
-    const fr_memory_stats *m = &r->training;
+    const fr_memory_stats *m = &r->memory.training;
     cJSON *memory = cJSON_AddObjectToObject(root, "memory");
     add_peak(memory, m);
     add_bytes(memory, "step_memory",
               m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER]);
-    add_bytes(memory, "floor", m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER] + r->largest_op);
-    add_bytes(memory, "largest_op", r->largest_op);
-    if (r->test_targets > 0 || (r->planned && r->evaluation.peak_allocated > 0))
-        add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->evaluation);
+    add_bytes(memory, "floor",
+              m->allocated_by[FR_MEM_PARAMETER] + m->allocated_by[FR_MEM_OPTIMIZER] + r->memory.largest_op);
+    add_bytes(memory, "largest_op", r->memory.largest_op);
+    if (r->tested.targets > 0 || (r->planned && r->memory.evaluation.peak_allocated > 0))
+        add_peak(cJSON_AddObjectToObject(memory, "evaluation"), &r->memory.evaluation);
 }
 
 /* Adds process memory from outside of the engine, which plans do not contain. */
@@ -98,7 +99,7 @@ static void add_process(cJSON *root, const fri_session *r) {
 
 /* Adds the arena's reserved bytes, beside the minimum of any placement. */
 static void add_arena(cJSON *root, const fri_session *r) {
-    const fri_train_arena *a = &r->arena;
+    const fri_train_arena *a = &r->memory.arena;
     cJSON *arena = cJSON_AddObjectToObject(root, "arena");
     cJSON_AddBoolToObject(arena, "used", a->used);
     if (a->reason[0] != '\0') cJSON_AddStringToObject(arena, "reason", a->reason);
@@ -115,13 +116,13 @@ static void add_arena(cJSON *root, const fri_session *r) {
 
 /* Adds the choice of --memory-budget. */
 static void add_fit(cJSON *root, const fri_session *r) {
-    if (r->config->opts.unit_plan == NULL) return;
-    const fr_fit *f = &r->fit;
+    if (r->config->opts.memory.unit_plan == NULL) return;
+    const fr_fit *f = &r->memory.fit;
     char units[FRI_UNITS_TEXT];
     cJSON *fit = cJSON_AddObjectToObject(root, "fit");
-    add_bytes(fit, "budget", r->config->opts.memory_budget);
+    add_bytes(fit, "budget", r->config->opts.memory.budget);
     cJSON_AddStringToObject(fit, "units", fri_units_text(&f->plan, units));
-    cJSON_AddBoolToObject(fit, "fused_step", r->config->opts.fused_step != FR_TRAIN_FUSED_OFF);
+    cJSON_AddBoolToObject(fit, "fused_step", r->config->opts.memory.fused_step != FR_TRAIN_FUSED_OFF);
     add_bytes(fit, "planned_reserved", f->memory.peak_reserved);
     add_bytes(fit, "planned_allocated", f->memory.peak_allocated);
     add_number(fit, "relative_time", f->keep_seconds > 0 ? f->seconds / f->keep_seconds : NAN);
@@ -133,13 +134,14 @@ static void add_fit(cJSON *root, const fri_session *r) {
 
 static void add_loss(cJSON *root, const fri_session *r) {
     cJSON *loss = cJSON_AddObjectToObject(root, "loss");
-    int64_t n = r->step - r->first_step;
-    add_number(loss, "first", n > 0 ? r->losses[0] : NAN);
-    add_number(loss, "last", n > 0 ? r->losses[n - 1] : NAN);
-    add_number(loss, "test", r->test_loss);
+    int64_t n = r->at.step - r->at.first_step;
+    add_number(loss, "first", n > 0 ? r->numbers.losses[0] : NAN);
+    add_number(loss, "last", n > 0 ? r->numbers.losses[n - 1] : NAN);
+    add_number(loss, "test", r->tested.loss);
     cJSON *steps = cJSON_AddArrayToObject(loss, "steps");
     for (int64_t i = 0; i < n; i++)
-        cJSON_AddItemToArray(steps, isfinite(r->losses[i]) ? cJSON_CreateNumber(r->losses[i]) : cJSON_CreateNull());
+        cJSON_AddItemToArray(steps, isfinite(r->numbers.losses[i]) ? cJSON_CreateNumber(r->numbers.losses[i])
+                                                                   : cJSON_CreateNull());
 }
 
 /* Adds the numbers of each class, and the predictions for its targets (rows) by class. */
@@ -153,7 +155,8 @@ static void add_classes(cJSON *root, const fri_session *r) {
         cJSON *row = cJSON_CreateArray();
         cJSON_AddItemToArray(accuracy, isfinite(c.accuracy) ? cJSON_CreateNumber(c.accuracy) : cJSON_CreateNull());
         cJSON_AddItemToArray(iou, isfinite(c.iou) ? cJSON_CreateNumber(c.iou) : cJSON_CreateNull());
-        for (int64_t k = 0; k < n; k++) cJSON_AddItemToArray(row, cJSON_CreateNumber((double)r->confusion[i * n + k]));
+        for (int64_t k = 0; k < n; k++)
+            cJSON_AddItemToArray(row, cJSON_CreateNumber((double)r->tested.confusion[i * n + k]));
         cJSON_AddItemToArray(confusion, row);
     }
     add_number(classes, "mean_iou", fri_mean_iou(r));
@@ -161,20 +164,20 @@ static void add_classes(cJSON *root, const fri_session *r) {
 
 static void add_scale(cJSON *root, const fri_session *r) {
     cJSON *scale =
-        fri_loss_scaled(&r->config->opts) && r->scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
+        fri_loss_scaled(&r->config->opts) && r->net.scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
     if (scale == NULL) return;
-    add_number(scale, "last", fr_grad_scaler_scale_of(r->scaler));
-    add_number(scale, "skipped", (double)fr_grad_scaler_skipped(r->scaler));
-    if (r->overflow_step == 0) return;
+    add_number(scale, "last", fr_grad_scaler_scale_of(r->net.scaler));
+    add_number(scale, "skipped", (double)fr_grad_scaler_skipped(r->net.scaler));
+    if (r->numbers.overflow_step == 0) return;
     cJSON *overflow = cJSON_AddObjectToObject(scale, "overflow");
-    add_number(overflow, "step", (double)r->overflow_step);
-    cJSON_AddStringToObject(overflow, "parameter", r->overflow_path != NULL ? r->overflow_path : "");
-    cJSON_AddStringToObject(overflow, "op", r->overflow_op != NULL ? r->overflow_op : "");
-    if (r->overflow_first.op == NULL) return;
+    add_number(overflow, "step", (double)r->numbers.overflow_step);
+    cJSON_AddStringToObject(overflow, "parameter", r->numbers.overflow_path != NULL ? r->numbers.overflow_path : "");
+    cJSON_AddStringToObject(overflow, "op", r->numbers.overflow_op != NULL ? r->numbers.overflow_op : "");
+    if (r->numbers.overflow_first.op == NULL) return;
     cJSON *first = cJSON_AddObjectToObject(overflow, "first");
-    cJSON_AddStringToObject(first, "op", r->overflow_first.op);
-    cJSON_AddStringToObject(first, "module", r->overflow_first.module);
-    cJSON_AddBoolToObject(first, "backward", r->overflow_first.backward);
+    cJSON_AddStringToObject(first, "op", r->numbers.overflow_first.op);
+    cJSON_AddStringToObject(first, "module", r->numbers.overflow_first.module);
+    cJSON_AddBoolToObject(first, "backward", r->numbers.overflow_first.backward);
 }
 
 static void add_ranks(cJSON *root, const fri_session *r) {
@@ -203,16 +206,16 @@ static cJSON *build_report(const fri_session *r) {
     cJSON_AddStringToObject(root, "device", fr_device_name(r->config->opts.device));
     cJSON_AddStringToObject(root, "environment", fr_device_describe(r->config->opts.device, library, sizeof library));
     cJSON_AddStringToObject(root, "dtype", fr_dtype_name(fri_compute_dtype(&r->config->opts)));
-    cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r->config->opts.dataset));
-    add_number(root, "parameters", (double)r->parameters);
-    add_number(root, "trained_parameters", (double)r->trained);
-    add_number(root, "batch_size", (double)r->config->opts.batch_size);
-    add_number(root, "image_size", (double)r->config->opts.image_size);
-    add_number(root, "image_width", (double)r->config->opts.image_width);
+    cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r->config->opts.data.dataset));
+    add_number(root, "parameters", (double)r->net.parameters);
+    add_number(root, "trained_parameters", (double)r->net.trained);
+    add_number(root, "batch_size", (double)r->config->opts.optim.batch_size);
+    add_number(root, "image_size", (double)r->config->opts.data.image_size);
+    add_number(root, "image_width", (double)r->config->opts.data.image_width);
     cJSON_AddBoolToObject(root, "planned", r->planned);
-    add_number(root, "steps", (double)(r->planned ? fri_steps_total(r->config) : r->step));
+    add_number(root, "steps", (double)(r->planned ? fri_steps_total(r->config) : r->at.step));
     add_number(root, "epochs", (double)fri_epochs_total(r->config));
-    cJSON_AddBoolToObject(root, "interrupted", r->signal != 0);
+    cJSON_AddBoolToObject(root, "interrupted", r->at.signal != 0);
     add_flags(root, r->config->program, &r->config->opts);
     add_memory(root, r);
     add_process(root, r);
@@ -222,7 +225,7 @@ static cJSON *build_report(const fri_session *r) {
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));
     add_number(time, "images_per_second", fri_images_per_second(r));
-    add_number(time, "seconds", r->seconds);
+    add_number(time, "seconds", r->at.seconds);
     add_loss(root, r);
     add_scale(root, r);
     cJSON *accuracy = cJSON_AddObjectToObject(root, "accuracy");
@@ -230,19 +233,19 @@ static cJSON *build_report(const fri_session *r) {
         cJSON_Delete(root);
         return NULL;
     }
-    add_number(accuracy, "test", r->test_accuracy);
-    if (r->config->accuracy) add_number(accuracy, "best", r->best);
-    if (r->confusion != NULL && isfinite(r->test_accuracy)) add_classes(root, r);
+    add_number(accuracy, "test", r->tested.accuracy);
+    if (r->config->accuracy) add_number(accuracy, "best", r->tested.best);
+    if (r->tested.confusion != NULL && isfinite(r->tested.accuracy)) add_classes(root, r);
     cJSON *metrics = r->config->program->n_metrics > 0 ? cJSON_AddObjectToObject(root, "metrics") : NULL;
     for (int64_t i = 0; i < r->config->program->n_metrics; i++)
-        add_number(metrics, r->config->program->metric_names[i], r->metric[i]);
+        add_number(metrics, r->config->program->metric_names[i], r->tested.metric[i]);
     return root;
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
 static fr_status report_begin(void *state, const fri_session *r) {
-    return fr_flag_output_open("report", r->config->opts.report, state);
+    return fr_flag_output_open("report", r->config->opts.files.report, state);
 }
 
 static fr_status report_event(void *state, const fri_session *r, fr_run_event e) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 static fr_segmentation segmentation_of(const fr_train_opts *o) {
-    switch (o->checkpoint_segments) {
+    switch (o->memory.checkpoint_segments) {
     case FR_TRAIN_SQRT: return FR_SEGMENTS_SQRT;
     case FR_TRAIN_LOG: return FR_SEGMENTS_LOG;
     case FR_TRAIN_EACH: return FR_SEGMENTS_EACH;
@@ -14,8 +14,8 @@ static fr_segmentation segmentation_of(const fr_train_opts *o) {
 }
 
 fr_status fri_segments_check(const fri_session *r) {
-    int units = fr_module_units(r->model, NULL, 0);
-    int64_t segments = r->config->opts.checkpoint_segments;
+    int units = fr_module_units(r->net.model, NULL, 0);
+    int64_t segments = r->config->opts.memory.checkpoint_segments;
     if (segments <= units) return FR_OK;
     return fr_fail(FR_EINVAL, "--checkpoint-segments %lld: %s is a chain of %d units, so at most %d segments",
                    (long long)segments, r->config->model_name, units, units);
@@ -23,7 +23,8 @@ fr_status fri_segments_check(const fri_session *r) {
 
 fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
-    return fr_checkpoint_segments(r->model, segmentation_of(o), (int)o->checkpoint_segments, r->unit_weight, x, y);
+    return fr_checkpoint_segments(r->net.model, segmentation_of(o), (int)o->memory.checkpoint_segments,
+                                  r->net.unit_weight, x, y);
 }
 
 /* ---- unit weights -------------------------------------------------------------------------------------------- */
@@ -31,15 +32,15 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
 /* Bytes that each unit saves for backward of a full batch, or of a part of a split batch. */
 static fr_status weigh_units(const fri_session *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
-    int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->split_batch - 1) / o->split_batch;
+    int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->memory.split_batch - 1) / o->memory.split_batch;
     fr_autocast_state was;
     fr_tensor *x = NULL;
     fr_status s = fri_precision_begin(o, &was);
     if (s < 0) return s;
     const fr_dtype dtype = trial->config->bytes ? fri_model_dtype(trial) : FR_F32;
     FR_TRY(s, fr_tensor_empty(4, fri_image_shape(trial->config, n).dim, dtype, FR_META, &x));
-    if (o->half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
-    FR_TRY(s, fri_unit_saved_bytes(trial->model, x, weight));
+    if (o->precision.half != FR_TRAIN_AMP_OFF) FR_TRY(s, fr_cast(x, fri_compute_dtype(o), &x));
+    FR_TRY(s, fri_unit_saved_bytes(trial->net.model, x, weight));
 done:
     fri_precision_end(o, was);
     fr_tensor_release(&x);
@@ -48,7 +49,7 @@ done:
 
 static fr_status make_weights(const fri_session *trial, void *ctx) {
     size_t **weight = ctx;
-    int units = fr_module_units(trial->model, NULL, 0);
+    int units = fr_module_units(trial->net.model, NULL, 0);
     *weight = calloc((size_t)units + 1, sizeof **weight);
     if (*weight == NULL) return fr_fail(FR_ENOMEM, "--checkpoint-segments: no host memory for %d units", units);
     fr_status s = weigh_units(trial, *weight);
@@ -59,6 +60,6 @@ static fr_status make_weights(const fri_session *trial, void *ctx) {
 }
 
 fr_status fri_segment_weights(const fri_config *c, size_t **weight) {
-    if (c->opts.checkpoint_segments == FR_TRAIN_AUTO) return FR_OK;
+    if (c->opts.memory.checkpoint_segments == FR_TRAIN_AUTO) return FR_OK;
     return fri_on_meta(c, make_weights, weight);
 }

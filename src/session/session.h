@@ -53,39 +53,43 @@ typedef struct fri_rank_numbers {
     double exchanged, waited;               /* seconds of communication; without those hidden by compute */
 } fri_rank_numbers;
 
-typedef struct fri_session {
-    const fri_config *config;
-    fr_pool *pool; /* memory pool of the run on its device; NULL: not created yet */
-    fr_pool_state no_pool;
-
-    /* data.c */
+/* Datasets and batches (data.c, batch.c). */
+typedef struct fri_run_data {
     fr_dataset *train, *test;
-
-    /* model.c */
-    fr_module *model;
-    fr_optimizer *optimizer;
-    size_t *unit_weight;      /* segments.c; NULL: equal weights */
-    fri_scratch_limits *scratch;      /* scratch of convolutions; NULL: the switches' limit holds */
-    fr_grad_scaler *scaler;   /* without loss scaling, passes values through unchanged */
-    fr_tensor *class_weights; /* f32 [classes]; NULL: none */
-    struct fr_share *share;   /* NULL: single process */
-    fri_rank_numbers *rank;   /* statistics of each rank at the end of the run; NULL: single process */
-    fr_schedule schedule;
-    int64_t parameters, trained; /* elements; `trained`: elements that are not frozen */
-
-    /* batch.c: scratch for segmentation targets */
-    float *pixels;
+    fr_loader *loader; /* loader of the training images */
+    fri_input *input;
+    float *pixels; /* scratch for segmentation targets */
     int64_t *pixel_classes;
     size_t pixels_capacity;
-    fri_input *input;
+} fri_run_data;
 
-    /* real.c */
-    fr_loader *loader;
-    int64_t step, epoch;                             /* steps done; current epoch, from 0 */
-    uint64_t run_number;                             /* number of the training in its states; 0: none is saved */
-    int64_t first_step;                              /* first step of this process; start of `losses` */
-    int64_t saved_step;                              /* step of the newest state saved by this process, or -1 */
-    fri_step_values values[2];                       /* step.c; of the last two steps, by turns */
+/* Network, optimizer and what else a step needs (model.c). */
+typedef struct fri_run_net {
+    fr_module *model;
+    fr_optimizer *optimizer;
+    fr_schedule schedule;
+    fr_grad_scaler *scaler;      /* without loss scaling, passes values through unchanged */
+    fr_tensor *class_weights;    /* f32 [classes]; NULL: none */
+    struct fr_share *share;      /* NULL: single process */
+    size_t *unit_weight;         /* segments.c; NULL: equal weights */
+    fri_scratch_limits *scratch; /* scratch of convolutions; NULL: the switches' limit holds */
+    int64_t parameters, trained; /* elements; `trained`: elements that are not frozen */
+} fri_run_net;
+
+/* Position in the training (real.c). */
+typedef struct fri_run_position {
+    int64_t step, epoch; /* steps done; current epoch, from 0 */
+    int64_t first_step;  /* first step of this process; start of `losses` */
+    int64_t saved_step;  /* step of the newest state saved by this process, or -1 */
+    uint64_t run_number; /* number of the training in its states; 0: none is saved */
+    double seconds;      /* time since training began */
+    int signal;          /* signal that ended the run, or 0 */
+    int common_signal;   /* signal that all ranks know of, or 0 */
+} fri_run_position;
+
+/* Numbers of the steps (step.c). */
+typedef struct fri_run_numbers {
+    fri_step_values values[2];                       /* values of the last two steps, by turns */
     int64_t known;                                   /* steps read back; an asynchronous device is 1 step ahead */
     double known_at;                                 /* time of the last readback, in seconds */
     double *losses, *step_ms;                        /* per step; losses are NAN on meta */
@@ -98,28 +102,39 @@ typedef struct fri_session {
     double overflow_loss;                            /* loss of that step */
     fr_anomaly anomaly, overflow_first;              /* found in the last known step, and in the last skipped step */
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
-    double seconds;                                  /* time since training began */
-    int signal;                                      /* signal that ended the run, or 0 */
-    int common_signal;                               /* signal that all ranks know of, or 0 */
+} fri_run_numbers;
 
-    /* evaluate.c; NAN or 0 before the first evaluation */
-    double test_accuracy, test_loss;
-    int64_t test_correct, test_targets;
-    double metric[FR_METRICS_MAX]; /* the program's own metrics in the last evaluation; NAN before */
-    int64_t *confusion;            /* [classes, classes] of the last evaluation, one row per true class; NULL: none */
-    double best;                   /* best accuracy, or lowest loss if there is no accuracy; NAN before */
+/* Numbers of the last evaluation (evaluate.c); NAN or 0 before the first. */
+typedef struct fri_run_tested {
+    double accuracy, loss;
+    int64_t correct, targets;
+    double metric[FR_METRICS_MAX]; /* the program's own metrics */
+    int64_t *confusion;            /* [classes, classes], one row per true class; NULL: none */
+    double best;                   /* best accuracy, or lowest loss if there is no accuracy */
     double since_best;             /* evaluations since the best one */
-    bool given_up;                 /* train.patience is exhausted: the run ends */
+    bool given_up;                 /* train.optim.patience is exhausted: the run ends */
+} fri_run_tested;
 
-    /* Peaks of training steps and of evaluations, each with its snapshot by category. */
+/* Memory of the run: peaks of training steps and of evaluations, each with a snapshot by category. */
+typedef struct fri_run_memory {
     fr_memory_stats training, evaluation;
     size_t largest_op; /* allocated bytes */
     fri_train_arena arena;
+    fr_fit fit; /* opts.memory.unit_plan points to the plan in here, if set */
+} fri_run_memory;
 
-    /* fit.c */
-    fr_fit fit; /* opts.unit_plan points to the plan in here, if set */
-
-    bool planned; /* the numbers come from a plan; nothing ran */
+typedef struct fri_session {
+    const fri_config *config;
+    fr_pool *pool; /* memory pool of the run on its device; NULL: not created yet */
+    fr_pool_state no_pool;
+    fri_run_data data;
+    fri_run_net net;
+    fri_run_position at;
+    fri_run_numbers numbers;
+    fri_run_tested tested;
+    fri_run_memory memory;
+    fri_rank_numbers *rank; /* statistics of each rank at the end of the run; NULL: single process */
+    bool planned;           /* the numbers come from a plan; nothing ran */
     fri_run_watcher watcher;
     int (*interrupted)(void *ctx); /* returns a signal that asks the run to end, or 0; NULL: no signals */
     void *interrupted_ctx;
@@ -131,7 +146,7 @@ static inline int fri_signal_here(const fri_session *r) {
 }
 /* Signal received by any rank as of the last step. All ranks end after the same step. */
 static inline int fri_run_interrupted(const fri_session *r) {
-    return r->config->ranks > 1 ? r->common_signal : fri_signal_here(r);
+    return r->config->ranks > 1 ? r->at.common_signal : fri_signal_here(r);
 }
 
 static inline fr_status fri_run_emit(const fri_session *r, fr_run_event e) {
@@ -258,9 +273,9 @@ typedef struct fri_evaluation_scope {
 } fri_evaluation_scope;
 fri_evaluation_scope fri_evaluation_begin(const fri_session *r);
 void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
-/* True if no step follows: all are done, or train.patience is exhausted. */
+/* True if no step follows: all are done, or train.optim.patience is exhausted. */
 bool fri_run_finished(const fri_session *r);
-/* Exchanges parameters and EMA averages (train.ema). With several ranks, all must call. */
+/* Exchanges parameters and EMA averages (train.optim.ema). With several ranks, all must call. */
 fr_status fri_swap_averages(const fri_session *r);
 /* Queues a batch of n targets and adds the numbers of the batch before. settle adds the rest; drop discards. */
 fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum);

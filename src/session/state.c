@@ -78,15 +78,15 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
 /* Describes the state of this run; *p points into *p and into the run. */
 static void describe_parts(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
-    set_required(p, 0, "batch-size", o->batch_size);
-    set_required(p, 1, "image-size", o->image_size);
+    set_required(p, 0, "batch-size", o->optim.batch_size);
+    set_required(p, 1, "image-size", o->data.image_size);
     (void)fri_image_text(o, p->value[1]);
-    set_required(p, 2, "accumulate", o->accumulate);
-    set_required(p, 3, "split-batch", o->split_batch);
-    set_required(p, 4, "amp", o->amp);
-    set_required(p, 5, "half", o->half);
-    set_of_training(p, 6, "seed", o->seed, o->predict != NULL);
-    set_of_training(p, 7, "augment", o->augment, o->predict != NULL);
+    set_required(p, 2, "accumulate", o->memory.accumulate);
+    set_required(p, 3, "split-batch", o->memory.split_batch);
+    set_required(p, 4, "amp", o->precision.amp);
+    set_required(p, 5, "half", o->precision.half);
+    set_of_training(p, 6, "seed", o->optim.seed, o->files.predict != NULL);
+    set_of_training(p, 7, "augment", o->data.augment, o->files.predict != NULL);
     set_numerics(p, MUST_MATCH, o->device);
     size_t n = MUST_MATCH + 1;
     for (const fr_flag *f = fri_flag_next(r->config->program, NULL); f != NULL;
@@ -99,25 +99,25 @@ static void describe_parts(fri_session *r, parts *p) {
     set_computed_by(p, n++, o->device);
     set_normalization(p, n++, r->config);
     p->changes[0] = p->numerics[0] = '\0';
-    p->number[0] = (fr_state_number){"epoch_loss", &r->epoch_loss};
-    p->number[1] = (fr_state_number){"epoch_correct", &r->epoch_correct};
-    p->number[2] = (fr_state_number){"epoch_targets", &r->epoch_targets};
-    p->number[3] = (fr_state_number){"best", &r->best};
-    p->number[4] = (fr_state_number){"since_best", &r->since_best};
-    p->state = (fr_state){.model = r->model,
-                          .optimizer = r->optimizer,
-                          .scaler = fri_loss_scaled(o) ? r->scaler : NULL,
-                          .loader = r->loader,
-                          .dataset = r->train,
+    p->number[0] = (fr_state_number){"epoch_loss", &r->numbers.epoch_loss};
+    p->number[1] = (fr_state_number){"epoch_correct", &r->numbers.epoch_correct};
+    p->number[2] = (fr_state_number){"epoch_targets", &r->numbers.epoch_targets};
+    p->number[3] = (fr_state_number){"best", &r->tested.best};
+    p->number[4] = (fr_state_number){"since_best", &r->tested.since_best};
+    p->state = (fr_state){.model = r->net.model,
+                          .optimizer = r->net.optimizer,
+                          .scaler = fri_loss_scaled(o) ? r->net.scaler : NULL,
+                          .loader = r->data.loader,
+                          .dataset = r->data.train,
                           .model_name = r->config->model_name,
-                          .step = r->step,
-                          .epoch = r->epoch,
-                          .schedule = r->schedule,
+                          .step = r->at.step,
+                          .epoch = r->at.epoch,
+                          .schedule = r->net.schedule,
                           .settings = p->setting,
                           .n_settings = n,
                           .numbers = p->number,
                           .n_numbers = NUMBERS,
-                          .run = r->run_number,
+                          .run = r->at.run_number,
                           .changed = note_change,
                           .changed_ctx = p};
 }
@@ -137,15 +137,15 @@ static fr_status check_folder(const char *flag, const char *value, const char *p
 
 static fr_status could_be_written(const fri_session *trial, void *ctx) {
     const fr_network_file *const *file = ctx;
-    return (*file)->save(trial->model, NULL);
+    return (*file)->save(trial->net.model, NULL);
 }
 
 /* Reports a missing export add-on, or a layer that the format cannot express, before the training. */
 static fr_status check_format(const fri_config *c) {
     const fr_network_file *file = NULL;
-    fr_status s = fri_network_file_of(c->opts.export_weights, &file);
+    fr_status s = fri_network_file_of(c->opts.files.export_weights, &file);
     if (s == FR_OK && file != NULL) s = fri_on_meta(c, could_be_written, &file);
-    return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.export_weights) : FR_OK;
+    return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.files.export_weights) : FR_OK;
 }
 
 /* Checks that the folder takes a new file, or that the existing file can be written. */
@@ -177,7 +177,7 @@ static bool goes_on_in(const fri_session *r, const char *folder) {
 
 /* Refuses a folder with states of another training. */
 static fr_status check_states(const fri_session *r) {
-    const char *folder = r->config->opts.save;
+    const char *folder = r->config->opts.files.save;
     char of[128] = "";
     fri_state_folder held;
     fr_status s = fri_state_folder_get(folder, &held);
@@ -193,23 +193,24 @@ fr_status fri_saving_check(fri_session *r) {
     fr_status s = FR_OK;
     parts p;
     describe_parts(r, &p);
-    r->run_number = fri_state_run_of(&p.state);
+    r->at.run_number = fri_state_run_of(&p.state);
     if (r->config->rank > 0) return FR_OK; /* only rank 0 writes */
-    if (o->save != NULL) {
-        s = fri_state_folder_make(o->save);
+    if (o->files.save != NULL) {
+        s = fri_state_folder_make(o->files.save);
         if (s < 0) return fr_fail_prefix(s, "--save: ");
-        FR_TRY(s, check_folder("--save", o->save, o->save));
+        FR_TRY(s, check_folder("--save", o->files.save, o->files.save));
         FR_TRY(s, check_states(r));
     }
-    if (o->export_weights != NULL) FR_TRY(s, check_export(o->export_weights));
-    if (o->export_weights != NULL) FR_TRY(s, check_format(r->config));
+    if (o->files.export_weights != NULL) FR_TRY(s, check_export(o->files.export_weights));
+    if (o->files.export_weights != NULL) FR_TRY(s, check_format(r->config));
 done:
     return s;
 }
 
 bool fri_save_is_due(const fri_session *r, bool last) {
     const fr_train_opts *o = &r->config->opts;
-    return o->save != NULL && r->saved_step != r->step && (last || r->step % fri_save_every(r->config) == 0);
+    return o->files.save != NULL && r->at.saved_step != r->at.step &&
+           (last || r->at.step % fri_save_every(r->config) == 0);
 }
 
 /* Distributes the result of saving. Ranks other than 0 send their parts and get rank 0's status s, or FR_EPEER after
@@ -217,11 +218,11 @@ bool fri_save_is_due(const fri_session *r, bool last) {
 static fr_status save_together(const fri_session *r, fr_status s) {
     char sentence[1024];
     if (r->config->rank > 0) {
-        s = r->config->rank_calls->serve(r->share);
+        s = r->config->rank_calls->serve(r->net.share);
         return s == FR_EIO || s == FR_ENOMEM ? fr_fail(s, "rank 0 could not save the training") : s;
     }
     snprintf(sentence, sizeof sentence, "%s", s < 0 ? fr_last_error() : "");
-    fr_status told = r->config->rank_calls->served(r->share, s);
+    fr_status told = r->config->rank_calls->served(r->net.share, s);
     return told < 0 ? told : s < 0 ? fr_fail(s, "%s", sentence) : s;
 }
 
@@ -230,9 +231,9 @@ fr_status fri_save(fri_session *r, bool last) {
     parts p;
     fr_status s = FR_OK;
     describe_parts(r, &p);
-    if (r->config->rank == 0) s = fr_state_save(o->save, &p.state, o->keep, NULL);
-    if (r->share != NULL) FR_TRY(s, save_together(r, s));
-    if (s == FR_OK) r->saved_step = r->step;
+    if (r->config->rank == 0) s = fr_state_save(o->files.save, &p.state, o->files.keep, NULL);
+    if (r->net.share != NULL) FR_TRY(s, save_together(r, s));
+    if (s == FR_OK) r->at.saved_step = r->at.step;
 done:
     if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
     fri_session_warn(r);
@@ -251,8 +252,8 @@ static void report_skipped_state(void *ctx, const char *path, const char *reason
 /* FR_END: --resume latest, and the folder holds no state yet. */
 static fr_status find_state(const fri_config *c, char path[FR_STATE_PATH_BYTES]) {
     const fr_train_opts *o = &c->opts;
-    bool latest = strcmp(o->resume, "latest") == 0;
-    const char *folder = latest ? o->save : o->resume;
+    bool latest = strcmp(o->files.resume, "latest") == 0;
+    const char *folder = latest ? o->files.save : o->files.resume;
     if (!latest && !is_folder(folder)) { /* path of a single state */
         if (strlen(folder) >= FR_STATE_PATH_BYTES)
             return fr_fail(FR_EINVAL, "--resume: the path has more than %d bytes", FR_STATE_PATH_BYTES - 1);
@@ -269,7 +270,7 @@ static fr_status take_accumulate(fri_config *c) {
     char value[32];
     fr_status s = fri_state_setting_read(c->resume_path, "accumulate", value, sizeof value);
     const long long n = s == FR_OK ? strtoll(value, NULL, 10) : 0;
-    if (n > 0) c->opts.accumulate = n;
+    if (n > 0) c->opts.memory.accumulate = n;
     return FR_OK; /* a faulty state is reported when it is loaded */
 }
 
@@ -283,14 +284,14 @@ static void take_train_only(fri_config *c) {
 
 fr_status fri_resume_find(fri_config *c) {
     char path[FR_STATE_PATH_BYTES];
-    if (c->opts.resume == NULL) return FR_OK;
+    if (c->opts.files.resume == NULL) return FR_OK;
     fr_status s = find_state(c, path);
     if (s == FR_OK) strcpy(c->resume_path, path);
     if (s == FR_END) s = FR_OK;
     if (s == FR_OK) s = fri_ranks_from_first(c, c->resume_path, sizeof c->resume_path);
     if (s < 0 || c->resume_path[0] == '\0') return s;
     if (fri_trains_auto(&c->opts)) take_train_only(c);
-    return s == FR_OK && c->opts.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
+    return s == FR_OK && c->opts.memory.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
 }
 
 /* Claims that every state tensor exists, so that the optimizer allocates all. */
@@ -302,16 +303,16 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
 }
 
 fr_status fri_resume_dry(fri_session *r) {
-    return is_resumed(r) ? fri_optimizer_set_state(r->optimizer, 1, any_state, NULL) : FR_OK;
+    return is_resumed(r) ? fri_optimizer_set_state(r->net.optimizer, 1, any_state, NULL) : FR_OK;
 }
 
 /* Rejects implausible sums: later steps add to them, and the epoch's accuracy would be wrong. */
 static fr_status check_numbers(const fri_session *r, const char *path) {
-    if (r->epoch_targets >= 0 && r->epoch_targets <= 0x1p60 && r->epoch_correct >= 0 &&
-        r->epoch_correct <= r->epoch_targets)
+    if (r->numbers.epoch_targets >= 0 && r->numbers.epoch_targets <= 0x1p60 && r->numbers.epoch_correct >= 0 &&
+        r->numbers.epoch_correct <= r->numbers.epoch_targets)
         return FR_OK;
     return fr_fail(FR_EFORMAT, "--resume %s: damaged: %g correct answers of %g; use an older state", path,
-                   r->epoch_correct, r->epoch_targets);
+                   r->numbers.epoch_correct, r->numbers.epoch_targets);
 }
 
 /* Loads the state, or a newer one if another run has deleted the state since fri_resume_find. */
@@ -330,15 +331,15 @@ fr_status fri_resume(fri_session *r) {
     describe_parts(r, &p);
     FRI_TRY(load_found_state(r, path, &p.state));
     FRI_TRY(check_numbers(r, path));
-    r->step = r->first_step = p.state.step;
-    r->run_number = p.state.run;
-    if (c->opts.predict == NULL && r->step > fri_steps_total(c))
+    r->at.step = r->at.first_step = p.state.step;
+    r->at.run_number = p.state.run;
+    if (c->opts.files.predict == NULL && r->at.step > fri_steps_total(c))
         return fr_fail(FR_EINVAL, "--resume %s is at step %" PRId64 ", the flags end at %" PRId64 "; raise --epochs",
-                       path, r->step, fri_steps_total(c));
+                       path, r->at.step, fri_steps_total(c));
     if (c->opts.quiet) return FR_OK;
     fprintf(c->out, "resumed from %s at step %" PRId64 "\n", fr_text_printable(path, false, text, sizeof text),
-            r->step);
-    if (p.changes[0] != '\0' && c->opts.predict == NULL)
+            r->at.step);
+    if (p.changes[0] != '\0' && c->opts.files.predict == NULL)
         fprintf(c->out, "note: other settings than when it was saved: %s\n", p.changes);
     if (p.numerics[0] != '\0')
         fprintf(c->out, "note: the state has numerics %s, this program %s: last bits of the steps to come differ\n",
@@ -352,9 +353,10 @@ fr_status fri_resume(fri_session *r) {
 static bool names_other_classes(const fri_session *r) {
     fr_weights_info info = {0};
     bool differ = false;
-    if (r->train != NULL && fr_weights_info_read(r->config->opts.weights, &info) == FR_OK && info.class_name != NULL)
+    if (r->data.train != NULL && fr_weights_info_read(r->config->opts.files.weights, &info) == FR_OK &&
+        info.class_name != NULL)
         for (int64_t i = 0; i < info.classes && !differ; i++) {
-            const char *here = fr_dataset_class_name(r->train, i);
+            const char *here = fr_dataset_class_name(r->data.train, i);
             differ = here != NULL && strcmp(here, info.class_name[i]) != 0;
         }
     fr_weights_info_clear(&info);
@@ -364,14 +366,15 @@ static bool names_other_classes(const fri_session *r) {
 /* Loads --weights. A head of another size or for other classes is left out and starts fresh. */
 fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
-    const char *head = c->opts.predict == NULL ? fri_module_head(r->model) : NULL, *has = "is for other classes";
-    if (c->opts.weights == NULL) return FR_OK;
+    const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
+               *has = "is for other classes";
+    if (c->opts.files.weights == NULL) return FR_OK;
     if (head == NULL || !names_other_classes(r)) {
-        fr_status s = fr_weights_load(r->model, c->opts.weights, NULL);
+        fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
         if (s != FR_ESHAPE || head == NULL) return s;
         has = "has another size";
     }
-    fr_status s = fr_weights_load(r->model, c->opts.weights, FR_WEIGHTS_OPTS(.skip = head));
+    fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
     if (s == FR_OK && !c->opts.quiet)
         fprintf(c->out, "--weights: %s %s there and starts fresh; everything else is the file's\n", head, has);
     return s;
@@ -389,7 +392,7 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
     memcpy(out->mean, l.mean, sizeof l.mean);
     memcpy(out->std, l.std, sizeof l.std);
     for (int64_t i = 0; i < out->classes && out->classes <= MOST_NAMES; i++) {
-        names[i] = (char *)(uintptr_t)(r->train != NULL ? fr_dataset_class_name(r->train, i) : NULL);
+        names[i] = (char *)(uintptr_t)(r->data.train != NULL ? fr_dataset_class_name(r->data.train, i) : NULL);
         if (names[i] == NULL) return;
         if (i + 1 == out->classes) out->class_name = names;
     }
@@ -397,16 +400,17 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
 
 fr_status fri_weights_end(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    return o->keep_best || o->export_weights == NULL || r->signal != 0 ? FR_OK
-                                                                       : fri_weights_write(r, o->export_weights);
+    return o->files.keep_best || o->files.export_weights == NULL || r->at.signal != 0
+               ? FR_OK
+               : fri_weights_write(r, o->files.export_weights);
 }
 
 fr_status fri_weights_write(fri_session *r, const char *path) {
     const fr_network_file *file = NULL;
     FRI_TRY(fri_network_file_of(path, &file));
-    if (file != NULL) return file->save(r->model, path);
+    if (file != NULL) return file->save(r->net.model, path);
     char *names[MOST_NAMES];
     fr_weights_info info;
     describe_network(r, names, &info);
-    return fr_weights_save(r->model, path, FR_WEIGHTS_OPTS(.info = &info));
+    return fr_weights_save(r->net.model, path, FR_WEIGHTS_OPTS(.info = &info));
 }

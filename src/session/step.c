@@ -15,11 +15,11 @@
 
 fr_status fri_precision_begin(const fr_train_opts *o, fr_autocast_state *was) {
     *was = fri_autocast_get();
-    return o->amp == FR_TRAIN_AMP_OFF ? FR_OK : fr_autocast_begin(fri_compute_dtype(o), was);
+    return o->precision.amp == FR_TRAIN_AMP_OFF ? FR_OK : fr_autocast_begin(fri_compute_dtype(o), was);
 }
 
 void fri_precision_end(const fr_train_opts *o, fr_autocast_state was) {
-    if (o->amp != FR_TRAIN_AMP_OFF) fr_autocast_end(was);
+    if (o->precision.amp != FR_TRAIN_AMP_OFF) fr_autocast_end(was);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------------------- */
@@ -57,20 +57,20 @@ void fri_step_values_free(fri_step_values *v) {
 
 /* Determines whether the step was skipped, and the loss scale after the step. */
 static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
-    int64_t before = r->skipped;
+    int64_t before = r->numbers.skipped;
     if (v->device_decided) {
-        fr_status s = fri_grad_scaler_learn(&v->scaler, &r->scale, &r->skipped);
-        r->step_skipped = r->skipped > before;
+        fr_status s = fri_grad_scaler_learn(&v->scaler, &r->numbers.scale, &r->numbers.skipped);
+        r->numbers.step_skipped = r->numbers.skipped > before;
         return s;
     }
-    r->scale = fr_grad_scaler_scale_of(r->scaler);
-    r->skipped = fr_grad_scaler_skipped(r->scaler);
+    r->numbers.scale = fr_grad_scaler_scale_of(r->net.scaler);
+    r->numbers.skipped = fr_grad_scaler_skipped(r->net.scaler);
     return FR_OK;
 }
 
 /* Sums over the batches of all ranks, in the order of the batches. */
 static fr_status settle_together(fri_session *r, fri_step_values *v, double *correct, double *loss) {
-    const int64_t most = (r->config->opts.accumulate + r->config->ranks - 1) / r->config->ranks;
+    const int64_t most = (r->config->opts.memory.accumulate + r->config->ranks - 1) / r->config->ranks;
     fri_batch_numbers *all = NULL, *mine = calloc((size_t)most, sizeof *mine);
     fr_status s = mine != NULL ? FR_OK : fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", most);
     for (int64_t i = 0; i < v->n && s == FR_OK; i++) {
@@ -82,7 +82,7 @@ static fr_status settle_together(fri_session *r, fri_step_values *v, double *cor
     FR_TRY(s, fri_ranks_check_step(r, v->number));
     FR_TRY(s, fri_ranks_numbers(r, mine, v->n, most, &all));
     v->targets = 0;
-    for (int64_t i = 0; i < r->config->opts.accumulate; i++) {
+    for (int64_t i = 0; i < r->config->opts.memory.accumulate; i++) {
         *correct += all[i].correct;
         *loss += all[i].loss;
         v->targets += all[i].targets;
@@ -104,15 +104,15 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
     }
     if (r->config->ranks > 1) FRI_TRY(settle_together(r, v, &correct, loss));
     if (r->config->opts.device != FR_META) FRI_TRY(settle_scaler(r, v));
-    r->anomaly = v->anomaly;
-    if (r->step_skipped) {
-        r->overflow_step = v->number;
-        r->overflow_loss = *loss;
-        r->overflow_first = v->anomaly;
+    r->numbers.anomaly = v->anomaly;
+    if (r->numbers.step_skipped) {
+        r->numbers.overflow_step = v->number;
+        r->numbers.overflow_loss = *loss;
+        r->numbers.overflow_first = v->anomaly;
     }
-    r->epoch_loss += *loss * v->targets;
-    r->epoch_correct += correct;
-    r->epoch_targets += v->targets;
+    r->numbers.epoch_loss += *loss * v->targets;
+    r->numbers.epoch_correct += correct;
+    r->numbers.epoch_targets += v->targets;
     return FR_OK;
 }
 
@@ -150,7 +150,7 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     fr_tensor_release(images);
     FR_TRY(s, loss_of(r, &y, targets, share, v, &part, &l));
     fri_precision_end(&r->config->opts, was);
-    FR_TRY(s, fr_grad_scaler_scale(r->scaler, l, &scaled));
+    FR_TRY(s, fr_grad_scaler_scale(r->net.scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
     if (part != NULL) FR_TRY(s, fri_readback_begin(l, &part->loss));
 done:
@@ -170,7 +170,7 @@ static fr_status loss_divisor(const fri_session *r, fr_tensor *targets, double *
     FRI_OWNED(fri_free) int64_t *class = NULL;
     FRI_OWNED(fri_free) float *weight = NULL;
     *out = (double)fr_tensor_dim(targets, 0);
-    if (!classes || c->opts.device == FR_META || (c->targets == FR_TARGET_CLASS && r->class_weights == NULL))
+    if (!classes || c->opts.device == FR_META || (c->targets == FR_TARGET_CLASS && r->net.class_weights == NULL))
         return FR_OK;
     class = malloc((size_t)n * sizeof *class);
     weight = malloc((size_t)c->outputs * sizeof *weight);
@@ -178,7 +178,7 @@ static fr_status loss_divisor(const fri_session *r, fr_tensor *targets, double *
         return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " targets", n);
     FRI_TRY(fr_tensor_to_host(targets, class));
     for (int64_t i = 0; i < c->outputs; i++) weight[i] = 1;
-    if (r->class_weights != NULL) FRI_TRY(fr_tensor_to_host(r->class_weights, weight));
+    if (r->net.class_weights != NULL) FRI_TRY(fr_tensor_to_host(r->net.class_weights, weight));
     *out = 0;
     for (int64_t i = 0; i < n; i++) *out += class[i] >= 0 && class[i] < c->outputs ? (double)weight[class[i]] : 0;
     return FR_OK;
@@ -208,9 +208,9 @@ static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targ
     fr_rng rng = fr_rng_get();
     bool found = false, was = false;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_grad_scaler_check_begin(r->scaler, r->optimizer));
+    FR_TRY(s, fri_grad_scaler_check_begin(r->net.scaler, r->net.optimizer));
     FR_TRY(s, forward_backward(r, &x, &t, share, v));
-    FR_TRY(s, fri_grad_scaler_check_end(r->scaler, r->optimizer, &found));
+    FR_TRY(s, fri_grad_scaler_check_end(r->net.scaler, r->net.optimizer, &found));
     if (!found) {
         fr_rng_set(rng);
         was = fri_statistics_freeze(true);
@@ -230,14 +230,14 @@ done:
 static fr_status train_batch(fri_step_work *w, double share) {
     fri_session *r = w->r;
     const fr_train_opts *o = &r->config->opts;
-    const int64_t n = fr_tensor_dim(w->images, 0), parts = o->split_batch < n ? o->split_batch : n;
+    const int64_t n = fr_tensor_dim(w->images, 0), parts = o->memory.split_batch < n ? o->memory.split_batch : n;
     /* the loader has counted the targets; a dry run has none */
     const bool host =
-        parts == 1 && r->class_weights == NULL && r->config->program->loss == NULL && o->device != FR_META;
+        parts == 1 && r->net.class_weights == NULL && r->config->program->loss == NULL && o->device != FR_META;
     double all = (double)w->count;
     if (!host) FRI_TRY(loss_divisor(r, w->targets, &all));
     if (all == 0) share = 0;
-    if (o->fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(r, &w->images, &w->targets, share, w->v);
+    if (o->memory.fused_step == FR_TRAIN_FUSED_TWO_PASS) return two_passes(r, &w->images, &w->targets, share, w->v);
     if (parts == 1) return forward_backward(r, &w->images, &w->targets, share, w->v);
     fr_status s = in_parts(r, w->images, w->targets, parts, share, all, w->v);
     fr_tensor_release(&w->images);
@@ -257,34 +257,35 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
 /* Clips half gradients in scaled form, against a scaled limit, because unscaled halves would underflow. */
 static fr_status clip_gradients(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    double limit = o->clip, norm = 0;
-    if (o->half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o)) {
-        limit *= fr_grad_scaler_scale_of(r->scaler);
+    double limit = o->optim.clip, norm = 0;
+    if (o->precision.half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o)) {
+        limit *= fr_grad_scaler_scale_of(r->net.scaler);
     } else {
-        FRI_TRY(fr_grad_scaler_unscale(r->scaler, r->optimizer));
-        if (!fri_grad_scaler_device_decides(r->scaler))
+        FRI_TRY(fr_grad_scaler_unscale(r->net.scaler, r->net.optimizer));
+        if (!fri_grad_scaler_device_decides(r->net.scaler))
             FRI_TRY(fri_watch_overflow(r)); /* one inf or NaN in the norm would spread to all gradients */
     }
-    return r->share != NULL ? r->config->rank_calls->clip_grad_norm(r->share, limit, &norm)
-                            : fr_clip_grad_norm(r->model, limit, NULL);
+    return r->net.share != NULL ? r->config->rank_calls->clip_grad_norm(r->net.share, limit, &norm)
+                                : fr_clip_grad_norm(r->net.model, limit, NULL);
 }
 
 /* Updates the parameters. A decision of the device whether to skip the step is read back after the step. */
 static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
-    bool skipped = false, device_decides = fri_grad_scaler_device_decides(r->scaler);
+    bool skipped = false, device_decides = fri_grad_scaler_device_decides(r->net.scaler);
     fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
     fr_status s = FR_OK;
-    if (r->config->opts.clip != FR_TRAIN_AUTO) FR_TRY(s, clip_gradients(r));
-    if (r->config->opts.fused_step != FR_TRAIN_FUSED_TWO_PASS) FR_TRY(s, fr_grad_scaler_step(r->scaler, r->optimizer));
-    FR_TRY(s, fr_grad_scaler_update(r->scaler, device_decides ? NULL : &skipped));
+    if (r->config->opts.optim.clip != FR_TRAIN_AUTO) FR_TRY(s, clip_gradients(r));
+    if (r->config->opts.memory.fused_step != FR_TRAIN_FUSED_TWO_PASS)
+        FR_TRY(s, fr_grad_scaler_step(r->net.scaler, r->net.optimizer));
+    FR_TRY(s, fr_grad_scaler_update(r->net.scaler, device_decides ? NULL : &skipped));
     v->device_decided = device_decides;
-    if (device_decides) FR_TRY(s, fri_grad_scaler_outcome(r->scaler, &v->scaler));
-    r->step_skipped = skipped;
-    if (skipped && r->config->opts.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
-    if (r->config->opts.grad_zero)
-        FR_TRY(s, fr_module_each_tensor(r->model, clear_gradient, NULL));
+    if (device_decides) FR_TRY(s, fri_grad_scaler_outcome(r->net.scaler, &v->scaler));
+    r->numbers.step_skipped = skipped;
+    if (skipped && r->config->opts.optim.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
+    if (r->config->opts.memory.grad_zero)
+        FR_TRY(s, fr_module_each_tensor(r->net.model, clear_gradient, NULL));
     else
-        fr_optimizer_zero_grad(r->optimizer);
+        fr_optimizer_zero_grad(r->net.optimizer);
 done:
     fr_phase_end(was);
     return s;
@@ -295,7 +296,7 @@ fr_status fri_step_train(void *ctx, int64_t i) {
     const fr_train_opts *o = &w->r->config->opts;
     (void)i;
     w->v->targets += (double)w->count;
-    fr_status s = train_batch(w, 1.0 / (double)o->accumulate);
+    fr_status s = train_batch(w, 1.0 / (double)o->memory.accumulate);
     if (s == FR_OK && w->v->n > 0) w->v->part[w->v->n - 1].targets = (double)w->count;
     return s;
 }

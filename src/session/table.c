@@ -58,21 +58,21 @@ static const fr_flag_choice batches[] = {{"fit", FR_TRAIN_AUTO}, {0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
 static void all_off(fr_train_opts *o) {
-    o->switches = fr_switches_all_off();
-    o->switches.workspace_limit = SIZE_MAX;
-    o->checkpoint_segments = FR_TRAIN_AUTO;
-    o->prefix_parts = FR_TRAIN_AUTO;
-    o->fit_switches = false;
-    o->fused_step = FR_TRAIN_FUSED_OFF;
-    o->offload = NULL;
-    o->grad_zero = false;
-    o->split_batch = 1;
-    o->inplace_abn = false;
-    o->empty_cache_every = 0;
+    o->memory.switches = fr_switches_all_off();
+    o->memory.switches.workspace_limit = SIZE_MAX;
+    o->memory.checkpoint_segments = FR_TRAIN_AUTO;
+    o->memory.prefix_parts = FR_TRAIN_AUTO;
+    o->memory.fit_switches = false;
+    o->memory.fused_step = FR_TRAIN_FUSED_OFF;
+    o->memory.offload = NULL;
+    o->memory.grad_zero = false;
+    o->memory.split_batch = 1;
+    o->model.inplace_abn = false;
+    o->memory.empty_cache_every = 0;
 }
 
 static void fit_switches(fr_train_opts *o) {
-    o->fit_switches = true;
+    o->memory.fit_switches = true;
 }
 
 const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
@@ -88,29 +88,29 @@ const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Da
 
 const fr_flag fri_flags[] = {
     /* ---- model ---- */
-    {"depth", ROW(INT, MODEL, depth), "N", "Which member of the family.", COUNT, .brief = ""},
-    {"batch-norm", ROW(BOOL, MODEL, batch_norm), NULL, "Batch normalization after convolutions."},
-    {"width", ROW(REAL, MODEL, width), "X",
+    {"depth", ROW(INT, MODEL, model.depth), "N", "Which member of the family.", COUNT, .brief = ""},
+    {"batch-norm", ROW(BOOL, MODEL, model.batch_norm), NULL, "Batch normalization after convolutions."},
+    {"width", ROW(REAL, MODEL, model.width), "X",
      "All channels times X, each to a multiple of 8: the width multiplier of MobileNetV2's paper.",
      BELOW(0.01, 16.0000001)},
 
     /* ---- data ---- */
-    {"dataset", ROW(CHOICE, DATA, dataset), "NAME",
+    {"dataset", ROW(CHOICE, DATA, data.dataset), "NAME",
      "What to train on. 'digits' is inside the program: 1,500 + 297 handwritten digits, enlarged to the image size. "
      "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png; 'masks' is <PATH>/<train|test>/images/*.jpg or .png, and "
      "masks/*.png of the same names with a class per pixel (255: none); 'tar' is WebDataset's shards "
      "<PATH>/<train|test>*.tar. 'synthetic' is noise, for measuring.",
      .choices = datasets, .brief = "digits, mnist, cifar10, folder, ..."},
-    {"data", ROW(TEXT, DATA, data), "PATH", "The folder with the dataset's files.",
+    {"data", ROW(TEXT, DATA, data.path), "PATH", "The folder with the dataset's files.",
      .unset = "none; all datasets but digits and synthetic need it", .file = FR_FILE_READ,
      .brief = "The dataset's folder"},
-    {"image-size", ROW(SIDES, DATA, image_size), "N",
+    {"image-size", ROW(SIDES, DATA, data.image_size), "N",
      "Side in pixels of the image that the network sees, or HEIGHTxWIDTH.", .unset = "224 for 'folder', else 32",
      RANGE(1, 4096), .brief = "Side of the image in pixels, or 480x640"},
-    {"classes", ROW(INT, DATA, classes), "N",
+    {"classes", ROW(INT, DATA, data.classes), "N",
      "Number of classes of synthetic data, of masks, and of a folder on '--device meta' without --data.",
      .unset = "10, of masks none", RANGE(1, 1000000)},
-    {"augment", ROW(CHOICE, DATA, augment), "HOW",
+    {"augment", ROW(CHOICE, DATA, data.augment), "HOW",
      "Random changes of training images. 'light': digits and MNIST are shifted by up to 2 pixels, digits turned, "
      "scaled "
      "and sheared by up to 10 degrees and 10 %; Fashion-MNIST and CIFAR are shifted by up to 4 and mirrored; a "
@@ -119,72 +119,72 @@ const fr_flag fri_flags[] = {
      "recipe: RandAugment (2 ops of magnitude 9), random erasing (0.1), mixup (0.2) and cutmix (1); with masks, "
      "ColorJitter (0.4) instead.",
      .choices = augments},
-    {"workers", ROW(INT, DATA, workers), "N", "Threads that decode images; 0: the training thread does it.",
+    {"workers", ROW(INT, DATA, data.workers), "N", "Threads that decode images; 0: the training thread does it.",
      RANGE(0, 256)},
-    {"pin-memory", ROW(BOOL, DATA, pin_memory), NULL,
+    {"pin-memory", ROW(BOOL, DATA, data.pin_memory), NULL,
      "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
-    {"device-prefetch", ROW(BOOL, DATA, device_prefetch), NULL,
+    {"device-prefetch", ROW(BOOL, DATA, data.device_prefetch), NULL,
      "On a GPU, copy the next batch there while a step runs; takes the memory of one more batch. Without effect on the "
      "CPU."},
 
     /* ---- training ---- */
-    {"epochs", ROW(INT, TRAINING, epochs), "N", "Passes over the training images.", COUNT, .course = true,
+    {"epochs", ROW(INT, TRAINING, optim.epochs), "N", "Passes over the training images.", COUNT, .course = true,
      .brief = "Passes over the training images"},
-    {"steps", ROW(INT, TRAINING, steps), "N",
+    {"steps", ROW(INT, TRAINING, optim.steps), "N",
      "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT,
      .course = true},
-    {"batch-size", ROW(INT, TRAINING, batch_size), "N",
+    {"batch-size", ROW(INT, TRAINING, optim.batch_size), "N",
      "Images per step; 'fit': the largest batch that fits into --memory-budget.", RANGE(1, 1 << 20), .choices = batches,
      .brief = "Images per step; 'fit': the most possible"},
-    {"optimizer", ROW(CHOICE, TRAINING, optimizer), "NAME", "As in PyTorch; adam8 is AdamW with 8-bit moments.",
+    {"optimizer", ROW(CHOICE, TRAINING, optim.optimizer), "NAME", "As in PyTorch; adam8 is AdamW with 8-bit moments.",
      .choices = optimizers},
-    {"lr", ROW(REAL, TRAINING, lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true,
+    {"lr", ROW(REAL, TRAINING, optim.lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true,
      .brief = "Learning rate at its highest"},
-    {"momentum", ROW(REAL, TRAINING, momentum), "X", "Momentum of SGD and RMSprop.", BELOW(0, 1), .course = true},
-    {"weight-decay", ROW(REAL, TRAINING, weight_decay), "X",
+    {"momentum", ROW(REAL, TRAINING, optim.momentum), "X", "Momentum of SGD and RMSprop.", BELOW(0, 1), .course = true},
+    {"weight-decay", ROW(REAL, TRAINING, optim.weight_decay), "X",
      "L2 penalty (SGD, RMSprop, Adam) or decoupled decay (AdamW, adam8).", BELOW(0, 1e6), .course = true},
-    {"schedule", ROW(CHOICE, TRAINING, schedule), "NAME",
+    {"schedule", ROW(CHOICE, TRAINING, optim.schedule), "NAME",
      "Learning rate over the run: constant, a tenth after each third ('step'), or half a cosine down to 0.",
      .choices = schedules, .course = true},
-    {"warmup", ROW(REAL, TRAINING, warmup), "X",
+    {"warmup", ROW(REAL, TRAINING, optim.warmup), "X",
      "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6), .course = true},
-    {"loss", ROW(CHOICE, TRAINING, loss), "NAME",
+    {"loss", ROW(CHOICE, TRAINING, optim.loss), "NAME",
      "What is minimized, of classes: softmax cross entropy; binary cross entropy of a sigmoid per class; the same as "
      "focal loss (gamma 2, alpha 0.25); Dice of all images and pixels of a batch.",
      .choices = losses, .course = true, .lacking = "cross-entropy"},
-    {"eval-every", ROW(INT, TRAINING, eval_every), "N",
+    {"eval-every", ROW(INT, TRAINING, optim.eval_every), "N",
      "Evaluate on the test images after each N epochs, and at the end; 0: at the end only.", RANGE(0, 1000000000)},
-    {"seed", ROW(INT, TRAINING, seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
+    {"seed", ROW(INT, TRAINING, optim.seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
      RANGE(0, INT64_MAX)},
 
-    {"freeze", ROW(LIST, TRAINING, freeze), "PREFIX...",
+    {"freeze", ROW(LIST, TRAINING, model.freeze), "PREFIX...",
      "Leave the layers and parameters of these names, or below them, as they are: 'layer1', 'layer1.0.bn1', 'fc.bias'. "
      "Frozen batch norms use their running values. Nothing is kept for backward for what is frozen.",
      .unset = "none", .course = true},
-    {"train-only", ROW(LIST, TRAINING, train_only), "PREFIX...",
+    {"train-only", ROW(LIST, TRAINING, model.train_only), "PREFIX...",
      "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms, 'all' the "
      "whole network; 'last=4', 'norm=4', 'bias=4' are those of the last 4 layers with parameters; 'auto': as many of "
      "them as fit into --memory-budget.",
      .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
-    {"accumulate", ROW(INT, TRAINING, accumulate), "K",
+    {"accumulate", ROW(INT, TRAINING, memory.accumulate), "K",
      "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped. "
      "On several ranks, of all of them together.",
      .unset = "1; on several ranks one for each; resumed: as it was", COUNT,
      .brief = "Batches per optimizer step: --accumulate 4"},
-    {"clip", ROW(REAL, TRAINING, clip), "X",
+    {"clip", ROW(REAL, TRAINING, optim.clip), "X",
      "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
      BELOW(1e-30, 1e30), .course = true},
-    {"amp", ROW(CHOICE, TRAINING, amp), "TYPE",
+    {"amp", ROW(CHOICE, TRAINING, precision.amp), "TYPE",
      "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
      .implied = "fp16", .choices = amps, .brief = "Mixed precision, fp16 or bf16: --amp=bf16"},
-    {"loss-scale", ROW(REAL, TRAINING, loss_scale), "X",
+    {"loss-scale", ROW(REAL, TRAINING, precision.loss_scale), "X",
      "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
      "inf or NaN; what fp16 does by itself), or a fixed number.",
      BELOW(1e-30, 1e30), .choices = scales, .course = true},
-    {"half", ROW(CHOICE, TRAINING, half), "TYPE",
+    {"half", ROW(CHOICE, TRAINING, precision.half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},
-    {"master-weights", ROW(SET, TRAINING, master_weights), NULL,
+    {"master-weights", ROW(SET, TRAINING, precision.master_weights), NULL,
      "With --half: the optimizer updates f32 copies of the parameters (APEX's O2), and fp16 scales its loss.",
      .course = true, .lacking = "off"},
 
@@ -195,77 +195,77 @@ const fr_flag fri_flags[] = {
      .choices = devices},
     {"threads", ROW(INT, DEVICE, threads), "N", "Threads of the CPU's kernels.",
      .unset = "FRUGAL_THREADS, OMP_NUM_THREADS, else the processors that the process may use", RANGE(1, 4096)},
-    {"deterministic", ROW(BOOL, DEVICE, deterministic), NULL,
+    {"deterministic", ROW(BOOL, DEVICE, precision.deterministic), NULL,
      "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
-    {"cudnn-benchmark", ROW(BOOL, DEVICE, cudnn_benchmark), NULL,
+    {"cudnn-benchmark", ROW(BOOL, DEVICE, precision.cudnn_benchmark), NULL,
      "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first step, "
      "and keep the fastest. Without effect on the CPU."},
-    {"exact-convolutions", ROW(SET, DEVICE, exact_convolutions), NULL,
+    {"exact-convolutions", ROW(SET, DEVICE, precision.exact_convolutions), NULL,
      "f32 convolutions multiply each input with each weight: not the faster minimal filtering for 3 x 3 on the CPU, no "
      "TF32 on a GPU.",
      .course = true, .lacking = "on"},
 
     /* ---- memory ---- */
-    {"memory-limit", ROW(SIZE, MEMORY, memory_limit), "BYTES",
+    {"memory-limit", ROW(SIZE, MEMORY, memory.limit), "BYTES",
      "No more than this is reserved from the device ('512MiB', '2GiB'); what does not fit ends the run with a report "
      "of who holds what.",
      .unset = "none"},
-    {"inplace", ROW(BOOL, MEMORY, switches.inplace), NULL,
+    {"inplace", ROW(BOOL, MEMORY, memory.switches.inplace), NULL,
      "Activations overwrite their input where nobody else needs it.",
      .brief = "Activations keep their input: --no-inplace"},
-    {"inplace-abn", ROW(BOOL, MEMORY, inplace_abn), NULL,
+    {"inplace-abn", ROW(BOOL, MEMORY, model.inplace_abn), NULL,
      "Batch norm and the relu behind it become one op with a leaky relu of slope 0.01 and weights |gamma|; it "
      "overwrites its input and backward computes that from the output (InPlace-ABN)."},
-    {"encode", ROW(BOOL, MEMORY, switches.encode), NULL,
+    {"encode", ROW(BOOL, MEMORY, memory.switches.encode), NULL,
      "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
-    {"rebuild", ROW(BOOL, MEMORY, switches.rebuild), NULL,
+    {"rebuild", ROW(BOOL, MEMORY, memory.switches.rebuild), NULL,
      "Outputs of batch norm, relu, add and concat are recomputed in backward."},
-    {"early-release", ROW(BOOL, MEMORY, switches.early_release), NULL,
+    {"early-release", ROW(BOOL, MEMORY, memory.switches.early_release), NULL,
      "A saved tensor goes at its last use inside an op's backward."},
-    {"split-batch", ROW(INT, MEMORY, split_batch), "K",
+    {"split-batch", ROW(INT, MEMORY, memory.split_batch), "K",
      "Train on a batch in K parts, one after the other; losses are averaged. Batch norm sees each part alone, so its "
      "statistics are those of the smaller batch.",
      COUNT},
-    {"grad-zero", ROW(SET, MEMORY, grad_zero), NULL,
+    {"grad-zero", ROW(SET, MEMORY, memory.grad_zero), NULL,
      "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
-    {"fused-step", ROW(CHOICE, MEMORY, fused_step), "HOW",
+    {"fused-step", ROW(CHOICE, MEMORY, memory.fused_step), "HOW",
      "Update a parameter as soon as its gradient is complete, and release the gradient. 'two-pass' is for a loss "
      "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
      .implied = "on", .choices = fusings},
-    {"offload", ROW(TEXT, MEMORY, offload), "FILE",
+    {"offload", ROW(TEXT, MEMORY, memory.offload), "FILE",
      "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
      "is unlinked at once, so nothing is left behind.",
      .unset = "off", .implied = "", .file = FR_FILE_WRITTEN},
-    {"empty-cache-every", ROW(INT, MEMORY, empty_cache_every), "N",
+    {"empty-cache-every", ROW(INT, MEMORY, memory.empty_cache_every), "N",
      "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", RANGE(0, 1000000000)},
     {"all-off", FR_FLAG_ACT, FR_GROUP_MEMORY,
      .help = "All memory switches off: what PyTorch keeps. Flags after this one switch single ones on again.",
      .act = all_off},
-    {"pool-index", ROW(CHOICE, MEMORY, switches.pool_index), "TYPE", "Type of max pooling's indices with --no-encode.",
-     .choices = pool_indices},
-    {"workspace-limit", ROW(SIZE, MEMORY, switches.workspace_limit), "BYTES",
+    {"pool-index", ROW(CHOICE, MEMORY, memory.switches.pool_index), "TYPE",
+     "Type of max pooling's indices with --no-encode.", .choices = pool_indices},
+    {"workspace-limit", ROW(SIZE, MEMORY, memory.switches.workspace_limit), "BYTES",
      "Prefer kernels whose scratch memory stays under this. Unset: 64 MiB, on a GPU as much as does not raise the "
      "run's planned peak.",
      .unset = "auto"},
-    {"checkpoint-segments", ROW(INT, MEMORY, checkpoint_segments), "N",
+    {"checkpoint-segments", ROW(INT, MEMORY, memory.checkpoint_segments), "N",
      "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
      "the root of its units, 'each': every unit, 'log': halves of halves.",
      .unset = "none", RANGE(1, 1000000000), .choices = segmentations,
      .brief = "Recompute inside N parts: --checkpoint-segments sqrt"},
 
-    {"prefix-parts", ROW(INT, MEMORY, prefix_parts), "N",
+    {"prefix-parts", ROW(INT, MEMORY, memory.prefix_parts), "N",
      "Run the layers in front of the first one that trains (--train-only, --freeze) on N images after the other: the "
      "same bits in less memory; 'auto': as many as the plan finds best.",
      .unset = "all at once", RANGE(1, 1 << 20), .choices = prefix_parts},
 
-    {"arena", ROW(BOOL, MEMORY, arena), NULL,
+    {"arena", ROW(BOOL, MEMORY, memory.arena), NULL,
      "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
-    {"memory-budget", ROW(SIZE, MEMORY, memory_budget), "BYTES",
+    {"memory-budget", ROW(SIZE, MEMORY, memory.budget), "BYTES",
      "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
      "that fits; then train so. Other switches and --checkpoint-segments give way, but for those of an --all-off after "
      "this flag. If nothing fits, say what the smallest budget is.",
      .unset = "none", .brief = "Train within this: --memory-budget 2GiB", .act = fit_switches},
-    {"calibrate", ROW(SET, MEMORY, calibrate), NULL,
+    {"calibrate", ROW(SET, MEMORY, memory.calibrate), NULL,
      "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan=all."},
     {"plan", ROW(CHOICE, MEMORY, plan), "LINES",
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end. "
@@ -274,27 +274,29 @@ const fr_flag fri_flags[] = {
      .implied = "on", .choices = plans, .brief = "The exact memory, before a run: --plan --amp"},
 
     /* ---- files ---- */
-    {"weights", ROW(TEXT, FILES, weights), "FILE",
+    {"weights", ROW(TEXT, FILES, files.weights), "FILE",
      "Start from these weights: safetensors, torchvision's names and layouts.", READ,
      .brief = "Start from these weights (safetensors)"},
-    {"export", ROW(TEXT, FILES, export_weights), "FILE",
+    {"export", ROW(TEXT, FILES, files.export_weights), "FILE",
      "Write the weights at the end; torchvision loads them. FILE.onnx: the network with them, for programs that infer.",
      WRITTEN},
-    {"keep-best", ROW(SET, FILES, keep_best), NULL,
+    {"keep-best", ROW(SET, FILES, files.keep_best), NULL,
      "With --export: write the weights of the best evaluation, by accuracy, or else by loss, whenever there is a "
      "better "
      "one, instead of the last ones at the end."},
-    {"save", ROW(TEXT, FILES, save), "DIR",
+    {"save", ROW(TEXT, FILES, files.save), "DIR",
      "Save the state of the training here: after each epoch or --save-every steps, at the end, and before a signal "
      "ends the run.",
      .unset = "none", .brief = "Save the training here, each epoch and on Ctrl-C"},
-    {"save-every", ROW(INT, FILES, save_every), "N", "Steps from one save to the next.", .unset = "an epoch", COUNT},
-    {"keep", ROW(INT, FILES, keep), "N", "States that stay in the folder, the newest; 0: all.", RANGE(0, 1000000000)},
-    {"resume", ROW(TEXT, FILES, resume), "DIR",
+    {"save-every", ROW(INT, FILES, files.save_every), "N", "Steps from one save to the next.", .unset = "an epoch",
+     COUNT},
+    {"keep", ROW(INT, FILES, files.keep), "N", "States that stay in the folder, the newest; 0: all.",
+     RANGE(0, 1000000000)},
+    {"resume", ROW(TEXT, FILES, files.resume), "DIR",
      "Continue from the newest good state of this folder; 'latest': of the --save folder, or from the start if it "
      "holds none. --epochs and --steps count from the start of the training.",
      READ, .brief = "Go on from there; 'latest': from the --save folder"},
-    {"predict", ROW(LIST, FILES, predict), "IMAGE...",
+    {"predict", ROW(LIST, FILES, files.predict), "IMAGE...",
      "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Wants --weights or --resume.",
      .unset = "none"},
 
@@ -302,29 +304,30 @@ const fr_flag fri_flags[] = {
     {"summary", ROW(SET, OUTPUT, summary), NULL,
      "Do not train: print a line per layer, from a dry run of one step: shape, parameters, bytes that it keeps for "
      "backward under these flags, operations, bytes read and written, predicted time; and end."},
-    {"detect-anomaly", ROW(SET, OUTPUT, detect_anomaly), NULL,
+    {"detect-anomaly", ROW(SET, OUTPUT, precision.detect_anomaly), NULL,
      "Look at what each op makes, and name the first with inf or NaN when a step is skipped or the loss is no number. "
      "Without this flag, the step after one whose loss overflowed is looked at."},
     {"quiet", ROW(SET, OUTPUT, quiet), NULL, "Print the last line only."},
-    {"report", ROW(TEXT, OUTPUT, report), "FILE", "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.",
-     WRITTEN, .brief = "Write memory, time, loss and accuracy as JSON"},
-    {"log", ROW(TEXT, OUTPUT, log), "FILE", "Write one JSON object per step and line.", WRITTEN},
+    {"report", ROW(TEXT, OUTPUT, files.report), "FILE",
+     "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.", WRITTEN,
+     .brief = "Write memory, time, loss and accuracy as JSON"},
+    {"log", ROW(TEXT, OUTPUT, files.log), "FILE", "Write one JSON object per step and line.", WRITTEN},
 
     /* ---- fields without a flag ---- */
-    {"keep-last", ROW(SET, DATA, keep_last)},
-    {"shuffle-window", ROW(INT, DATA, shuffle_window), RANGE(0, INT64_C(1) << 40), .course = true, .lacking = "0"},
-    {"prefetch", ROW(INT, DATA, prefetch), RANGE(1, 64)},
-    {"nesterov", ROW(SET, TRAINING, nesterov), .course = true},
-    {"patience", ROW(INT, TRAINING, patience), COUNT, .course = true, .lacking = ""},
-    {"balanced-sampling", ROW(SET, TRAINING, balanced_sampling), .course = true, .lacking = "off"},
-    {"label-smoothing", ROW(REAL, TRAINING, label_smoothing), BELOW(0, 1), .course = true},
-    {"per-class", ROW(SET, TRAINING, per_class)},
-    {"ema", ROW(REAL, TRAINING, ema), BELOW(0, 1), .course = true, .lacking = "0"},
-    {"cache-casts", ROW(BOOL, MEMORY, switches.cache_casts)},
-    {"fit-switches", ROW(BOOL, MEMORY, fit_switches)},
-    {"head-lr-scale", ROW(REAL, TRAINING, head_lr_scale), BELOW(0, 1e6), .course = true, .lacking = "1"},
-    {"no-norm-decay", ROW(SET, TRAINING, no_norm_decay), .course = true, .lacking = "off"},
-    {"balanced-weights", ROW(SET, TRAINING, balanced_weights), .course = true, .lacking = "off"},
+    {"keep-last", ROW(SET, DATA, data.keep_last)},
+    {"shuffle-window", ROW(INT, DATA, data.shuffle_window), RANGE(0, INT64_C(1) << 40), .course = true, .lacking = "0"},
+    {"prefetch", ROW(INT, DATA, data.prefetch), RANGE(1, 64)},
+    {"nesterov", ROW(SET, TRAINING, optim.nesterov), .course = true},
+    {"patience", ROW(INT, TRAINING, optim.patience), COUNT, .course = true, .lacking = ""},
+    {"balanced-sampling", ROW(SET, TRAINING, data.balanced_sampling), .course = true, .lacking = "off"},
+    {"label-smoothing", ROW(REAL, TRAINING, optim.label_smoothing), BELOW(0, 1), .course = true},
+    {"per-class", ROW(SET, TRAINING, optim.per_class)},
+    {"ema", ROW(REAL, TRAINING, optim.ema), BELOW(0, 1), .course = true, .lacking = "0"},
+    {"cache-casts", ROW(BOOL, MEMORY, memory.switches.cache_casts)},
+    {"fit-switches", ROW(BOOL, MEMORY, memory.fit_switches)},
+    {"head-lr-scale", ROW(REAL, TRAINING, optim.head_lr_scale), BELOW(0, 1e6), .course = true, .lacking = "1"},
+    {"no-norm-decay", ROW(SET, TRAINING, optim.no_norm_decay), .course = true, .lacking = "off"},
+    {"balanced-weights", ROW(SET, TRAINING, optim.balanced_weights), .course = true, .lacking = "off"},
     {"check-replicas", ROW(SET, DEVICE, check_replicas)},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
@@ -334,44 +337,44 @@ fr_train_opts fr_train_opts_default(void) {
     fr_switches switches = fr_switches_default();
     switches.workspace_limit = SIZE_MAX;
     return (fr_train_opts){
-        .depth = FR_TRAIN_AUTO,
-        .batch_norm = true,
-        .width = 1,
-        .image_size = FR_TRAIN_AUTO,
-        .image_width = FR_TRAIN_AUTO,
-        .classes = FR_TRAIN_AUTO,
-        .augment = FR_TRAIN_AUGMENT_LIGHT,
-        .workers = 1,
-        .prefetch = 1,
-        .pin_memory = true,
-        .epochs = 15,
-        .steps = FR_TRAIN_AUTO,
-        .batch_size = 64,
-        .lr = FR_TRAIN_AUTO,
-        .momentum = 0.9,
-        .weight_decay = 5e-4,
-        .schedule = FR_SCHEDULE_COSINE,
-        .warmup = 1,
-        .eval_every = 1,
-        .seed = 1,
+        .model.depth = FR_TRAIN_AUTO,
+        .model.batch_norm = true,
+        .model.width = 1,
+        .data.image_size = FR_TRAIN_AUTO,
+        .data.image_width = FR_TRAIN_AUTO,
+        .data.classes = FR_TRAIN_AUTO,
+        .data.augment = FR_TRAIN_AUGMENT_LIGHT,
+        .data.workers = 1,
+        .data.prefetch = 1,
+        .data.pin_memory = true,
+        .optim.epochs = 15,
+        .optim.steps = FR_TRAIN_AUTO,
+        .optim.batch_size = 64,
+        .optim.lr = FR_TRAIN_AUTO,
+        .optim.momentum = 0.9,
+        .optim.weight_decay = 5e-4,
+        .optim.schedule = FR_SCHEDULE_COSINE,
+        .optim.warmup = 1,
+        .optim.eval_every = 1,
+        .optim.seed = 1,
         .device = (fr_device)FR_TRAIN_AUTO,
         .threads = FR_TRAIN_AUTO,
-        .deterministic = true,
-        .memory_limit = SIZE_MAX,
-        .switches = switches,
-        .loss_scale = FR_TRAIN_AUTO,
-        .accumulate = FR_TRAIN_AUTO,
+        .precision.deterministic = true,
+        .memory.limit = SIZE_MAX,
+        .memory.switches = switches,
+        .precision.loss_scale = FR_TRAIN_AUTO,
+        .memory.accumulate = FR_TRAIN_AUTO,
         .ranks = FR_TRAIN_AUTO,
-        .split_batch = 1,
-        .clip = FR_TRAIN_AUTO,
-        .arena = true,
-        .save_every = FR_TRAIN_AUTO,
-        .keep = 3,
-        .checkpoint_segments = FR_TRAIN_AUTO,
-        .prefix_parts = FR_TRAIN_AUTO,
-        .patience = FR_TRAIN_AUTO,
-        .head_lr_scale = 1,
-        .memory_budget = SIZE_MAX,
-        .fit_switches = true,
+        .memory.split_batch = 1,
+        .optim.clip = FR_TRAIN_AUTO,
+        .memory.arena = true,
+        .files.save_every = FR_TRAIN_AUTO,
+        .files.keep = 3,
+        .memory.checkpoint_segments = FR_TRAIN_AUTO,
+        .memory.prefix_parts = FR_TRAIN_AUTO,
+        .optim.patience = FR_TRAIN_AUTO,
+        .optim.head_lr_scale = 1,
+        .memory.budget = SIZE_MAX,
+        .memory.fit_switches = true,
     };
 }

@@ -29,13 +29,13 @@ static void set_words(const search *at, fri_config *c) {
 /* *yes: the current choice fits, with the options that --memory-budget may choose. */
 static fr_status setting_fits(search *at, bool *yes) {
     const fri_config *c = &at->trial;
-    const size_t budget = c->opts.memory_budget < c->opts.memory_limit ? c->opts.memory_budget : c->opts.memory_limit;
+    const size_t budget = c->opts.memory.budget < c->opts.memory.limit ? c->opts.memory.budget : c->opts.memory.limit;
     size_t reserved = 0;
     fr_fit fit = {0};
     fr_status s = FR_OK;
     set_words(at, &at->trial);
     at->trials++;
-    if (c->opts.fit_switches) {
+    if (c->opts.memory.fit_switches) {
         s = fri_fit_find(c, budget, true, &fit);
         *yes = s == FR_OK && fit.fits;
         fr_fit_release(&fit);
@@ -66,7 +66,7 @@ static fr_status grow_number(search *at, int64_t *number) {
 }
 
 static fr_status count_layers(const fri_session *trial, void *ctx) {
-    *(int64_t *)ctx = fri_layers(trial->model);
+    *(int64_t *)ctx = fri_layers(trial->net.model);
     return FR_OK;
 }
 
@@ -121,7 +121,7 @@ static fr_status print_layers(const fri_session *trial, void *ctx) {
     layer_table *t = ctx;
     fprintf(t->out, "  %-40s %-6s %12s %14s %14s\n", "layer", "trains", "parameters", "gradient bytes",
             "bytes if kept");
-    fr_status s = fr_module_each_tensor(trial->model, add_parameter, t);
+    fr_status s = fr_module_each_tensor(trial->net.model, add_parameter, t);
     print_layer(t, t->layer);
     return s;
 }
@@ -132,7 +132,7 @@ static fr_status print_found(const fri_config *c, const search *at, double secon
     FRI_OWNED(fr_summary_release) fr_summary *summary = NULL;
     if (c->opts.quiet) return FR_OK;
     fprintf(c->out, "--train-only auto is --train-only");
-    for (int64_t i = 0; i < c->opts.n_train_only; i++) fprintf(c->out, " %s", c->opts.train_only[i]);
+    for (int64_t i = 0; i < c->opts.model.n_train_only; i++) fprintf(c->out, " %s", c->opts.model.train_only[i]);
     fr_fprintf(c->out, ", of %" PRId64 " layers with parameters (%d trials, %.1f s)\n", at->layers, at->trials,
                seconds);
     FRI_TRY(fr_summary_begin(FR_META, &summary));
@@ -149,8 +149,8 @@ fr_status fri_train_only_choose(fri_config *c) {
     const double began = fri_seconds_now();
     bool yes = false;
     if (!fri_trains_auto(&c->opts)) return FR_OK;
-    if (at.trial.opts.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen later; an eighth needs little */
-        at.trial.opts.prefix_parts = (c->opts.batch_size + 7) / 8;
+    if (at.trial.opts.memory.prefix_parts == FR_TRAIN_PARTS_AUTO) /* chosen later; an eighth needs little */
+        at.trial.opts.memory.prefix_parts = (c->opts.optim.batch_size + 7) / 8;
     FRI_TRY(fri_on_meta(c, count_layers, &at.layers));
     FRI_TRY(setting_fits(&at, &yes));
     if (yes) { /* else --memory-budget reports the smallest budget */

@@ -86,18 +86,18 @@ static fr_status unfreeze_word(fr_module *m, const char *word) {
 
 fr_status fri_freeze_parts(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    fr_status s = o->n_train_only > 0 ? fr_module_freeze(r->model, NULL, true) : FR_OK;
-    for (int64_t i = 0; i < o->n_train_only && s == FR_OK; i++) {
-        s = unfreeze_word(r->model, o->train_only[i]);
-        if (s < 0) return fr_fail_prefix(s, "--train-only %s: ", o->train_only[i]);
+    fr_status s = o->model.n_train_only > 0 ? fr_module_freeze(r->net.model, NULL, true) : FR_OK;
+    for (int64_t i = 0; i < o->model.n_train_only && s == FR_OK; i++) {
+        s = unfreeze_word(r->net.model, o->model.train_only[i]);
+        if (s < 0) return fr_fail_prefix(s, "--train-only %s: ", o->model.train_only[i]);
     }
-    for (int64_t i = 0; i < o->n_freeze && s == FR_OK; i++) {
-        s = freeze_named(r->model, o->freeze[i], true);
-        if (s < 0) return fr_fail_prefix(s, "--freeze %s: ", o->freeze[i]);
+    for (int64_t i = 0; i < o->model.n_freeze && s == FR_OK; i++) {
+        s = freeze_named(r->net.model, o->model.freeze[i], true);
+        if (s < 0) return fr_fail_prefix(s, "--freeze %s: ", o->model.freeze[i]);
     }
-    r->trained = fr_module_trained_count(r->model);
-    if (s == FR_OK && r->trained == 0)
-        s = fr_fail(FR_EINVAL, "--%s: no parameter is left to train", o->n_freeze > 0 ? "freeze" : "train-only");
-    if (s == FR_OK && o->prefix_parts > 0) s = fri_module_prefix_parts(r->model, o->prefix_parts);
+    r->net.trained = fr_module_trained_count(r->net.model);
+    if (s == FR_OK && r->net.trained == 0)
+        s = fr_fail(FR_EINVAL, "--%s: no parameter is left to train", o->model.n_freeze > 0 ? "freeze" : "train-only");
+    if (s == FR_OK && o->memory.prefix_parts > 0) s = fri_module_prefix_parts(r->net.model, o->memory.prefix_parts);
     return s;
 }

@@ -33,10 +33,10 @@ static fr_status update_seen(fri_views *v, fr_run_event e) {
     const fri_session *r = v->run;
     fr_run *s = &v->seen;
     s->planned = r->planned;
-    s->position = r->step;
+    s->position = r->at.step;
     s->model = r->config->model_name;
-    s->test_accuracy = r->test_accuracy;
-    s->test_loss = r->test_loss;
+    s->test_accuracy = r->tested.accuracy;
+    s->test_loss = r->tested.loss;
     return e == FR_RUN_STEP ? fri_log_step_of(r, &s->step) : FR_OK;
 }
 
@@ -64,7 +64,7 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
     if (v == NULL || v->view == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for the views of a run");
     v->run = r;
     v->seen = (fr_run){.opts = &r->config->opts,
-                       .metric = r->metric,
+                       .metric = r->tested.metric,
                        .metric_names = p->metric_names,
                        .n_metrics = p->n_metrics};
     FRI_TRY(update_seen(v, FR_RUN_SETUP));

@@ -11,16 +11,17 @@ enum { GROWING_STEPS = 3 };
 static void overflow_line(const fri_session *r) {
     char text[FRI_ANOMALY_TEXT];
     fri_view_line_begin(r);
-    fprintf(r->config->out, "step %" PRId64 " is skipped: ", r->known);
-    if (!isfinite(r->overflow_loss))
-        fr_fprintf(r->config->out, "the forward pass overflowed, its loss is %g; ", fri_unsigned_nan(r->overflow_loss));
-    if (r->anomaly.op != NULL) fprintf(r->config->out, "%s; ", fri_anomaly_text(&r->anomaly, text));
-    if (r->overflow_path == NULL)
+    fprintf(r->config->out, "step %" PRId64 " is skipped: ", r->numbers.known);
+    if (!isfinite(r->numbers.overflow_loss))
+        fr_fprintf(r->config->out, "the forward pass overflowed, its loss is %g; ",
+                   fri_unsigned_nan(r->numbers.overflow_loss));
+    if (r->numbers.anomaly.op != NULL) fprintf(r->config->out, "%s; ", fri_anomaly_text(&r->numbers.anomaly, text));
+    if (r->numbers.overflow_path == NULL)
         fprintf(r->config->out, "inf or NaN in a gradient that is gone (%s)\n",
                 fr_device_is_asynchronous(r->config->opts.device) ? "the device was ahead" : "--fused-step");
     else
-        fprintf(r->config->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->overflow_path,
-                r->overflow_op != NULL && r->overflow_op[0] != '\0' ? r->overflow_op : "-");
+        fprintf(r->config->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->numbers.overflow_path,
+                r->numbers.overflow_op != NULL && r->numbers.overflow_op[0] != '\0' ? r->numbers.overflow_op : "-");
 }
 
 static void growth_line(const fri_session *r) {
@@ -37,7 +38,7 @@ static void growth_line(const fri_session *r) {
 static fr_status watch_event(void *state, const fri_session *r, fr_run_event e) {
     (void)state;
     if (e != FR_RUN_STEP || r->config->opts.quiet) return FR_OK;
-    if (r->step_skipped) overflow_line(r);
+    if (r->numbers.step_skipped) overflow_line(r);
     if (fr_graph_stats_get().growing_steps == GROWING_STEPS) growth_line(r);
     return FR_OK;
 }

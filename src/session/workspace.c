@@ -19,14 +19,14 @@ void fri_workspace_choose(fri_config *c, fri_scratch_limits **scratch) {
     fri_config trial = *c;
     size_t reserved = 0, peak = 0, ignored[2];
     if (!c->workspace_auto || fri_scratch_create(scratch) < 0) return;
-    trial.opts.switches.scratch = *scratch;
-    bool found = found_under(&trial, c->opts.memory_limit, &reserved, &peak);
+    trial.opts.memory.switches.scratch = *scratch;
+    bool found = found_under(&trial, c->opts.memory.limit, &reserved, &peak);
     for (size_t eighths = found ? 8 : 0; eighths > 0; eighths /= 2) {
         fri_scratch_settle(*scratch, peak / 8 * eighths);
         found = found_under(&trial, reserved, &ignored[0], &ignored[1]);
         if (found) break;
     }
     if (!found) fri_scratch_release(scratch);
-    c->opts.switches.scratch = *scratch;
-    fr_switches_set(c->opts.switches);
+    c->opts.memory.switches.scratch = *scratch;
+    fr_switches_set(c->opts.memory.switches);
 }

@@ -79,11 +79,6 @@ static fr_status given_fr_module_tensor_fn(void *ctx, const char *path, fr_tenso
     return FR_OK;
 }
 
-static fr_status given_fr_optimizer_state_fn(void *ctx, const char *name, fr_tensor *t) {
-    (void)ctx, (void)name, (void)t;
-    return FR_END;
-}
-
 static void given_fr_state_skipped_fn(void *ctx, const char *path, const char *reason) {
     (void)ctx, (void)path, (void)reason;
 }

@@ -50,7 +50,7 @@ static const fr_module_class odd = {.name = "Odd", .forward = odd_forward};
 static fr_status small(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     strcpy(name, "small");
     fr_net *n = fr_net_begin(o->device);
-    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->data.image_size, o->data.image_size, 3});
     x = fr_net_conv2d(n, NULL, x, 16, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
     x = fr_net_relu(n, NULL, fr_net_batchnorm2d(n, NULL, x, NULL));
     fr_net_op(n, NULL, &odd, NULL, 0, &x, 1, &x, 1);
@@ -82,9 +82,9 @@ int small_try(const char *device, const char *flags, const char *name) {
                                 .model = small};
     char *argv[ARGS] = {0}, all[1024];
     int argc = 0;
-    program.defaults.depth = 1;
-    program.defaults.batch_size = 4;
-    program.defaults.image_size = 32;
+    program.defaults.model.depth = 1;
+    program.defaults.optim.batch_size = 4;
+    program.defaults.data.image_size = 32;
     snprintf(all, sizeof all,
              "small --image-size 32 --quiet --workers 0 --device %s --export %s/%s --report %s/%s.json %s", device,
              folder, name, folder, name, flags);

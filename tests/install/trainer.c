@@ -5,7 +5,7 @@
 static fr_status model(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "mine");
     fr_net *n = fr_net_begin(o->device);
-    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->data.image_size, o->data.image_size, 3});
     for (int i = 0; i < 3; i++)
         x = fr_net_relu(n, NULL, fr_net_conv2d(n, NULL, x, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS));
     x = fr_net_flatten(n, NULL, fr_net_adaptive_avgpool2d(n, NULL, x, 1, 1), 1);
@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
                                 .defaults = fr_train_opts_default(),
                                 .sgd_lr = 0.05,
                                 .model = model};
-    program.defaults.dataset = FR_TRAIN_SYNTHETIC;
-    program.defaults.image_size = 8;
+    program.defaults.data.dataset = FR_TRAIN_SYNTHETIC;
+    program.defaults.data.image_size = 8;
     return fr_train_main(&program, argc, argv);
 }

@@ -19,7 +19,7 @@ static fr_status images(fr_split split, fr_dataset **out) {
 
 static fr_status unet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "unet");
-    return fr_unet(1, FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device), out);
+    return fr_unet(1, FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size, .device = o->device), out);
 }
 
 static int64_t pixel_classes(int64_t classes) {

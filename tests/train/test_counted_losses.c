@@ -61,18 +61,18 @@ static fr_status train(app *a, run how, float *weight) {
     o.model = network;
     o.on_step = on_step;
     o.ctx = a;
-    o.train.epochs = FR_TRAIN_AUTO;
-    o.train.steps = STEPS;
-    o.train.batch_size = how.batch;
-    o.train.split_batch = how.parts;
-    o.train.loss = how.loss;
-    o.train.class_weights = how.weights;
-    o.train.n_class_weights = how.weights != NULL ? CLASSES : 0;
-    o.train.fused_step = how.fused;
-    o.train.amp = how.amp;
-    o.train.warmup = 0;
+    o.train.optim.epochs = FR_TRAIN_AUTO;
+    o.train.optim.steps = STEPS;
+    o.train.optim.batch_size = how.batch;
+    o.train.memory.split_batch = how.parts;
+    o.train.optim.loss = how.loss;
+    o.train.optim.class_weights = how.weights;
+    o.train.optim.n_class_weights = how.weights != NULL ? CLASSES : 0;
+    o.train.memory.fused_step = how.fused;
+    o.train.precision.amp = how.amp;
+    o.train.optim.warmup = 0;
     o.train.device = FR_CPU;
-    o.train.workers = 0;
+    o.train.data.workers = 0;
     MUST(fr_dataset_create(&(fr_dataset_source){.name = "masks",
                                                 .count = IMAGES,
                                                 .classes = CLASSES,
@@ -167,7 +167,6 @@ Test(counted_losses, dice_is_refused_in_parts) {
     app a = {.ignored = -1};
     float weight = 0;
     cr_expect_eq(train(&a, (run){FR_TRAIN_DICE, 4, 2}, &weight), FR_EINVAL);
-    cr_expect_str_eq(
-        fr_last_error(),
-        "train.split_batch with train.loss dice: the Dice loss of a batch is no mean over its parts; choose one");
+    cr_expect_str_eq(fr_last_error(), "train.memory.split_batch with train.optim.loss dice: the Dice loss of a batch "
+                                      "is no mean over its parts; choose one");
 }

@@ -96,20 +96,21 @@ Test(flags, both_spellings_of_a_value) {
     fr_train_opts o;
     cr_assert_eq(parse("--epochs 3 --lr=0.125 --report r.json --memory-limit=2GiB --dataset cifar100", &o), FR_OK, "%s",
                  fr_last_error());
-    cr_expect_eq(o.epochs, 3);
-    cr_expect_eq(o.lr, 0.125);
-    cr_expect_str_eq(o.report, "r.json");
-    cr_expect_eq(o.memory_limit, (size_t)2 << 30);
-    cr_expect_eq(o.dataset, FR_TRAIN_CIFAR100);
+    cr_expect_eq(o.optim.epochs, 3);
+    cr_expect_eq(o.optim.lr, 0.125);
+    cr_expect_str_eq(o.files.report, "r.json");
+    cr_expect_eq(o.memory.limit, (size_t)2 << 30);
+    cr_expect_eq(o.data.dataset, FR_TRAIN_CIFAR100);
 }
 
 Test(flags, the_later_one_wins) {
     fr_train_opts o;
     cr_assert_eq(parse("--no-batch-norm --batch-norm --encode --all-off --inplace --checkpoint-segments 4", &o), FR_OK);
-    cr_expect(o.batch_norm && o.switches.inplace && !o.switches.encode && !o.switches.early_release);
-    cr_expect_eq(o.checkpoint_segments, 4);
+    cr_expect(o.model.batch_norm && o.memory.switches.inplace && !o.memory.switches.encode &&
+              !o.memory.switches.early_release);
+    cr_expect_eq(o.memory.checkpoint_segments, 4);
     cr_assert_eq(parse("--checkpoint-segments 4 --rebuild --all-off", &o), FR_OK);
-    cr_expect(!o.switches.rebuild && o.checkpoint_segments == FR_TRAIN_AUTO);
+    cr_expect(!o.memory.switches.rebuild && o.memory.checkpoint_segments == FR_TRAIN_AUTO);
 }
 
 /* The bound below which a number lies is not a valid value, and 0 bytes are no limit. */
@@ -125,9 +126,9 @@ Test(flags, bounds_of_numbers_and_sizes) {
 Test(flags, steps_alone_lift_the_limit_of_epochs) {
     fr_train_opts o;
     cr_assert_eq(parse("--steps 1000", &o), FR_OK);
-    cr_expect_eq(o.epochs, FR_TRAIN_AUTO);
+    cr_expect_eq(o.optim.epochs, FR_TRAIN_AUTO);
     cr_assert_eq(parse("--epochs 2 --steps 1000", &o), FR_OK);
-    cr_expect_eq(o.epochs, 2);
+    cr_expect_eq(o.optim.epochs, 2);
 }
 
 Test(flags, every_flag_has_a_name_a_help_and_a_default_in_range) {
@@ -238,7 +239,8 @@ Test(flags, every_switch_of_the_library_is_a_row) {
         const fr_flag *f = fri_flag_find(w->name);
         cr_assert_not_null(f, "no row %s", w->name);
         bool by_file = f->kind == FR_FLAG_TEXT; /* --offload[=FILE] */
-        cr_expect(by_file || (f->kind == FR_FLAG_BOOL && f->offset == offsetof(fr_train_opts, switches) + w->offset),
+        cr_expect(by_file ||
+                      (f->kind == FR_FLAG_BOOL && f->offset == offsetof(fr_train_opts, memory.switches) + w->offset),
                   "--%s is of another field", w->name);
         cr_expect_eq(f->group, FR_GROUP_MEMORY);
     }

@@ -71,9 +71,9 @@ static fr_session_opts options(void) {
     fr_session_opts o = fr_session_opts_default();
     o.model = network;
     o.train.device = FR_CPU;
-    o.train.epochs = EPOCHS;
-    o.train.batch_size = BATCH;
-    o.train.warmup = 0;
+    o.train.optim.epochs = EPOCHS;
+    o.train.optim.batch_size = BATCH;
+    o.train.optim.warmup = 0;
     return o;
 }
 
@@ -111,8 +111,8 @@ static uint64_t weights(const fr_session *s) {
 Test(own_data, pixel_classes_train_by_cross_entropy_and_ignored_ones_count_for_nothing) {
     kind = FR_TARGET_PIXELS;
     fr_session_opts o = options();
-    o.train.epochs = 60;
-    o.train.lr = 0.5;
+    o.train.optim.epochs = 60;
+    o.train.optim.lr = 0.5;
     fr_session *s = session(&o);
     MUST(fr_session_run(s));
     cr_expect_gt(info(s).test_accuracy, 0.95, "%g", info(s).test_accuracy);
@@ -152,8 +152,8 @@ Test(own_data, vectors_train_by_mean_squared_error) {
     double squared, absolute;
     kind = FR_TARGET_VECTOR;
     fr_session_opts o = options();
-    o.train.epochs = 30;
-    o.train.lr = 0.05;
+    o.train.optim.epochs = 30;
+    o.train.optim.lr = 0.05;
     fr_session *s = session(&o);
     MUST(fr_session_run_steps(s, 1));
     const double first = info(s).loss;
@@ -164,7 +164,7 @@ Test(own_data, vectors_train_by_mean_squared_error) {
     cr_expect(isnan(info(s).test_accuracy) && isnan(info(s).epoch_accuracy), "there is nothing to count");
     cr_expect_eq(info(s).peak_reserved, info(s).planned);
     fr_session_release(&s);
-    o.train.label_smoothing = 0.1;
+    o.train.optim.label_smoothing = 0.1;
     fr_dataset *d = images(false);
     cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
     cr_expect_not_null(strstr(fr_last_error(), "mean squared error"), "%s", fr_last_error());
@@ -206,16 +206,16 @@ Test(own_data, every_kind_of_target_resumes_to_the_same_bits_at_any_number_of_wo
         fr_session_opts o = options();
         char folder[] = "/tmp/frugal-own-XXXXXX";
         cr_assert_not_null(mkdtemp(folder));
-        o.train.augment = FR_TRAIN_AUGMENT_LIGHT;
+        o.train.data.augment = FR_TRAIN_AUGMENT_LIGHT;
         const uint64_t want = whole_run(&o);
-        o.train.workers = 4;
+        o.train.data.workers = 4;
         cr_expect_eq(whole_run(&o), want, "kind %d: 4 workers", i);
-        o.train.workers = 0;
-        o.train.save = folder;
+        o.train.data.workers = 0;
+        o.train.files.save = folder;
         fr_session *s = session(&o);
         MUST(fr_session_run_steps(s, 7));
         fr_session_release(&s);
-        o.train.resume = "latest";
+        o.train.files.resume = "latest";
         s = session(&o);
         cr_expect_eq(info(s).step, 7, "saved when it was stopped");
         MUST(fr_session_run(s));
@@ -234,9 +234,9 @@ Test(own_data, a_budget_holds_for_maps_too) {
     fr_session *s = NULL;
     size_t smallest = 0;
     o.smallest_budget = &smallest;
-    o.train.memory_budget = 4096;
+    o.train.memory.budget = 4096;
     cr_assert_eq(fr_session_create(&o, d, NULL, &s), FR_ENOMEM);
-    o.train.memory_budget = smallest;
+    o.train.memory.budget = smallest;
     MUST(fr_session_create(&o, d, NULL, &s));
     MUST(fr_session_run(s));
     cr_expect_leq(info(s).peak_reserved, smallest);
@@ -252,7 +252,7 @@ Test(own_data, a_ring_trains_while_frames_come_in_and_resumes) {
     kind = FR_TARGET_CLASS;
     fr_session_opts o = options();
     cr_assert_not_null(mkdtemp(folder));
-    o.train.save = folder;
+    o.train.files.save = folder;
     MUST(fr_dataset_create(&(fr_dataset_source){"camera", IMAGES, CHANNELS, SIZE, SIZE, CHANNELS, NULL, .f32 = true},
                            &ring));
     for (int64_t i = 0; i <= 3 * IMAGES; i++) { /* the last image takes the first one's place, after the last step */
@@ -264,7 +264,7 @@ Test(own_data, a_ring_trains_while_frames_come_in_and_resumes) {
     }
     cr_expect_gt(info(s).step, 4);
     fr_session_release(&s);
-    o.train.resume = "latest"; /* its images differ now */
+    o.train.files.resume = "latest"; /* its images differ now */
     MUST(fr_session_create(&o, ring, NULL, &s));
     MUST(fr_session_run(s));
     cr_expect(info(s).finished);
@@ -316,7 +316,7 @@ Test(own_data, own_loss_and_metrics_are_planned_summed_and_reported) {
     fr_session_opts o = options();
     const uint64_t want = whole_run(&o);
     o.loss = own_loss, o.metrics = own_metrics, o.metric_names = names, o.n_metrics = 2, o.ctx = &c;
-    o.train.log = log, o.train.report = report;
+    o.train.files.log = log, o.train.files.report = report;
     fr_session *s = session(&o);
     cr_expect_gt(c.loss, 0, "planned");
     cr_expect_eq(c.metrics, 0);

@@ -37,7 +37,7 @@ static const fr_flag flags[] = {
 static fr_status network(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "own");
     fr_net *n = fr_net_begin(o->device);
-    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->image_size, o->image_size, 3});
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, o->data.image_size, o->data.image_size, 3});
     x = fr_net_relu(n, "relu", fr_net_conv2d(n, "conv1", x, wide, 3, NULL, FR_BIAS));
     x = fr_net_dropout(n, "dropout", fr_net_flatten(n, "flatten", x, 1), drop);
     x = fr_net_linear(n, "fc", x, classes, FR_BIAS);
@@ -64,9 +64,9 @@ static fr_train_program program(void) {
                           .sgd_lr = 0.1,
                           .model = network,
                           .flags = flags};
-    p.defaults.dataset = FR_TRAIN_SYNTHETIC;
-    p.defaults.image_size = 8;
-    p.defaults.batch_size = 4;
+    p.defaults.data.dataset = FR_TRAIN_SYNTHETIC;
+    p.defaults.data.image_size = 8;
+    p.defaults.optim.batch_size = 4;
     p.defaults.device = FR_CPU;
     return p;
 }

@@ -24,10 +24,10 @@ static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module
 static fr_session_opts options(void) {
     fr_session_opts o = fr_session_opts_default();
     o.model = network;
-    o.train.epochs = 2;
-    o.train.batch_size = BATCH;
+    o.train.optim.epochs = 2;
+    o.train.optim.batch_size = BATCH;
     o.train.device = FR_CPU;
-    o.train.workers = 0;
+    o.train.data.workers = 0;
     return o;
 }
 
@@ -70,16 +70,16 @@ Test(recipes, balanced_weights_are_those_numbers) {
     fr_session_info of_auto, of_same, of_ones, of_none;
     fr_session_opts o = options();
     const uint64_t none = trained(&o, &of_none);
-    o.train.balanced_weights = true;
+    o.train.optim.balanced_weights = true;
     const uint64_t by_auto = trained(&o, &of_auto);
-    o.train.balanced_weights = false;
-    o.train.class_weights = same;
-    o.train.n_class_weights = CLASSES;
+    o.train.optim.balanced_weights = false;
+    o.train.optim.class_weights = same;
+    o.train.optim.n_class_weights = CLASSES;
     cr_expect_eq(trained(&o, &of_same), by_auto);
     cr_expect_neq(by_auto, none);
-    o.train.lr = 0;
+    o.train.optim.lr = 0;
     (void)trained(&o, &of_same);
-    o.train.class_weights = ones;
+    o.train.optim.class_weights = ones;
     (void)trained(&o, &of_ones);
     cr_expect_eq(of_same.test_loss, of_ones.test_loss);
     cr_expect_neq(of_same.loss, of_ones.loss);
@@ -90,10 +90,10 @@ Test(recipes, losses_train) {
     fr_session_info first[4], last[4];
     for (int i = 0; i < 4; i++) {
         fr_session_opts o = options();
-        o.train.loss = losses[i];
-        o.train.epochs = 1;
+        o.train.optim.loss = losses[i];
+        o.train.optim.epochs = 1;
         (void)trained(&o, &first[i]);
-        o.train.epochs = 12;
+        o.train.optim.epochs = 12;
         (void)trained(&o, &last[i]);
         cr_expect_lt(last[i].test_loss, first[i].test_loss, "loss %d: %g, then %g", i, first[i].test_loss,
                      last[i].test_loss);
@@ -104,23 +104,26 @@ Test(recipes, losses_train) {
 Test(recipes, of_another_loss) {
     static const double two[] = {1, 2}, below[] = {1, 2, -1};
     fr_session_opts o = options();
-    o.train.class_weights = two;
-    o.train.n_class_weights = 2;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights has 2 numbers; 3 are needed");
-    o.train.class_weights = below;
-    o.train.n_class_weights = 3;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights: -1 is not between 0 and 1e6");
-    o.train.balanced_weights = true;
-    refused(&o, FR_TARGET_CLASS, "train.balanced_weights counts the images of each class, and");
-    o.train.class_weights = NULL;
-    refused(&o, FR_TARGET_VECTOR, "train.class_weights are for cross entropy, and this run has mean squared error");
-    o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "train.class_weights are for cross entropy, and this run has another train.loss");
+    o.train.optim.class_weights = two;
+    o.train.optim.n_class_weights = 2;
+    refused(&o, FR_TARGET_CLASS, "train.optim.class_weights has 2 numbers; 3 are needed");
+    o.train.optim.class_weights = below;
+    o.train.optim.n_class_weights = 3;
+    refused(&o, FR_TARGET_CLASS, "train.optim.class_weights: -1 is not between 0 and 1e6");
+    o.train.optim.balanced_weights = true;
+    refused(&o, FR_TARGET_CLASS, "train.optim.balanced_weights counts the images of each class, and");
+    o.train.optim.class_weights = NULL;
+    refused(&o, FR_TARGET_VECTOR,
+            "train.optim.class_weights are for cross entropy, and this run has mean squared error");
+    o.train.optim.loss = FR_TRAIN_DICE;
+    refused(&o, FR_TARGET_CLASS,
+            "train.optim.class_weights are for cross entropy, and this run has another train.optim.loss");
     o = options();
-    o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_VECTOR, "train.loss is for classification, and this run has mean squared error");
-    o.train.label_smoothing = 0.1;
-    refused(&o, FR_TARGET_CLASS, "train.label_smoothing 0.1 is for cross entropy, and this run has another train.loss");
+    o.train.optim.loss = FR_TRAIN_DICE;
+    refused(&o, FR_TARGET_VECTOR, "train.optim.loss is for classification, and this run has mean squared error");
+    o.train.optim.label_smoothing = 0.1;
+    refused(&o, FR_TARGET_CLASS,
+            "train.optim.label_smoothing 0.1 is for cross entropy, and this run has another train.optim.loss");
 }
 
 /* ---- sampling and mixing --------------------------------------------------------------------------------------- */
@@ -206,11 +209,11 @@ Test(recipes, balanced_trainings_run_as_planned) {
     fr_session_opts o = options();
     const uint64_t none = trained(&o, &plain);
     cr_expect(isfinite(plain.epoch_accuracy));
-    o.train.balanced_sampling = true;
+    o.train.data.balanced_sampling = true;
     cr_expect_neq(trained(&o, &end), none);
-    refused(&o, FR_TARGET_VECTOR, "train.balanced_sampling needs images with one class each");
-    o.train.shuffle_window = 5;
-    refused(&o, FR_TARGET_CLASS, "train.balanced_sampling with train.shuffle_window 5");
+    refused(&o, FR_TARGET_VECTOR, "train.data.balanced_sampling needs images with one class each");
+    o.train.data.shuffle_window = 5;
+    refused(&o, FR_TARGET_CLASS, "train.data.balanced_sampling with train.data.shuffle_window 5");
 }
 
 /* A program's own augmentation: an image is of all classes alike. */
@@ -223,7 +226,7 @@ Test(recipes, mixed_trainings_run_as_planned) {
     fr_session_info end;
     fr_session_opts o = options();
     const fr_augmentation own = {.batch = even};
-    o.train.augment = FR_TRAIN_AUGMENT_STRONG;
+    o.train.data.augment = FR_TRAIN_AUGMENT_STRONG;
     if (fr_addon_find("augment") == NULL) {
         fr_session *s = NULL;
         fr_dataset *d = frames_make(FR_TARGET_CLASS);
@@ -232,17 +235,17 @@ Test(recipes, mixed_trainings_run_as_planned) {
         fr_dataset_release(&d);
         cr_skip("built without the add-on augment");
     }
-    o.train.label_smoothing = 0.1;
+    o.train.optim.label_smoothing = 0.1;
     const uint64_t strong = trained(&o, &end);
     cr_expect(isnan(end.epoch_accuracy), "steps have no right answers");
     cr_expect(isfinite(end.test_accuracy));
-    o.train.augmentation = &own;
+    o.train.data.augmentation = &own;
     cr_expect_neq(trained(&o, &end), strong);
-    o.train.label_smoothing = 0;
+    o.train.optim.label_smoothing = 0;
     refused(&o, FR_TARGET_VECTOR, "use it with image classes");
-    o.train.loss = FR_TRAIN_DICE;
-    refused(&o, FR_TARGET_CLASS, "train.augmentation mixes classes");
-    o.train.augmentation = NULL;
+    o.train.optim.loss = FR_TRAIN_DICE;
+    refused(&o, FR_TARGET_CLASS, "train.data.augmentation mixes classes");
+    o.train.data.augmentation = NULL;
     (void)trained(&o, &end); /* Dice takes no shares, so strong leaves mixing out */
 }
 
@@ -252,31 +255,31 @@ Test(recipes, fields_without_a_flag_train_as_planned) {
     fr_session_info end;
     for (int i = 0; i < FIELDS; i++) {
         fr_session_opts o = options();
-        if (i == CASTS) o.train.amp = FR_TRAIN_AMP_BF16;
-        if (i == LAST) o.train.batch_size = 12;
+        if (i == CASTS) o.train.precision.amp = FR_TRAIN_AMP_BF16;
+        if (i == LAST) o.train.optim.batch_size = 12;
         const uint64_t plain = trained(&o, &end);
-        if (i == EMA) o.train.ema = 0.5;
-        if (i == SMOOTHING) o.train.label_smoothing = 0.1;
-        if (i == NESTEROV) o.train.nesterov = true;
-        if (i == HEAD) o.train.head_lr_scale = 3;
-        if (i == DECAY) o.train.no_norm_decay = true;
-        if (i == LAST) o.train.keep_last = true;
-        if (i == PREFETCH) o.train.prefetch = 3;
-        if (i == CASTS) o.train.switches.cache_casts = true;
+        if (i == EMA) o.train.optim.ema = 0.5;
+        if (i == SMOOTHING) o.train.optim.label_smoothing = 0.1;
+        if (i == NESTEROV) o.train.optim.nesterov = true;
+        if (i == HEAD) o.train.optim.head_lr_scale = 3;
+        if (i == DECAY) o.train.optim.no_norm_decay = true;
+        if (i == LAST) o.train.data.keep_last = true;
+        if (i == PREFETCH) o.train.data.prefetch = 3;
+        if (i == CASTS) o.train.memory.switches.cache_casts = true;
         cr_expect_eq(trained(&o, &end) == plain, i >= SAME, "field %d", i);
     }
 }
 
 Test(recipes, fields_without_a_flag_are_refused_by_their_names) {
     fr_session_opts o = options();
-    o.train.nesterov = true, o.train.momentum = 0;
-    refused(&o, FR_TARGET_CLASS, "train.nesterov needs train.optimizer sgd");
+    o.train.optim.nesterov = true, o.train.optim.momentum = 0;
+    refused(&o, FR_TARGET_CLASS, "train.optim.nesterov needs train.optim.optimizer sgd");
     o = options();
-    o.train.prefetch = 65;
-    refused(&o, FR_TARGET_CLASS, "train.prefetch 65: must lie in 1..64");
+    o.train.data.prefetch = 65;
+    refused(&o, FR_TARGET_CLASS, "train.data.prefetch 65: must lie in 1..64");
     o = options();
-    o.train.keep_last = true, o.train.accumulate = 2;
-    refused(&o, FR_TARGET_CLASS, "train.keep_last with train.accumulate");
+    o.train.data.keep_last = true, o.train.memory.accumulate = 2;
+    refused(&o, FR_TARGET_CLASS, "train.data.keep_last with train.memory.accumulate");
 }
 
 /* ---- classes --------------------------------------------------------------------------------------------------- */
@@ -288,9 +291,9 @@ Test(recipes, evaluations_count_classes) {
     fr_session_info end;
     fr_session_opts o = options();
     cr_assert_geq(file, 0);
-    o.train.per_class = true;
-    o.train.report = path;
-    o.train.epochs = 6;
+    o.train.optim.per_class = true;
+    o.train.files.report = path;
+    o.train.optim.epochs = 6;
     (void)trained(&o, &end);
     FILE *f = fopen(path, "r");
     cr_assert_not_null(f);

@@ -80,10 +80,10 @@ static fr_session_opts options(app *a) {
     o.on_step = on_step;
     o.loss = loss;
     o.ctx = a;
-    o.train.epochs = EPOCHS;
-    o.train.batch_size = BATCH;
+    o.train.optim.epochs = EPOCHS;
+    o.train.optim.batch_size = BATCH;
     o.train.device = FR_CPU;
-    o.train.workers = 0;
+    o.train.data.workers = 0;
     return o;
 }
 
@@ -137,8 +137,8 @@ Test(session_end, a_training_that_ends_exports_its_weights) {
         char file[160], report[160];
         snprintf(file, sizeof file, "%s/w%d.safetensors", folder, k);
         snprintf(report, sizeof report, "%s/r%d.json", folder, k);
-        o.train.export_weights = file;
-        o.train.report = report;
+        o.train.files.export_weights = file;
+        o.train.files.report = report;
         o.out = fopen(in_folder("said"), "w");
         fr_session *s = NULL;
         fr_module *m = NULL;
@@ -174,10 +174,10 @@ Test(session_end, averages_are_what_a_training_leaves) {
     }
     const double raw = bias(fr_session_module(s));
     fr_session_release(&s);
-    o.train.ema = decay;
+    o.train.optim.ema = decay;
     char file[160];
     snprintf(file, sizeof file, "%s/ema.safetensors", folder);
-    o.train.export_weights = file;
+    o.train.files.export_weights = file;
     MUST(create(&a, &o, true, &s));
     MUST(fr_session_run(s));
     const double left = bias(fr_session_module(s));
@@ -201,7 +201,7 @@ Test(session_end, an_export_on_the_way_disturbs_nothing) {
         fr_session_opts o = options(&a);
         fr_session *s = NULL;
         fr_classifier c = {0};
-        o.train.ema = 0.75;
+        o.train.optim.ema = 0.75;
         MUST(create(&a, &o, false, &s));
         MUST(fr_session_run_steps(s, 3));
         const float raw = bias(fr_session_module(s));
@@ -279,19 +279,20 @@ Test(session_end, options_out_of_range_are_refused_as_fields) {
         double value;
         const char *says;
     } cases[] = {
-        {offsetof(fr_train_opts, momentum), 'r', 2, "train.momentum 2: must be at least 0 and below 1"},
-        {offsetof(fr_train_opts, momentum), 'r', NAN, "train.momentum nan"},
-        {offsetof(fr_train_opts, epochs), 'i', 0, "train.epochs 0: must lie in 1.."},
-        {offsetof(fr_train_opts, epochs), 'i', -1, "train.epochs -1: must lie in 1.."},
-        {offsetof(fr_train_opts, batch_size), 'i', 0, "train.batch_size 0: must lie in 1.."},
-        {offsetof(fr_train_opts, batch_size), 'i', 1000, "train.batch_size 1000: camera has 24 training images"},
-        {offsetof(fr_train_opts, lr), 'r', -2, "train.lr -2: must be at least 0"},
-        {offsetof(fr_train_opts, memory_budget), 'z', 0, "train.memory_budget 0: must be at least 1 byte"},
-        {offsetof(fr_train_opts, memory_budget), 'z', 1, "train.memory_budget 1 B: nothing fits"},
-        {offsetof(fr_train_opts, optimizer), 'c', 77, "train.optimizer 77: not one of the values"},
-        {offsetof(fr_train_opts, split_batch), 'i', 9,
-         "train.split_batch 9: at most 8, the images of a batch (train.batch_size)"},
-        {offsetof(fr_train_opts, save_every), 'i', 3, "train.save_every 3 needs train.save DIR"},
+        {offsetof(fr_train_opts, optim.momentum), 'r', 2, "train.optim.momentum 2: must be at least 0 and below 1"},
+        {offsetof(fr_train_opts, optim.momentum), 'r', NAN, "train.optim.momentum nan"},
+        {offsetof(fr_train_opts, optim.epochs), 'i', 0, "train.optim.epochs 0: must lie in 1.."},
+        {offsetof(fr_train_opts, optim.epochs), 'i', -1, "train.optim.epochs -1: must lie in 1.."},
+        {offsetof(fr_train_opts, optim.batch_size), 'i', 0, "train.optim.batch_size 0: must lie in 1.."},
+        {offsetof(fr_train_opts, optim.batch_size), 'i', 1000,
+         "train.optim.batch_size 1000: camera has 24 training images"},
+        {offsetof(fr_train_opts, optim.lr), 'r', -2, "train.optim.lr -2: must be at least 0"},
+        {offsetof(fr_train_opts, memory.budget), 'z', 0, "train.memory.budget 0: must be at least 1 byte"},
+        {offsetof(fr_train_opts, memory.budget), 'z', 1, "train.memory.budget 1 B: nothing fits"},
+        {offsetof(fr_train_opts, optim.optimizer), 'c', 77, "train.optim.optimizer 77: not one of the values"},
+        {offsetof(fr_train_opts, memory.split_batch), 'i', 9,
+         "train.memory.split_batch 9: at most 8, the images of a batch (train.optim.batch_size)"},
+        {offsetof(fr_train_opts, files.save_every), 'i', 3, "train.files.save_every 3 needs train.files.save DIR"},
         {offsetof(fr_train_opts, plan), 'b', 1, "train.plan works in trainers only"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -318,8 +319,8 @@ Test(session_end, an_empty_name_of_a_layer_is_refused) {
         app a = {.bad_image = -1};
         fr_session_opts o = options(&a);
         fr_session *s = NULL;
-        if (i == 0) o.train.freeze = empty, o.train.n_freeze = 1;
-        if (i == 1) o.train.train_only = empty, o.train.n_train_only = 1;
+        if (i == 0) o.train.model.freeze = empty, o.train.model.n_freeze = 1;
+        if (i == 1) o.train.model.train_only = empty, o.train.model.n_train_only = 1;
         cr_expect_eq(create(&a, &o, false, &s), FR_EINVAL);
         cr_expect_not_null(strstr(fr_last_error(), "the name is empty"), "%s", fr_last_error());
         fr_session_release(&s);
@@ -331,8 +332,8 @@ Test(session_end, steps_may_stand_for_epochs) {
     fr_session_opts o = options(&a);
     fr_session *s = NULL;
     fr_session_info i;
-    o.train.epochs = FR_TRAIN_AUTO;
-    o.train.steps = 4;
+    o.train.optim.epochs = FR_TRAIN_AUTO;
+    o.train.optim.steps = 4;
     MUST(create(&a, &o, false, &s));
     MUST(fr_session_run(s));
     MUST(fr_session_info_get(s, &i));
@@ -345,7 +346,7 @@ Test(session_end, a_second_result_is_refused) {
         app a = {.bad_image = -1, .two_results = true};
         fr_session_opts o = options(&a);
         fr_session *s = NULL;
-        if (k == 1) o.train.half = FR_TRAIN_AMP_BF16;
+        if (k == 1) o.train.precision.half = FR_TRAIN_AMP_BF16;
         cr_expect_eq(create(&a, &o, false, &s), FR_EINVAL);
         cr_expect_not_null(strstr(fr_last_error(), "several results"), "%s", fr_last_error());
     }
@@ -415,15 +416,15 @@ static void train_on_photos(const char *weights, bool resume, bool die, double p
     snprintf(photo, sizeof photo, "%s/train/dog/3.jpg", photos);
     o.loss = NULL;
     o.on_step = die ? dies : NULL;
-    o.train.image_size = SIZE;
-    o.train.ema = 0.9;
-    o.train.export_weights = weights;
-    o.train.save_every = 1;
+    o.train.data.image_size = SIZE;
+    o.train.optim.ema = 0.9;
+    o.train.files.export_weights = weights;
+    o.train.files.save_every = 1;
     if (die || resume)
-        o.train.save = states;
+        o.train.files.save = states;
     else
-        o.train.save_every = FR_TRAIN_AUTO;
-    if (resume) o.train.resume = states;
+        o.train.files.save_every = FR_TRAIN_AUTO;
+    if (resume) o.train.files.resume = states;
     MUST(fr_dataset_image_folder(photos, FR_SPLIT_TRAIN, &d));
     MUST(fr_session_create(&o, d, NULL, &s));
     MUST(fr_session_run(s));

@@ -32,10 +32,10 @@ static fr_status images(fr_split split, fr_dataset **out) {
 }
 
 static fr_status densenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
-    snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d", (int)o->depth);
-    return fr_densenet((int)o->depth,
-                       FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .growth = o->depth == 10 ? 12 : 4,
-                                     .device = o->device),
+    snprintf(name, FR_TRAIN_NAME_BYTES, "densenet%d", (int)o->model.depth);
+    return fr_densenet((int)o->model.depth,
+                       FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size,
+                                     .growth = o->model.depth == 10 ? 12 : 4, .device = o->device),
                        out);
 }
 
@@ -53,7 +53,7 @@ static void *run(void *ctx) {
                                 .model = densenet};
     char all[1024], *words[WORDS] = {0}, *rest = NULL;
     int n = 0;
-    program.defaults.depth = 10;
+    program.defaults.model.depth = 10;
     snprintf(all, sizeof all, "%s --image-size 32 --epochs 2 --quiet --threads 1 --report %s/%s.json %s %s", j->name,
              folder, j->as, j->flags, j->more);
     for (char *word = strtok_r(all, " ", &rest); word != NULL && n < WORDS - 1; word = strtok_r(NULL, " ", &rest))

@@ -339,13 +339,13 @@ static fr_status open_split(const fr_train_opts *opts, fr_split split, fr_datase
     glob_t found = {0};
     int missing = 1;
     for (int i = 0; i < 2 && missing != 0; i++) {
-        int n = snprintf(pattern, sizeof pattern, "%s/%s*.tar", opts->data, words[split][i]);
-        if (n < 0 || n >= (int)sizeof pattern) return fr_fail(FR_EIO, "%s: the path is too long", opts->data);
+        int n = snprintf(pattern, sizeof pattern, "%s/%s*.tar", opts->data.path, words[split][i]);
+        if (n < 0 || n >= (int)sizeof pattern) return fr_fail(FR_EIO, "%s: the path is too long", opts->data.path);
         missing = glob(pattern, 0, NULL, &found);
         globfree(&found);
     }
     if (missing != 0)
-        return fr_fail(FR_EIO, "%s: holds no shard %s", opts->data,
+        return fr_fail(FR_EIO, "%s: holds no shard %s", opts->data.path,
                        split == FR_SPLIT_TRAIN ? "train*.tar" : "test*.tar or val*.tar");
     return fr_dataset_tar(pattern, out);
 }

@@ -5,7 +5,7 @@
 
 static fr_status begin(void *state, const fr_run *r) {
     (void)state;
-    return r->opts->memory_plot != NULL ? FR_OK : FR_END;
+    return r->opts->files.memory_plot != NULL ? FR_OK : FR_END;
 }
 
 static fr_status draw(fr_timeline_recorder *recorder, const fr_run *r) {
@@ -15,9 +15,9 @@ static fr_status draw(fr_timeline_recorder *recorder, const fr_run *r) {
     snprintf(heading, sizeof heading,
              "%s on %s, %" PRId64 " images of %" PRId64 " x %" PRId64
              " pixels: one training step, requested bytes by category",
-             r->model, fr_device_name(o->device), o->batch_size, o->image_size, o->image_width);
+             r->model, fr_device_name(o->device), o->optim.batch_size, o->data.image_size, o->data.image_width);
     fr_status s = fr_timeline_end(recorder);
-    if (s == FR_OK) s = fr_timeline_draw(o->memory_plot, heading, &panel, 1);
+    if (s == FR_OK) s = fr_timeline_draw(o->files.memory_plot, heading, &panel, 1);
     return s < 0 ? fr_fail_prefix(s, "--memory-plot ") : FR_OK;
 }
 

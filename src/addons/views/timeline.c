@@ -67,6 +67,7 @@ static void on_event(void *ctx, const fr_event *e) {
 }
 
 fr_status fr_timeline_begin(fr_timeline_recorder *r, fr_device device) {
+    FRI_NOT_NULL(r);
     *r = (fr_timeline_recorder){.device = device};
     fr_status s = fr_event_subscribe(on_event, r);
     r->listening = s == FR_OK;
@@ -74,6 +75,7 @@ fr_status fr_timeline_begin(fr_timeline_recorder *r, fr_device device) {
 }
 
 fr_status fr_timeline_end(fr_timeline_recorder *r) {
+    FRI_NOT_NULL(r);
     if (r->listening) fr_event_unsubscribe(on_event, r);
     r->listening = false;
     if (r->no_memory) return fr_fail(FR_ENOMEM, "timeline: out of host memory");
@@ -81,6 +83,7 @@ fr_status fr_timeline_end(fr_timeline_recorder *r) {
 }
 
 void fr_timeline_free(fr_timeline_recorder *r) {
+    if (r == NULL) return;
     if (r->listening) fr_event_unsubscribe(on_event, r);
     free(r->now.points);
     free(r->most.points);
@@ -242,6 +245,7 @@ static void draw_legend(FILE *f, double y) {
 }
 
 fr_status fr_timeline_draw(const char *path, const char *heading, const fr_timeline_panel *panel, int panels) {
+    FRI_NOT_NULL(path, heading, panel);
     int height = TOP + panels * (PANEL + GAP) - GAP + LEGEND;
     size_t most = 0;
     for (int i = 0; i < panels; i++)

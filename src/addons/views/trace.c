@@ -91,7 +91,7 @@ static void on_event(void *ctx, const fr_event *e) {
 static fr_status begin(void *state, const fr_run *r) {
     trace *t = state;
     t->device = r->opts->device;
-    return fr_flag_output_open("trace", r->opts->trace, &t->output);
+    return fr_flag_output_open("trace", r->opts->files.trace, &t->output);
 }
 
 static fr_status event(void *state, const fr_run *r, fr_run_event e) {

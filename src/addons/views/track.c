@@ -85,7 +85,7 @@ static void on_event(void *ctx, const fr_event *e) {
 static fr_status begin(void *state, const fr_run *r) {
     track *t = state;
     t->device = r->opts->device;
-    return fr_flag_output_open("track", r->opts->track, &t->output);
+    return fr_flag_output_open("track", r->opts->files.track, &t->output);
 }
 
 static fr_status event(void *state, const fr_run *r, fr_run_event e) {

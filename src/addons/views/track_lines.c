@@ -9,7 +9,7 @@ typedef struct track_lines {
 
 static fr_status begin(void *state, const fr_run *r) {
     track_lines *t = state;
-    return fr_flag_output_open("track-lines", r->opts->track_lines, &t->output);
+    return fr_flag_output_open("track-lines", r->opts->files.track_lines, &t->output);
 }
 
 static fr_status write(track_lines *t) {

@@ -7,16 +7,16 @@
 #define WRITTEN    .unset = "none", .file = FR_FILE_WRITTEN
 
 static const fr_flag flags[] = {
-    {"track", ROW(track), "FILE", "Write what each phase of the first step adds and frees, a line per kind of tensor.",
-     WRITTEN},
-    {"track-lines", ROW(track_lines), "FILE",
+    {"track", ROW(files.track), "FILE",
+     "Write what each phase of the first step adds and frees, a line per kind of tensor.", WRITTEN},
+    {"track-lines", ROW(files.track_lines), "FILE",
      "Write what each source line, of the program and of the library, allocates, frees and holds: up to the last step, "
      "and when most lives.",
      WRITTEN},
-    {"memory-plot", ROW(memory_plot), "FILE",
+    {"memory-plot", ROW(files.memory_plot), "FILE",
      "Draw the step that needs most memory, bytes by category over its allocations, as SVG; with --plan too.", WRITTEN,
      .brief = "Draw the memory of a step, as SVG"},
-    {"trace", ROW(trace), "FILE",
+    {"trace", ROW(files.trace), "FILE",
      "Write the first three steps for Perfetto (ui.perfetto.dev): ops as slices, bytes by category as counters.",
      WRITTEN},
     {0},

@@ -12,7 +12,8 @@
 
 static fr_status model(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     snprintf(name, FR_TRAIN_NAME_BYTES, "%s", getenv("PLANTED_MODEL"));
-    return fr_model(name, FR_MODEL_OPTS(.classes = classes, .image_size = o->image_size, .device = o->device), out);
+    return fr_model(name, FR_MODEL_OPTS(.classes = classes, .image_size = o->data.image_size, .device = o->device),
+                    out);
 }
 
 static int64_t pixel_classes(int64_t classes) {
@@ -41,17 +42,17 @@ static fr_status loss(void *ctx, fr_tensor *y, fr_tensor *targets, fr_tensor **o
 static void set_fields(fr_train_program *p, const char *words) {
     fr_train_opts *o = &p->defaults;
     const char *ema = strstr(words, "ema=");
-    if (ema != NULL) o->ema = atof(ema + 4);
+    if (ema != NULL) o->optim.ema = atof(ema + 4);
     o->check_replicas = strstr(words, "check") != NULL;
     if (strstr(words, "groups") != NULL) {
-        o->head_lr_scale = 10;
-        o->no_norm_decay = true;
+        o->optim.head_lr_scale = 10;
+        o->optim.no_norm_decay = true;
     }
     if (strstr(words, "recipe") == NULL) return;
     p->loss = NULL;
-    o->balanced_sampling = o->balanced_weights = o->per_class = true;
-    o->label_smoothing = 0.1;
-    if (fr_addon_find("augment") != NULL) o->augment = FR_TRAIN_AUGMENT_STRONG;
+    o->data.balanced_sampling = o->optim.balanced_weights = o->optim.per_class = true;
+    o->optim.label_smoothing = 0.1;
+    if (fr_addon_find("augment") != NULL) o->data.augment = FR_TRAIN_AUGMENT_STRONG;
 }
 
 int main(int argc, char **argv) {
