@@ -29,12 +29,12 @@ def run(command, text=None):
 
 
 def stable_text(source):
-    """The preprocessed text of the stable headers: what comes from include/frugal, but not from unstable/."""
+    """The preprocessed text of the stable headers: what comes from include/frugal."""
     keep, lines = False, []
     for line in run(CC + ["-E", "-I", INCLUDE, "-"], source).split("\n"):
         marker = re.match(r'# \d+ "([^"]*)"', line)
         if marker:
-            keep = "/frugal/" in marker.group(1) and "unstable" not in marker.group(1)
+            keep = "/frugal/" in marker.group(1)
         elif keep and not line.startswith("#"):
             lines.append(line)
     text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", " ".join(lines))
