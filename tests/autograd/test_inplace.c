@@ -139,8 +139,8 @@ Test(inplace, what_is_not_saved_may_be_overwritten) {
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
-/* A view's storage was changed through another handle: its graph no longer describes its content. PyTorch rewrites the
- * other handle's history; here using it is an error, never a wrong gradient. */
+/* A write through the base changes a view's content, and the view's graph no longer describes the content. PyTorch
+ * rewrites the view's history; frugal refuses the use of the view, and never computes a wrong gradient. */
 Test(inplace, the_other_side_of_a_view_is_stale) {
     fr_tensor *x = leaf(), *base = NULL, *view = NULL, *s = NULL;
     for (int through_view = 0; through_view < 2; through_view++) {

@@ -526,8 +526,9 @@ Test(rebuild, remembers_where_in_the_storage) {
 
 /* ---- bits at the last moment ---------------------------------------------------------------------------------- */
 
-/* conv, relu, conv: the second convolution needs relu's output, relu its signs. With early release and encode the signs
- * become bits when the convolution has had its values, so that they and its input gradient do not live together. */
+/* conv, relu, conv: the second convolution needs relu's output, relu the signs of the output. With early release and
+ * encode the signs become bits once the convolution has read the values: values and input gradient do not live
+ * together. */
 static size_t two_convolutions(fr_device d, bool early, float *gradient) {
     fr_memory_stats t;
     fr_switches s = fr_switches_default();

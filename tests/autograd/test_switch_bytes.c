@@ -186,8 +186,8 @@ Test(switch_bytes, batch_norm_and_activation) {
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* relu behind which nobody keeps the values: the map, or one bit per element. Before a convolution, which keeps them
- * anyway, the switch saves nothing. */
+/* relu without a later op that keeps the values: the map, or 1 bit per element. A convolution keeps the values anyway:
+ * before a convolution the switch saves no byte. */
 Test(switch_bytes, encode_relu) {
     for (int on = 0; on < 2; on++)
         for (int before_conv = 0; before_conv < 2; before_conv++) {

@@ -211,8 +211,8 @@ Test(switch_pairs, unet, .timeout = 3000) {
 
 /* ---- bounded differences ------------------------------------------------------------------------------------- */
 
-/* Autocast rounds inputs, weights and maps to 11 (f16) or 8 (bf16) bits: the first loss is off by one such rounding at
- * most, relatively. Training amplifies that; over these 20 steps the losses stay within 5 % of the first one
+/* Autocast rounds inputs, weights and maps to 11 (f16) or 8 (bf16) bits: relative to f32, the first loss is off by at
+ * most 1 rounding. Training amplifies the difference; over 20 steps the losses stay within 5 % of the first loss
  * (docs/memory.md). */
 Test(switch_pairs, autocast_stays_near_f32, .timeout = 250) {
     static const double first[3] = {0, 0x1p-11, 0x1p-8}, later = 0.05;
