@@ -119,7 +119,7 @@ struct fr_share;
 
 typedef struct fr_rank_calls {
     /* The communicator. */
-    fr_status (*launched)(int *rank, int *size);             /* fri_comm_launched */
+    fr_status (*launched)(int *rank, int *size);             /* rank and number of ranks, of a launcher */
     fr_status (*open)(double seconds, struct fr_comm **out); /* fr_comm_open */
     fr_status (*dry)(int rank, int size, struct fr_comm **out);
     void (*release)(struct fr_comm **c);
@@ -146,7 +146,7 @@ typedef struct fr_rank_calls {
     fr_status (*check)(struct fr_share *p);
     fr_status (*serve)(struct fr_share *p);
     fr_status (*served)(struct fr_share *p, fr_status outcome);
-    uint64_t (*bytes)(const struct fr_share *p); /* fri_share_bytes */
+    uint64_t (*bytes)(const struct fr_share *p); /* sent in a step */
     double (*exchanged)(const struct fr_share *p);
     double (*waited)(const struct fr_share *p);
 } fr_rank_calls;

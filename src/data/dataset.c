@@ -164,7 +164,7 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
     fr_status s = check_index(dataset, index);
     if (s != FR_OK) return s;
     if (dataset->target != FR_TARGET_CLASS)
-        return fr_fail(FR_EUSAGE, "%s: its images have no label, fri_dataset_target reads what they have",
+        return fr_fail(FR_EUSAGE, "%s: its images have no labels; fr_dataset_info_get tells the kind of their targets",
                        dataset->source);
     if (dataset->labels != NULL) {
         *label = dataset->labels[index];

@@ -203,27 +203,8 @@ static bool is(const value *v, const char *text) {
     return v->n == strlen(text) && memcmp(v->text, text, v->n) == 0;
 }
 
-/* A global, two lines of text: module and name. */
-static fr_status push_global(machine *m) {
-    static const char *const known[] = {"collections\nOrderedDict", "torch._utils\n_rebuild_tensor_v2",
-                                        "torch\nFloatStorage",      "torch\nHalfStorage",
-                                        "torch\nBFloat16Storage",   "torch\nDoubleStorage",
-                                        "torch\nLongStorage",       "torch\nIntStorage",
-                                        "torch\nShortStorage",      "torch\nCharStorage",
-                                        "torch\nByteStorage",       "torch\nBoolStorage"};
-    const unsigned char *line = memchr(m->at, '\n', (size_t)(m->end - m->at));
-    const unsigned char *last = line != NULL ? memchr(line + 1, '\n', (size_t)(m->end - line - 1)) : NULL;
-    if (last == NULL) return damaged();
-    const value v = {GLOBAL, 0, (const char *)m->at, (size_t)(last - m->at)};
-    bool found = false;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) found = found || is(&v, known[i]);
-    if (!found) return foreign("", v.text, v.n);
-    m->at = last + 1;
-    return push(m, v);
-}
-
-/* ('storage', torch.FloatStorage, '0', 'cpu', 9408) names a record of the archive. */
-static fr_status push_storage(machine *m) {
+/* The type of a storage's elements by the storage's class; -1: another global. */
+static int storage_type(const value *v) {
     static const struct {
         const char *name;
         fr_dtype dtype;
@@ -231,14 +212,33 @@ static fr_status push_storage(machine *m) {
                  {"torch\nDoubleStorage", FR_F64}, {"torch\nLongStorage", FR_I64}, {"torch\nIntStorage", FR_I32},
                  {"torch\nShortStorage", FR_I16},  {"torch\nCharStorage", FR_I8},  {"torch\nByteStorage", FR_U8},
                  {"torch\nBoolStorage", FR_BOOL}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (is(v, types[i].name)) return types[i].dtype;
+    return -1;
+}
+
+static const char ordered_dict[] = "collections\nOrderedDict", tensor_maker[] = "torch._utils\n_rebuild_tensor_v2";
+
+/* A global, two lines of text: module and name. */
+static fr_status push_global(machine *m) {
+    const unsigned char *line = memchr(m->at, '\n', (size_t)(m->end - m->at));
+    const unsigned char *last = line != NULL ? memchr(line + 1, '\n', (size_t)(m->end - line - 1)) : NULL;
+    if (last == NULL) return damaged();
+    const value v = {GLOBAL, 0, (const char *)m->at, (size_t)(last - m->at)};
+    if (!is(&v, ordered_dict) && !is(&v, tensor_maker) && storage_type(&v) < 0) return foreign("", v.text, v.n);
+    m->at = last + 1;
+    return push(m, v);
+}
+
+/* ('storage', torch.FloatStorage, '0', 'cpu', 9408) names a record of the archive. */
+static fr_status push_storage(machine *m) {
     value t = {0};
     FRI_TRY(pop(m, &t));
     if (t.kind != TUPLE || t.n != 5) return damaged();
     const value *p = &m->part[t.number];
     if (p[0].kind != TEXT || !is(&p[0], "storage") || p[1].kind != GLOBAL || p[2].kind != TEXT) return damaged();
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (is(&p[1], types[i].name)) return push(m, (value){STORAGE, types[i].dtype, p[2].text, p[2].n});
-    return damaged();
+    const int type = storage_type(&p[1]);
+    return type >= 0 ? push(m, (value){STORAGE, type, p[2].text, p[2].n}) : damaged();
 }
 
 static bool numbers(const machine *m, const value *t) {
@@ -281,8 +281,8 @@ static fr_status reduce(machine *m) {
     FRI_TRY(pop(m, &args));
     FRI_TRY(pop(m, &f));
     if (f.kind != GLOBAL || args.kind != TUPLE) return damaged();
-    if (is(&f, "torch._utils\n_rebuild_tensor_v2")) return push_tensor(m, &args);
-    if (!is(&f, "collections\nOrderedDict") || args.n != 0) return damaged();
+    if (is(&f, tensor_maker)) return push_tensor(m, &args);
+    if (!is(&f, ordered_dict) || args.n != 0) return damaged();
     return push(m, (value){DICT, m->dicts++, NULL, 0});
 }
 

@@ -4,7 +4,7 @@
 
 #include <frugal/net.h>
 
-/* Weights for fr_segments: each unit's saved bytes when m runs once on x, under the thread's switches; without
+/* Weights for fri_unit_segments: each unit's saved bytes when m runs once on x, under the thread's switches; without
  * computation on meta. weight: fr_module_units of m numbers. */
 fr_status fri_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight);
 /* Number of leading layers without graph and with independent images (FR_LAYER_PER_IMAGE): the layers before the first

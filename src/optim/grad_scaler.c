@@ -237,8 +237,8 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
     if (!g->opts.enabled) return fr_optimizer_step(o);
     FRI_TRY(forget_other_step(g));
     if (g->stage == CHECKING || (o->fused && o->scaler != g))
-        return fr_fail(FR_EUSAGE, "grad scaler: a fused optimizer under a loss scale steps between "
-                                  "fri_grad_scaler_check_begin and fr_grad_scaler_update");
+        return fr_fail(FR_EUSAGE, "grad scaler: a fused optimizer has no step of its own under a loss scale; "
+                                  "train.memory.fused_step of a session makes both passes");
     if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
     if (!unscaled) FRI_TRY(pass(g, o, false));

@@ -27,15 +27,9 @@ static size_t total(const fr_timeline_point *p) {
 
 static void add_point(fr_timeline_recorder *r, const fr_event *e) {
     fr_timeline *t = &r->now;
-    if (t->count == t->capacity) {
-        size_t capacity = t->capacity > 0 ? 2 * t->capacity : 1024;
-        fr_timeline_point *points = realloc(t->points, capacity * sizeof *points);
-        if (points == NULL) {
-            r->no_memory = true;
-            return;
-        }
-        t->points = points;
-        t->capacity = capacity;
+    if (FRI_ROOM(t->points, t->count, "timeline") < 0) {
+        r->no_memory = true;
+        return;
     }
     fr_timeline_point *p = &t->points[t->count++];
     memcpy(p->bytes, r->live, sizeof p->bytes);

@@ -40,7 +40,7 @@ typedef struct fr_timeline_point {
 
 typedef struct fr_timeline {
     fr_timeline_point *points;
-    size_t count, capacity;
+    size_t count;
     size_t peak, peak_at; /* the first instant of the maximum */
     fr_tag at_peak;       /* scope then */
 } fr_timeline;
