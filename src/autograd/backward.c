@@ -257,9 +257,7 @@ static fr_status fetch_next(const fri_backward_run *p, const fr_node *n) {
 
 static size_t live_on(fr_device device) {
     const fri_allocator *a = fri_allocator_there(device);
-    fr_memory_stats m = {0};
-    if (a != NULL) fri_allocator_stats(a, &m);
-    return m.requested;
+    return a != NULL ? fri_allocator_requested(a) : 0;
 }
 
 static void note(fri_backward_run *p) {

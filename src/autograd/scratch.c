@@ -62,12 +62,11 @@ size_t fri_scratch_limit(const fri_conv2d_desc *d, fri_scratch_pass pass, fr_dev
     fri_scratch_limits *s = fri_switches()->scratch;
     fri_scratch_use *u = s != NULL ? use_of(s, d, pass) : NULL;
     fri_allocator *a = NULL;
-    fr_memory_stats m;
     if (u == NULL) return d->workspace_limit;
     if (s->settled) return u->limit > d->workspace_limit ? u->limit : d->workspace_limit;
     if (fri_allocator_get(device, &a) < 0) return d->workspace_limit;
-    fri_allocator_stats(a, &m);
-    if (m.requested > u->live) u->live = m.requested;
+    const size_t live = fri_allocator_requested(a);
+    if (live > u->live) u->live = live;
     return d->workspace_limit;
 }
 

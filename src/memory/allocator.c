@@ -449,6 +449,13 @@ void fri_allocator_stats(const fri_allocator *a, fr_memory_stats *out) {
     fri_allocator_unlock(a);
 }
 
+size_t fri_allocator_requested(const fri_allocator *a) {
+    fri_allocator_lock(a);
+    const size_t bytes = a->stats.requested;
+    fri_allocator_unlock(a);
+    return bytes;
+}
+
 void fri_allocator_reset_peak(fri_allocator *a) {
     fri_allocator_lock(a);
     fr_memory_stats *t = &a->stats;

@@ -74,6 +74,7 @@ void fri_block_relabel(fri_block *b, fr_category to);
 fr_status fri_block_used(fri_block *b, fri_fence until);
 
 void fri_allocator_stats(const fri_allocator *a, fr_memory_stats *out);
+size_t fri_allocator_requested(const fri_allocator *a); /* bytes requested and alive now */
 void fri_allocator_reset_peak(fri_allocator *a);
 void fri_allocator_empty_cache(fri_allocator *a);
 void fri_allocator_limit(fri_allocator *a, size_t bytes);

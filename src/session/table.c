@@ -219,7 +219,7 @@ const fr_flag fri_flags[] = {
     {"encode", ROW(BOOL, MEMORY, memory.switches.encode), NULL,
      "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
     {"rebuild", ROW(BOOL, MEMORY, memory.switches.rebuild), NULL,
-     "Outputs of batch norm, relu, add and concat are recomputed in backward."},
+     "Outputs of batch norm, relu, add, concat and upsampling are recomputed in backward."},
     {"early-release", ROW(BOOL, MEMORY, memory.switches.early_release), NULL,
      "A saved tensor goes at its last use inside an op's backward."},
     {"split-batch", ROW(INT, MEMORY, memory.split_batch), "K",
