@@ -94,11 +94,11 @@ fr_status fri_onnx_split(fri_onnx_reader *r, int at) {
         return fr_fail(FR_EUNSUPPORTED, "%d results, %d sizes; 1..%d of each", parts, count, MOST);
     const int64_t equal = (channels + parts - 1) / parts;
     for (int i = 0; i < parts; i++) {
-        int64_t end = begin + (count > 0 ? size[i] : equal);
-        if (count == 0 && end > channels) end = channels;
-        if (end <= begin || end > channels)
-            return fr_fail(FR_EFORMAT, "part %d is channels %lld to %lld of %lld", i, (long long)begin, (long long)end,
-                           (long long)channels);
+        const int64_t left = channels - begin, part = count > 0 ? size[i] : equal < left ? equal : left;
+        if (part < 1 || part > left)
+            return fr_fail(FR_EFORMAT, "part %d takes %lld of the %lld channels that are left", i, (long long)part,
+                           (long long)left);
+        const int64_t end = begin + part;
         fri_onnx_value *y = fri_onnx_value_find(r, n->output[i]);
         snprintf(number, sizeof number, "%d", i);
         if (y != NULL) y->x = narrow(r, named(r, at, number, name), x, begin, end);
@@ -162,7 +162,7 @@ fr_status fri_onnx_gather(fri_onnx_reader *r, int at) {
     if (next >= 0 && next != at) FRI_TRY(fri_onnx_integers(r, r->graph->node[next], 1, "axes", &back, 1, &count));
     const int64_t channels = fr_net_dim(r->net, x->x, -1);
     const int64_t first = index->n > 0 ? fri_onnx_int(index, 0) : -1, begin = first < 0 ? first + channels : first;
-    bool run = index->n > 0 && begin >= 0 && begin + index->n <= channels && index->rank <= 1;
+    bool run = index->n > 0 && begin >= 0 && index->n <= channels && begin <= channels - index->n && index->rank <= 1;
     for (int64_t i = 0; i < index->n && run; i++) run = fri_onnx_int(index, i) == first + i;
     if (!run || next < 0 || place_of(r, x, axis) != rank - 1 || (next != at && (back < 0 ? back + rank : back) != axis))
         return fr_fail(FR_EUNSUPPORTED, "frugal gathers contiguous channels, and one with an Unsqueeze of its axis");
@@ -205,7 +205,7 @@ static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, in
         return FR_END;
     for (int i = 0; i < 4; i++)
         if (kinds[i].rank == rank && memcmp(kinds[i].perm, perm, (size_t)rank * sizeof *perm) == 0) kind = i;
-    for (int i = 0; i < rank; i++) turned[i] = to[perm[i]];
+    for (int i = 0; i < rank && kind >= 0; i++) turned[i] = to[perm[i]];
     if (kind < 0 || to[0] != fri_onnx_dim(r, x->x, 0) ||
         !new_shape(r, r->graph->node[end], rank, turned, back, &back_rank) || back_rank != 4)
         return FR_END;
@@ -259,7 +259,9 @@ fr_status fri_onnx_unsqueeze(fri_onnx_reader *r, int at) {
         FRI_TRY(fri_onnx_integers(r, r->graph->node[second], 1, "axes", axis + 1, 1, &more));
         end = second;
     }
-    const bool back = axis[0] + axis[1] == 5 || axis[0] + axis[1] == -3 || (axis[0] == -1 && axis[1] == -1);
+    const int64_t a = axis[0], b = axis[1];
+    const bool back = (a == 2 && b == 3) || (a == 3 && b == 2) || (a == -2 && b == -1) || (a == -1 && b == -2) ||
+                      (a == -1 && b == -1);
     if (fri_onnx_rank(r, x->x) != 2 || count + more != 2 || !back)
         return fr_fail(FR_EUNSUPPORTED, "frugal makes images [N, C, 1, 1] of rows, axes 2 and 3, and nothing else");
     r->done[end] = end != at || r->done[end];
