@@ -100,7 +100,7 @@ static void print_fitted(const fri_session *r, char part[][PART], int n) {
 }
 
 /* Redraws the live line. */
-static void redraw(const fri_session *r) {
+static void redraw_line(const fri_session *r) {
     char part[PARTS][PART], text[32], size[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     double n = r->numbers.epoch_targets,
@@ -163,7 +163,7 @@ static void print_step(const fri_session *r, double *last) {
     if (now - *last < (on_terminal(r) ? REDRAW_SECONDS : PLAIN_SECONDS)) return;
     *last = now;
     if (on_terminal(r)) {
-        redraw(r);
+        redraw_line(r);
         return;
     }
     describe_progress(r, line);

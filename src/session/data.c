@@ -163,7 +163,7 @@ static fr_status find_augmentation(fri_config *c, const fr_dataset_info *images)
     return FR_OK;
 }
 
-static int64_t larger(int64_t a, int64_t b) {
+static int64_t max_number(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
@@ -178,7 +178,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     if (*test != NULL) FRI_TRY(fr_dataset_info_get(*test, &of_test));
     if (o->data.dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* shards count classes by the
                                                                                    highest label */
-        of_train.classes = of_test.classes = larger(larger(of_train.classes, of_test.classes), asked);
+        of_train.classes = of_test.classes = max_number(max_number(of_train.classes, of_test.classes), asked);
     if (asked != FR_TRAIN_AUTO && asked != of_train.classes)
         return fr_fail(FR_EINVAL, "--classes %lld: dataset %s has %lld classes; give that number", (long long)asked,
                        fri_dataset_name(o->data.dataset), (long long)of_train.classes);

@@ -54,7 +54,7 @@ static fr_status call_hook(const drive *d, fr_status (*hook)(void *ctx)) {
     return hook != NULL ? hook(d->ctx) : FR_OK;
 }
 
-static int64_t smaller(int64_t a, int64_t b) {
+static int64_t min_number(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
@@ -71,7 +71,7 @@ static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
     for (; *more && i < d->per_epoch; i += done) {
         const bool first = r->at.step == r->at.first_step;
         fri_section part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
-        int64_t alike = part == FRI_PART_STEP ? smaller(full - i, d->steps - r->at.step) : 1;
+        int64_t alike = part == FRI_PART_STEP ? min_number(full - i, d->steps - r->at.step) : 1;
         done = 1;
         FRI_TRY(fri_ranks_timeout(r, part != FRI_PART_FIRST_STEP));
         FRI_TRY(d->how->step(d->ctx, part, alike, &done));
@@ -110,7 +110,7 @@ static fri_epoch describe_epoch(const drive *d) {
     const fri_config *c = d->r->config;
     bool rest = fri_batch_rest(c, FR_SPLIT_TRAIN) > 0, last = d->r->at.epoch == d->epochs - 1;
     int64_t left = d->steps - d->r->at.epoch * d->per_epoch;
-    return (fri_epoch){.full = smaller(left, d->per_epoch - rest),
+    return (fri_epoch){.full = min_number(left, d->per_epoch - rest),
                        .shorter = rest && left >= d->per_epoch,
                        .evaluation = fri_evaluation_due(c, d->r->at.epoch, last),
                        .to_last = d->epochs - 1 - d->r->at.epoch};

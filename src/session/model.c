@@ -41,7 +41,7 @@ static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
 /* ---- trials on meta ------------------------------------------------------------------------------------------ */
 
 /* True if the results are one number per class for each target. */
-static bool classifies(const fri_config *c, const fr_tensor *y, const fr_shape *targets) {
+static bool is_classifier(const fri_config *c, const fr_tensor *y, const fr_shape *targets) {
     const int rows = fri_mixes(c) ? targets->rank - 1 : targets->rank;
     bool fits = c->targets != FR_TARGET_VECTOR && fr_tensor_rank(y) == rows + 1;
     for (int i = 0; i < rows && fits; i++) fits = fr_tensor_dim(y, i) == targets->dim[i];
@@ -76,7 +76,7 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     FR_TRY(s, one_result(trial, x));
     const uint64_t streams = fr_rng_get().next_stream;
     FR_TRY(s, fri_model_forward(trial, x, &x));
-    *accuracy = classifies(c, x, &shape);
+    *accuracy = is_classifier(c, x, &shape);
     FR_TRY(s, fri_loss_of_batch(trial, x, targets, true, &loss));
     *drawn = fr_rng_get().next_stream - streams;
 done:

@@ -36,7 +36,7 @@ fr_status fri_peak_keep(fr_device d, fr_memory_stats *kept) {
     return fr_memory_reset_peak(d);
 }
 
-static int ascending(const void *a, const void *b) {
+static int compare_numbers(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -47,7 +47,7 @@ double fri_median_step_ms(const fri_session *r) {
     double *sorted = malloc((size_t)n * sizeof *sorted);
     if (sorted == NULL) return NAN;
     memcpy(sorted, r->numbers.step_ms + first, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_numbers);
     double median = n % 2 == 1 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
     free(sorted);
     return median;
