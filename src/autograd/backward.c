@@ -137,7 +137,7 @@ static fr_status run_hooks(fri_backward_run *p, fr_status s) {
     return s;
 }
 
-static fr_status complete(fri_backward_run *p, fri_leaf *l) {
+static fr_status complete_leaf(fri_backward_run *p, fri_leaf *l) {
     if (l->hook == NULL) return FR_OK;
     if (l->tensor->storage->savers == NULL) return l->hook(l->hook_ctx, l->tensor);
     make_ready(p, l);
@@ -160,7 +160,7 @@ static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) 
     l->awaited--;
     if (l->awaited == 0 && l->sum != NULL) FR_TRY(s, add_contribution(&l->grad, &l->sum));
     fr_tensor_category_set(l->sum != NULL ? l->sum : l->grad, FR_MEM_GRADIENT);
-    if (l->awaited == 0) s = complete(p, l);
+    if (l->awaited == 0) s = complete_leaf(p, l);
 done:
     fr_tensor_release(dx);
     return s;
@@ -180,7 +180,7 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
     return FR_OK;
 }
 
-static fr_status hold(fri_backward_run *p, int input, fr_tensor **dx) {
+static fr_status hold_gradient(fri_backward_run *p, int input, fr_tensor **dx) {
     FRI_TRY(FRI_ROOM(p->held, p->n_held, "backward"));
     p->held[p->n_held].input = input;
     p->held[p->n_held++].dx = *dx;
@@ -188,7 +188,7 @@ static fr_status hold(fri_backward_run *p, int input, fr_tensor **dx) {
     return FR_OK;
 }
 
-static fr_status give(fri_backward_run *p, fr_node *node, int input, fr_tensor **dx) {
+static fr_status give_gradient(fri_backward_run *p, fr_node *node, int input, fr_tensor **dx) {
     fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
     bool masked = false;
@@ -207,10 +207,10 @@ done:
     return s;
 }
 
-static fr_status deliver(fri_backward_run *p, fr_node *n, fr_status s) {
+static fr_status give_held(fri_backward_run *p, fr_node *n, fr_status s) {
     p->holding = false;
     for (int i = 0; i < p->n_held; i++) {
-        if (s == FR_OK) s = give(p, n, p->held[i].input, &p->held[i].dx);
+        if (s == FR_OK) s = give_gradient(p, n, p->held[i].input, &p->held[i].dx);
         fr_tensor_release(&p->held[i].dx);
     }
     p->n_held = 0;
@@ -227,7 +227,7 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
     node->handed++;
     fri_backward_run *p = fri_autograd()->pass;
     fr_status s = fri_anomaly_look(node->op->name, true, *dx);
-    if (s == FR_OK) s = p->holding ? hold(p, input, dx) : give(p, node, input, dx);
+    if (s == FR_OK) s = p->holding ? hold_gradient(p, input, dx) : give_gradient(p, node, input, dx);
     fr_tensor_release(dx);
     return s;
 }
@@ -260,16 +260,16 @@ static size_t live_on(fr_device device) {
     return a != NULL ? fri_allocator_requested(a) : 0;
 }
 
-static void note(fri_backward_run *p) {
+static void note_peak(fri_backward_run *p) {
     const size_t live = live_on(p->device);
     if (live > p->most) p->most = live;
 }
 
-static fr_status run(fri_backward_run *p, fr_node *n) {
+static fr_status run_node(fri_backward_run *p, fr_node *n) {
     const char *op = fri_scope_op_push(n->op->name);
     const char *module = fri_scope_module_set(n->module);
     fri_event_mark(FR_EVENT_OP_BEGIN);
-    if (fri_switches()->rebuild) note(p);
+    if (fri_switches()->rebuild) note_peak(p);
     p->running = n;
     fr_tensor *dy = n->gradient;
     n->gradient = NULL;
@@ -280,7 +280,7 @@ static fr_status run(fri_backward_run *p, fr_node *n) {
     if (s == FR_OK) s = n->op->backward(n, &dy);
     fr_tensor_release(&dy);
     if (s == FR_OK) s = check_handed(n);
-    if (!early) s = deliver(p, n, s);
+    if (!early) s = give_held(p, n, s);
     fr_tensor_release(&kept);
     fri_node_finish(n);
     s = run_hooks(p, s);
@@ -319,7 +319,7 @@ size_t fri_backward_room(fr_device device) {
 }
 
 void fri_backward_note(void) {
-    if (fri_autograd()->pass != NULL) note(fri_autograd()->pass);
+    if (fri_autograd()->pass != NULL) note_peak(fri_autograd()->pass);
 }
 
 bool fri_backward_runs(const fr_node *n) {
@@ -355,7 +355,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     fri_node_release(&n);
     while (p.todo.count > 0) {
         n = queue_pop(&p.todo);
-        FR_TRY(s, run(&p, n));
+        FR_TRY(s, run_node(&p, n));
         fri_node_release(&n);
     }
 done:

@@ -218,7 +218,7 @@ static fr_status segment_create(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free
 
 /* Calls fn with empty outputs, as in a recomputation. `out` changes only on success, so `in` and `out` may share
  * slots. */
-static fr_status call(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
+static fr_status run_fn(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     fr_tensor **fresh = calloc((size_t)n_out + 1, sizeof(*fresh));
     if (fresh == NULL) return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     fr_status s = fn(ctx, in, n_in, fresh, n_out);
@@ -245,7 +245,7 @@ fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *
         return s;
     }
     if (state->grad_disabled || state->recording != NULL) {
-        s = call(fn, ctx, in, n_in, out, n_out);
+        s = run_fn(fn, ctx, in, n_in, out, n_out);
         if (ctx_free != NULL) ctx_free(ctx);
         return s;
     }
@@ -255,7 +255,7 @@ fr_status fr_checkpoint(fr_checkpoint_fn *fn, void *ctx, void (*ctx_free)(void *
         return s;
     }
     state->recording = g;
-    s = call(fn, ctx, in, n_in, out, n_out);
+    s = run_fn(fn, ctx, in, n_in, out, n_out);
     state->recording = NULL;
     segment_release(g);
     return s;

@@ -22,7 +22,7 @@ static double weight_of(int64_t i) {
     return 2.0 * (double)fri_uniform_f32(fri_philox(77, 0, (uint64_t)i / 4).v[i % 4]) - 1.0;
 }
 
-static fr_status evaluate(check *c, fr_tensor **out) {
+static fr_status weighted_output(check *c, fr_tensor **out) {
     fr_rng_set(c->rng);
     FRI_TRY(c->fn(c->ctx, c->in, c->n_in, out, 1));
     if (*out == NULL || (*out)->dtype != FR_F64 || fri_device_of(*out) != FR_CPU)
@@ -40,7 +40,7 @@ static fr_status make_weights(check *c, const fr_tensor *like) {
 static fr_status weighted_sum(check *c, double *sum) {
     fr_tensor *out = NULL;
     bool was = fr_no_grad_begin();
-    fr_status s = evaluate(c, &out);
+    fr_status s = weighted_output(c, &out);
     fr_no_grad_end(was);
     *sum = 0;
     if (s == FR_OK) {
@@ -83,7 +83,7 @@ fr_status fr_gradcheck(fr_checkpoint_fn *fn, void *ctx, fr_tensor *const *in, in
         FR_TRY(s, fr_tensor_set_grad(in[i], NULL));
     }
     if (!any) return fr_fail(FR_EUSAGE, "gradcheck: no input requires grad");
-    FR_TRY(s, evaluate(&c, &out));
+    FR_TRY(s, weighted_output(&c, &out));
     FR_TRY(s, make_weights(&c, out));
     FR_TRY(s, fr_backward(out, c.weights));
     for (int k = 0; k < n_in; k++) {

@@ -27,7 +27,7 @@ static void release_slots(fr_node *n) {
     for (int i = 0; i < n->n_saves + n->n_inputs; i++) fri_slot_drop(&n->slots[i]);
 }
 
-static void shed(fr_node *n) {
+static void release_graph(fr_node *n) {
     release_slots(n);
     release_edges(n);
 }
@@ -37,7 +37,7 @@ void fri_node_shed_shadow(fr_node *n) {
     fri_node_release(&n->shadow);
 }
 
-static void destroy(fr_node *n) {
+static void node_destroy(fr_node *n) {
     release_slots(n);
     release_edges(n);
     fri_node_shed_shadow(n);
@@ -68,14 +68,14 @@ void fri_node_release(fr_node **p) {
     while (state->doomed != NULL) {
         n = state->doomed;
         state->doomed = n->consumer;
-        destroy(n);
+        node_destroy(n);
     }
     state->destroying = false;
 }
 
 void fri_node_finish(fr_node *n) {
     n->executed = true;
-    if (!fri_rebuild_wanted(n)) shed(n);
+    if (!fri_rebuild_wanted(n)) release_graph(n);
     if (n->shadow != NULL) {
         fri_node_finish(n->shadow);
         fri_node_shed_shadow(n);
@@ -92,7 +92,7 @@ static void link_inputs(fr_node *n, int change) {
         const bool was = fri_rebuild_wanted(up);
         up->rebuild_links += change;
         if (fri_rebuild_wanted(up) != was) link_inputs(up, change);
-        if (was && !fri_rebuild_wanted(up) && up->executed) shed(up);
+        if (was && !fri_rebuild_wanted(up) && up->executed) release_graph(up);
     }
 }
 
@@ -107,7 +107,7 @@ void fri_rebuild_release(fr_node *source) {
     if (source->rebuild_users == 0) fr_tensor_release(&source->again);
     if (!fri_rebuild_wanted(source)) {
         link_inputs(source, -1);
-        if (source->executed) shed(source);
+        if (source->executed) release_graph(source);
     }
     fri_node_release(&source);
 }
@@ -174,7 +174,7 @@ static fr_status check_content(const fr_op *op, int i, const fr_tensor *t) {
                    op->name, i, now->op->name);
 }
 
-static fr_status connect(fr_node *n, int i, fr_tensor *t) {
+static fr_status connect_input(fr_node *n, int i, fr_tensor *t) {
     if (t == NULL || !t->requires_grad) return FR_OK;
     fr_node *producer = fri_node_of(t);
     if (producer == NULL) {
@@ -206,7 +206,7 @@ static void own_output(fr_node *n, fr_tensor *out, bool in_place, bool view) {
     n->output_version = out->storage->version;
 }
 
-static void save(fr_node *n, int i, const fr_save *what) {
+static void save_slot(fr_node *n, int i, const fr_save *what) {
     if (what->tensor == NULL) return;
     fri_slot *slot = &n->slots[i];
     if (!(what->flags & FR_SAVE_SMALL) && fri_segment_owns(what->tensor))
@@ -259,13 +259,13 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
     n->shape = out->shape;
     n->dtype = out->dtype;
     n->device = fri_device_of(out);
-    for (int i = 0; i < n_in && s == FR_OK; i++) s = connect(n, i, in[i]);
+    for (int i = 0; i < n_in && s == FR_OK; i++) s = connect_input(n, i, in[i]);
     if (s < 0) {
         fri_node_release(&n);
         return s;
     }
     own_output(n, out, in_place, view);
-    for (int i = 0; i < n_saves; i++) save(n, i, &saves[i]);
+    for (int i = 0; i < n_saves; i++) save_slot(n, i, &saves[i]);
     if (state->recording == NULL) keep_leaves(n, in);
     s = fri_tensor_set_node(out, n);
     if (s == FR_OK) s = fri_segment_enter(n);

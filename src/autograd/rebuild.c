@@ -14,25 +14,25 @@
  * every use, so longer chains are cut by keeping a value (13: a norm, then add and relu of six blocks). */
 enum { MAX_DEPTH = 13, MAX_INPUTS = 64 };
 
-static bool alive(const fr_node *n) {
+static bool output_alive(const fr_node *n) {
     return n->output != NULL && n->output->version == n->output_version;
 }
 
-static bool needs(const fr_node *n, int i) {
+static bool needs_input(const fr_node *n, int i) {
     return i < MAX_INPUTS && (n->op->rebuild_inputs >> i & 1);
 }
 
-static fri_slot *kept(fr_node *n, int i) {
+static fri_slot *kept_input(fr_node *n, int i) {
     return &n->slots[n->n_saves + i];
 }
 
 fr_node *fri_rebuild_input(fr_node *n, int i) {
-    return needs(n, i) && kept(n, i)->kind == FRI_SLOT_EMPTY ? n->edges[i].node : NULL;
+    return needs_input(n, i) && kept_input(n, i)->kind == FRI_SLOT_EMPTY ? n->edges[i].node : NULL;
 }
 
 /* Length of the chain that rebuilding n would run, or 0 if n cannot be rebuilt. `level`: number of ops between n and
  * the requested node; the search ends at MAX_DEPTH. */
-static int depth(fr_node *n, int level) {
+static int chain_depth(fr_node *n, int level) {
     if (level > 0 && n->op->rebuild_alone) return 0;
     if (n->rebuild_depth > 0) return n->executed ? 0 : n->rebuild_depth;
     if (n->op->rebuild == NULL || n->executed || n->segment != NULL || n->n_inputs > MAX_INPUTS) return 0;
@@ -40,12 +40,12 @@ static int depth(fr_node *n, int level) {
     int deepest = 0;
     bool only_leaves = true;
     for (int i = 0; i < n->n_inputs; i++) {
-        if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
+        if (!needs_input(n, i) || kept_input(n, i)->kind != FRI_SLOT_EMPTY) continue;
         only_leaves = false;
         fr_node *up = n->edges[i].node;
         if (up == NULL) return 0;
-        int d = depth(up, level + 1);
-        if (d == 0 && !alive(up)) return 0;
+        int d = chain_depth(up, level + 1);
+        if (d == 0 && !output_alive(up)) return 0;
         if (d > deepest) deepest = d;
     }
     const fr_switches *switches = fri_switches();
@@ -65,32 +65,32 @@ static size_t newly_held(fr_node *n) {
     size_t bytes = 0;
     if (n->rebuild_depth > 0) return 0;
     for (int i = 0; i < n->n_inputs; i++) {
-        if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
+        if (!needs_input(n, i) || kept_input(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
-        if (depth(up, 1) > 0)
+        if (chain_depth(up, 1) > 0)
             bytes += newly_held(up);
-        else if (alive(up) && !held_anyway(up->output))
+        else if (output_alive(up) && !held_anyway(up->output))
             bytes += up->output->block->requested;
     }
     return bytes;
 }
 
 bool fri_rebuildable(fr_node *n, size_t freed) {
-    return depth(n, 0) > 0 && newly_held(n) <= freed;
+    return chain_depth(n, 0) > 0 && newly_held(n) <= freed;
 }
 
 fr_status fri_rebuild_hold(fr_node *n) {
     if (n->rebuild_depth > 0) return FR_OK;
-    int d = depth(n, 0);
+    int d = chain_depth(n, 0);
     for (int i = 0; i < n->n_inputs; i++) {
-        if (!needs(n, i) || kept(n, i)->kind != FRI_SLOT_EMPTY) continue;
+        if (!needs_input(n, i) || kept_input(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
-        if (depth(up, 1) > 0) {
+        if (chain_depth(up, 1) > 0) {
             FRI_TRY(fri_rebuild_hold(up));
         } else {
             fr_tensor *value = NULL;
             FRI_TRY(fri_tensor_on_storage(up->output, up->output_offset, &up->shape, up->dtype, &value));
-            fri_slot_hold(kept(n, i), n, value, FR_SAVE_VALUE);
+            fri_slot_hold(kept_input(n, i), n, value, FR_SAVE_VALUE);
             fr_tensor_release(&value);
         }
     }
@@ -101,14 +101,13 @@ fr_status fri_rebuild_hold(fr_node *n) {
 /* ---- rebuilding ---------------------------------------------------------------------------------------------- */
 
 /* Node that must run to provide input i of n; NULL if the value is available or was released for good. */
-static fr_node *missing(fr_node *n, int i) {
+static fr_node *missing_source(fr_node *n, int i) {
     fr_node *up = n->edges[i].node;
-    return up != NULL && kept(n, i)->kind == FRI_SLOT_EMPTY && !alive(up) && !(up->executed && !fri_rebuild_wanted(up))
-               ? up
-               : NULL;
+    if (up == NULL || kept_input(n, i)->kind != FRI_SLOT_EMPTY || output_alive(up)) return NULL;
+    return up->executed && !fri_rebuild_wanted(up) ? NULL : up;
 }
 
-static bool makes(fr_node *up, bool sum, const fr_op *next) {
+static bool has_fused_pass(fr_node *up, bool sum, const fr_op *next) {
     fr_tensor *none = NULL;
     return up != NULL && up->op->rebuild_next != NULL &&
            up->op->rebuild_next(up, sum ? &none : NULL, next, NULL) == FR_OK;
@@ -124,17 +123,17 @@ typedef struct pass {
 
 static bool of_one_shape(fr_node *sum, int i) {
     const fr_node *up = sum->edges[i].node;
-    return fri_shape_equal(up != NULL ? &up->shape : &kept(sum, i)->shape, &sum->shape);
+    return fri_shape_equal(up != NULL ? &up->shape : &kept_input(sum, i)->shape, &sum->shape);
 }
 
 /* Finds the fused pass that produces n's output. */
 static pass pass_of(fr_node *n) {
-    fr_node *up = n->op->rebuild_sums ? n : n->n_inputs == 1 ? missing(n, 0) : NULL;
+    fr_node *up = n->op->rebuild_sums ? n : n->n_inputs == 1 ? missing_source(n, 0) : NULL;
     const fr_op *next = up != n ? n->op : NULL;
-    if (up != n && makes(up, false, next)) return (pass){.norm = up, .next = next};
+    if (up != n && has_fused_pass(up, false, next)) return (pass){.norm = up, .next = next};
     if (up == NULL || !up->op->rebuild_sums || !of_one_shape(up, 0) || !of_one_shape(up, 1)) return (pass){0};
     for (int i = 0; i < 2; i++)
-        if (makes(missing(up, i), true, next))
+        if (has_fused_pass(missing_source(up, i), true, next))
             return (pass){.norm = up->edges[i].node, .sum = up, .other = 1 - i, .next = next};
     return (pass){0};
 }
@@ -142,7 +141,7 @@ static pass pass_of(fr_node *n) {
 static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out);
 
 static fr_status input_value(fr_node *n, int i, size_t *room, fr_tensor **out) {
-    if (kept(n, i)->kind != FRI_SLOT_EMPTY) return fri_slot_value(kept(n, i), out);
+    if (kept_input(n, i)->kind != FRI_SLOT_EMPTY) return fri_slot_value(kept_input(n, i), out);
     fr_status s = value_of(n->edges[i].node, n->edges[i].node->rebuild_users, room, out);
     if (s == FR_OK) fri_settle_own_signs(n->edges[i].node, *out);
     return s;
@@ -160,14 +159,14 @@ static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
     fr_status s = FR_OK;
     int first = 0, deepest = -1;
     for (int i = 0; i < n->n_inputs; i++) {
-        const fr_node *up = needs(n, i) ? missing(n, i) : NULL;
+        const fr_node *up = needs_input(n, i) ? missing_source(n, i) : NULL;
         if (up == NULL || up->rebuild_depth <= deepest) continue;
         first = i;
         deepest = up->rebuild_depth;
     }
     for (int k = 0; k < n->n_inputs; k++) {
         const int i = k == 0 ? first : k <= first ? k - 1 : k;
-        if (!needs(n, i)) continue;
+        if (!needs_input(n, i)) continue;
         FR_TRY(s, input_value(n, i, room, &in[i]));
         if (!n->op->rebuild_parts) continue;
         FR_TRY(s, n->op->rebuild(n, in, out));
@@ -180,7 +179,7 @@ done:
 }
 
 /* Takes the bytes of n's output from *room if they fit. */
-static bool fits(const fr_node *n, size_t *room) {
+static bool take_room(const fr_node *n, size_t *room) {
     const size_t bytes = fri_round_bytes((size_t)fri_shape_numel(&n->shape) * fr_dtype_size(n->dtype));
     if (bytes > *room) return false;
     *room -= bytes;
@@ -198,7 +197,7 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
         fri_tensor_put(&y, out);
         return FR_OK;
     }
-    if (alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
+    if (output_alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
     if (n->executed && !fri_rebuild_wanted(n))
         return fr_fail(FR_EUSAGE,
                        "backward: a saved tensor is rebuilt from op %s, whose graph was already used by an earlier "
@@ -206,7 +205,7 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
                        n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fr_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
-    const bool keeps = users > 0 && fits(n, room);
+    const bool keeps = users > 0 && take_room(n, room);
     const pass p = pass_of(n);
     const fr_node *of = p.norm != NULL ? p.norm : n;
     bool was = fr_no_grad_begin();
@@ -225,11 +224,11 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
 
 bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next) {
     fr_node *n = slot->source;
-    if (slot->kind != FRI_SLOT_REBUILD || n->again != NULL || alive(n) || n->rebuild_users != 1 ||
+    if (slot->kind != FRI_SLOT_REBUILD || n->again != NULL || output_alive(n) || n->rebuild_users != 1 ||
         slot->dtype != n->dtype || !fri_shape_equal(&slot->shape, &n->shape))
         return false;
     const pass p = pass_of(n);
-    const bool alone = makes(n, false, NULL);
+    const bool alone = has_fused_pass(n, false, NULL);
     *norm = alone ? n : p.norm;
     *next = alone ? NULL : p.next;
     return *norm != NULL && (alone || p.sum == NULL);
@@ -237,7 +236,7 @@ bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **nex
 
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {
     size_t room = fri_backward_room(n->device);
-    if (!fits(n, &room)) room = 0; /* the requested value is alive in any case */
+    if (!take_room(n, &room)) room = 0; /* the requested value is alive in any case */
     fr_status s = value_of(n, users, &room, out);
     fri_backward_note();
     return s;

@@ -62,19 +62,19 @@ static fr_status encode_bits(fri_slot *slot) {
 }
 
 /* Node of the forward pass that a shadow stands for. */
-static fr_node *original(fr_node *n) {
+static fr_node *forward_node(fr_node *n) {
     while (n->twin != NULL) n = n->twin;
     return n;
 }
 
 bool fri_mask_left(fr_node *relu) {
-    relu = original(relu);
+    relu = forward_node(relu);
     fr_node *up = relu->reads_as_made && !relu->executed ? relu->edges[0].node : NULL;
     return up != NULL && up->op->absorb_mask != NULL && up->consumers == 1 && !up->executed && up->gradient == NULL &&
            !fri_results_examined() && up->op->absorb_mask(up, NULL) == FR_OK;
 }
 
-static void passes(fri_slot *slot) {
+static void mark_absorbed(fri_slot *slot) {
     fri_slot_drop(slot);
     slot->kind = FRI_SLOT_PASS;
     fri_autograd()->stats.absorbed++;
@@ -83,11 +83,11 @@ static void passes(fri_slot *slot) {
 /* Lets the node before the relu apply the mask. Only allowed in backward: earlier, a program may still write to the
  * inputs of that node's recomputation. The node's output must be gone, so that no backward can start at the node. */
 static bool try_leave(fri_slot *slot) {
-    fr_node *relu = original(slot->owner);
+    fr_node *relu = forward_node(slot->owner);
     if ((slot->flags & FR_SAVE_MASK) != FR_SAVE_MASK || !relu->reads_as_made) return false;
     const fr_node *up = relu->edges[0].node;
     if (up == NULL || (up->output != NULL && up->output->handles > 0) || !fri_mask_left(relu)) return false;
-    passes(slot);
+    mark_absorbed(slot);
     return true;
 }
 
@@ -105,7 +105,7 @@ static bool try_absorb(fri_slot *slot) {
               pool->op->absorb_mask(pool, y) == FR_OK;
     fr_tensor_release(&y);
     if (!ok) return false;
-    passes(slot);
+    mark_absorbed(slot);
     return true;
 }
 

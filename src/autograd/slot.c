@@ -6,7 +6,7 @@
 
 /* Changes a storage's category from temporary to activation while a slot holds the storage, and back. Parameters and
  * inputs keep their categories. */
-static void relabel(fri_storage *s, fr_category from, fr_category to) {
+static void move_category(fri_storage *s, fr_category from, fr_category to) {
     if (s->block->tag.category == from) fri_block_relabel(s->block, to);
 }
 
@@ -25,10 +25,10 @@ void fri_slot_hold(fri_slot *slot, fr_node *owner, const fr_tensor *t, unsigned 
     if (slot->next != NULL) slot->next->previous = slot;
     s->savers = slot;
     fri_storage_retain_slot(s);
-    relabel(s, FR_MEM_TEMPORARY, FR_MEM_ACTIVATION);
+    move_category(s, FR_MEM_TEMPORARY, FR_MEM_ACTIVATION);
 }
 
-static void detach(fri_slot *slot) {
+static void detach_slot(fri_slot *slot) {
     fri_storage *s = slot->storage;
     if (slot->previous != NULL)
         slot->previous->next = slot->next;
@@ -36,7 +36,7 @@ static void detach(fri_slot *slot) {
         s->savers = slot->next;
     if (slot->next != NULL) slot->next->previous = slot->previous;
     slot->storage = NULL;
-    if (s->savers == NULL && s->handles > 0) relabel(s, FR_MEM_ACTIVATION, FR_MEM_TEMPORARY);
+    if (s->savers == NULL && s->handles > 0) move_category(s, FR_MEM_ACTIVATION, FR_MEM_TEMPORARY);
     fri_storage_release_slot(s);
 }
 
@@ -52,7 +52,7 @@ void fri_slot_drop(fri_slot *slot) {
     slot->kind = FRI_SLOT_EMPTY;
     slot->source = NULL;
     if (kind == FRI_SLOT_TENSOR || kind == FRI_SLOT_BITS)
-        detach(slot);
+        detach_slot(slot);
     else if (kind == FRI_SLOT_AWAY)
         leave_away(slot);
     else if (kind == FRI_SLOT_REBUILD && source != slot->owner)

@@ -70,7 +70,7 @@ const fr_switch *fr_switch_at(int i) {
     return i >= 0 && i < SWITCHES ? &table[i] : NULL;
 }
 
-static fr_switches switches(bool in_memory) {
+static fr_switches all_switches(bool in_memory) {
     fr_switches s = {.pool_index = FR_I64, .workspace_limit = WORKSPACE_LIMIT};
     for (int i = 0; i < SWITCHES; i++)
         *fr_switch_field(&table[i], &s) = table[i].saves == (in_memory && table[i].cost != FR_SWITCH_MOVE);
@@ -78,11 +78,11 @@ static fr_switches switches(bool in_memory) {
 }
 
 fr_switches fr_switches_default(void) {
-    return switches(true);
+    return all_switches(true);
 }
 
 fr_switches fr_switches_all_off(void) {
-    return switches(false);
+    return all_switches(false);
 }
 
 const fr_switches *fri_switches(void) {

@@ -14,13 +14,13 @@ static void in_child(void) {
     omp_set_num_threads(1);
 }
 
-static void watch(void) {
+static void register_handlers(void) {
     pthread_atfork(fri_intern_lock, fri_intern_unlock, in_child);
 }
 
 void fri_fork_watch(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch);
+    pthread_once(&once, register_handlers);
 }
 
 bool fri_forked(void) {

@@ -19,14 +19,14 @@ _Static_assert(FR_TARGET_BYTES >= PATH_MAX, "realpath writes up to PATH_MAX byte
 enum { TEMPORARY_NAMES = 100 };        /* tries: each taken name is the trace of a killed process */
 #define MOVE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in a call */
 
-static fr_status cannot(const char *what) {
+static fr_status fail_with_errno(const char *what) {
     return fr_fail(FR_EIO, "cannot be %s: %s", what, strerror(errno));
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
 /* The folder of path in `folder`; returns the file's name. */
-static const char *split(const char *path, char folder[FR_TARGET_BYTES]) {
+static const char *split_path(const char *path, char folder[FR_TARGET_BYTES]) {
     const char *slash = strrchr(path, '/');
     size_t n = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
     memcpy(folder, n > 0 ? path : ".", n > 0 ? n : 1);
@@ -34,7 +34,7 @@ static const char *split(const char *path, char folder[FR_TARGET_BYTES]) {
     return slash != NULL ? slash + 1 : path;
 }
 
-static bool join(char out[FR_TARGET_BYTES], const char *folder, const char *name) {
+static bool join_path(char out[FR_TARGET_BYTES], const char *folder, const char *name) {
     int n = snprintf(out, FR_TARGET_BYTES, "%s%s%s", folder, strcmp(folder, "/") == 0 ? "" : "/", name);
     return n > 0 && n < FR_TARGET_BYTES;
 }
@@ -51,13 +51,13 @@ bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]) {
     for (;;) {
         if (realpath(here, target) != NULL) return true;
         if (errno != ENOENT) return false;
-        const char *name = split(here, folder);
+        const char *name = split_path(here, folder);
         ssize_t n = readlink(here, link, sizeof link - 1);
-        if (n < 0) return realpath(folder, link) != NULL && join(target, link, name);
+        if (n < 0) return realpath(folder, link) != NULL && join_path(target, link, name);
         link[n] = '\0';
         if (link[0] == '/')
             strcpy(here, link);
-        else if (!join(target, folder, link))
+        else if (!join_path(target, folder, link))
             return false;
         else
             strcpy(here, target);
@@ -77,7 +77,7 @@ static fr_status create_temporary(fr_atomic_file *f, mode_t mode) {
         if (f->fd >= 0) return FR_OK;
         if (errno != EEXIST) break;
     }
-    return cannot("written");
+    return fail_with_errno("written");
 }
 
 /* The number of the standard stream with the file as target, or -1. */
@@ -92,9 +92,9 @@ static int standard_stream(const struct stat *file) {
 static fr_status open_as_it_is(const char *path, fr_atomic_file *f) {
     f->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (f->fd < 0 && errno == ENXIO) return fr_fail(FR_EIO, "cannot be written: nobody reads from it");
-    if (f->fd < 0) return cannot("written");
+    if (f->fd < 0) return fail_with_errno("written");
     int flags = fcntl(f->fd, F_GETFL);
-    return flags >= 0 && fcntl(f->fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? FR_OK : cannot("written");
+    return flags >= 0 && fcntl(f->fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? FR_OK : fail_with_errno("written");
 }
 
 static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
@@ -105,14 +105,14 @@ static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
     int standard = exists ? standard_stream(&st) : -1;
     if (standard >= 0) {
         f->fd = fcntl(standard, F_DUPFD_CLOEXEC, 0);
-        return f->fd >= 0 ? FR_OK : cannot("written");
+        return f->fd >= 0 ? FR_OK : fail_with_errno("written");
     }
     if (exists && !S_ISREG(st.st_mode)) return open_as_it_is(path, f);
-    if ((exists && access(path, W_OK) != 0) || !fr_file_target(path, target)) return cannot("written");
+    if ((exists && access(path, W_OK) != 0) || !fr_file_target(path, target)) return fail_with_errno("written");
     f->target = strdup(target);
     if (f->target == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     fr_status s = create_temporary(f, mode);
-    if (s == FR_OK && exists && fchmod(f->fd, st.st_mode & 0777) != 0) s = cannot("given its mode");
+    if (s == FR_OK && exists && fchmod(f->fd, st.st_mode & 0777) != 0) s = fail_with_errno("given its mode");
     return s;
 }
 
@@ -138,14 +138,14 @@ fr_status fr_atomic_put(fr_atomic_file *f, const void *data, size_t bytes) {
 
 fr_status fr_atomic_stream(fr_atomic_file *f) {
     f->stream = fdopen(f->fd, "w");
-    return f->stream != NULL ? FR_OK : cannot("written");
+    return f->stream != NULL ? FR_OK : fail_with_errno("written");
 }
 
 /* Makes the rename durable. A file system without sync of folders returns EINVAL, which is accepted. */
 static fr_status sync_folder(const char *target) {
     char folder[FR_TARGET_BYTES];
     fr_status s = FR_OK;
-    (void)split(target, folder);
+    (void)split_path(target, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
         s = fr_fail(FR_EIO, "is complete, but its folder '%s' cannot be synced: %s", folder, strerror(errno));
@@ -163,20 +163,20 @@ static void close_file(fr_atomic_file *f) {
 }
 
 /* Flushes the written data to disk, or fails. Earlier losses of the stream have no errno. */
-static fr_status finish(fr_atomic_file *f) {
+static fr_status finish_file(fr_atomic_file *f) {
     errno = 0;
     bool whole = f->stream == NULL || (fflush(f->stream) == 0 && ferror(f->stream) == 0);
     if (!whole && errno == 0) return fr_fail(FR_EIO, "cannot be written: a part of it is lost");
-    if (!whole) return cannot("written");
-    return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : cannot("synced");
+    if (!whole) return fail_with_errno("written");
+    return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : fail_with_errno("synced");
 }
 
 fr_status fr_atomic_commit(fr_atomic_file *f) {
-    fr_status s = finish(f);
+    fr_status s = finish_file(f);
     if (s == FR_OK && f->temporary != NULL) {
         close_file(f);
         if (rename(f->temporary, f->target) != 0) {
-            s = cannot("written under its name");
+            s = fail_with_errno("written under its name");
         } else {
             free(f->temporary);
             f->temporary = NULL;
@@ -203,8 +203,8 @@ fr_status fr_file_open(const char *path, int *out, uint64_t *bytes) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 && errno == ENXIO) return fr_fail(FR_EIO, "is not a regular file"); /* a socket */
-    if (fd < 0) return cannot("opened");
-    fr_status s = fstat(fd, &st) != 0 ? cannot("examined") : FR_OK;
+    if (fd < 0) return fail_with_errno("opened");
+    fr_status s = fstat(fd, &st) != 0 ? fail_with_errno("examined") : FR_OK;
     if (s == FR_OK && !S_ISREG(st.st_mode)) s = fr_fail(FR_EIO, "is not a regular file");
     if (s < 0) {
         close(fd);
@@ -221,7 +221,7 @@ fr_status fr_file_read(int fd, void *to, size_t bytes, uint64_t at) {
         size_t some = bytes - done < MOVE_AT_ONCE ? bytes - done : MOVE_AT_ONCE;
         ssize_t n = pread(fd, (char *)to + done, some, (off_t)(at + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return cannot("read");
+        if (n < 0) return fail_with_errno("read");
         if (n == 0)
             return fr_fail(FR_EIO, "shrank from at least %llu to %llu bytes while it was read",
                            (unsigned long long)(at + bytes), (unsigned long long)(at + done));
@@ -235,7 +235,7 @@ fr_status fri_input_stream(const char *path, FILE **out, uint64_t *bytes) {
     FRI_TRY(fr_file_open(path, &fd, bytes));
     *out = fdopen(fd, "rb");
     if (*out != NULL) return FR_OK;
-    fr_status s = cannot("opened");
+    fr_status s = fail_with_errno("opened");
     close(fd);
     return s;
 }

@@ -8,7 +8,7 @@
 enum { GROUP_BYTES = 4096 + 64 };
 
 /* Reads one or two numbers from a file and returns how many the file holds. "max" is no number. */
-static int numbers(const char *folder, const char *name, long long *a, long long *b) {
+static int read_numbers(const char *folder, const char *name, long long *a, long long *b) {
     char path[GROUP_BYTES + 64];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "r");
@@ -32,10 +32,10 @@ static void limit_memory(long long bytes, fri_container *out) {
 
 static void read_group(const char *folder, fri_container *out) {
     long long a = 0, b = 0;
-    if (numbers(folder, "cpu.max", &a, &b) == 2) limit_processors(a, b, out);
-    if (numbers(folder, "memory.max", &a, &b) >= 1) limit_memory(a, out);
-    if (numbers(folder, "memory.limit_in_bytes", &a, &b) >= 1) limit_memory(a, out);
-    if (numbers(folder, "cpu.cfs_quota_us", &a, &b) >= 1 && numbers(folder, "cpu.cfs_period_us", &b, &b) >= 1)
+    if (read_numbers(folder, "cpu.max", &a, &b) == 2) limit_processors(a, b, out);
+    if (read_numbers(folder, "memory.max", &a, &b) >= 1) limit_memory(a, out);
+    if (read_numbers(folder, "memory.limit_in_bytes", &a, &b) >= 1) limit_memory(a, out);
+    if (read_numbers(folder, "cpu.cfs_quota_us", &a, &b) >= 1 && read_numbers(folder, "cpu.cfs_period_us", &b, &b) >= 1)
         limit_processors(a, b, out);
 }
 

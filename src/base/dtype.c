@@ -12,18 +12,18 @@ static const struct {
     [FR_BOOL] = {"bool", 1, false},
 };
 
-static bool known(fr_dtype t) {
+static bool dtype_known(fr_dtype t) {
     return (int)t >= 0 && (int)t < FR_DTYPE_COUNT;
 }
 
 size_t fr_dtype_size(fr_dtype t) {
-    return known(t) ? dtypes[t].size : 0;
+    return dtype_known(t) ? dtypes[t].size : 0;
 }
 
 const char *fr_dtype_name(fr_dtype t) {
-    return known(t) ? dtypes[t].name : "?";
+    return dtype_known(t) ? dtypes[t].name : "?";
 }
 
 bool fr_dtype_is_float(fr_dtype t) {
-    return known(t) && dtypes[t].is_float;
+    return dtype_known(t) && dtypes[t].is_float;
 }

@@ -8,17 +8,17 @@
 static fri_env env;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static bool on(const char *name) {
+static bool env_is_on(const char *name) {
     const char *v = getenv(name);
     return v != NULL && v[0] != '\0' && strcmp(v, "0") != 0;
 }
 
 static void read_environment(void) {
-    env.no_pool = on("FRUGAL_NO_POOL");
-    env.check_nan = on("FRUGAL_CHECK_NAN");
-    env.poison = on("FRUGAL_POISON");
-    env.sync = on("FRUGAL_SYNC");
-    env.tf32 = on("FRUGAL_TF32");
+    env.no_pool = env_is_on("FRUGAL_NO_POOL");
+    env.check_nan = env_is_on("FRUGAL_CHECK_NAN");
+    env.poison = env_is_on("FRUGAL_POISON");
+    env.sync = env_is_on("FRUGAL_SYNC");
+    env.tf32 = env_is_on("FRUGAL_TF32");
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
     env.threads = getenv("FRUGAL_THREADS");
     env.alloc = getenv("FRUGAL_ALLOC");

@@ -20,7 +20,7 @@ size_t fri_utf8_length(const char *text, size_t n) {
 }
 
 /* Writes the next printed character to unit and advances *text. Returns the bytes in unit. */
-static size_t next(const char **text, const char *end, bool lines, char unit[UNIT_BYTES]) {
+static size_t next_unit(const char **text, const char *end, bool lines, char unit[UNIT_BYTES]) {
     const unsigned char *s = (const unsigned char *)*text;
     size_t n = fri_utf8_length(*text, (size_t)(end - *text)), at = 0;
     bool control = n == 1 ? s[0] < 0x20 || s[0] == 0x7f : n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
@@ -42,11 +42,11 @@ const char *fr_text_printable(const char *text, bool lines, char *out, size_t by
     const char *end = text + strlen(text);
     char unit[UNIT_BYTES];
     size_t total = 0, at = 0, passed = 0;
-    for (const char *p = text; p < end;) total += next(&p, end, lines, unit);
+    for (const char *p = text; p < end;) total += next_unit(&p, end, lines, unit);
     size_t half = (bytes - sizeof gap) / 2;
     bool fits = total < bytes, cut = false;
     for (const char *p = text; p < end;) {
-        size_t n = next(&p, end, lines, unit);
+        size_t n = next_unit(&p, end, lines, unit);
         bool head = !cut && at + n <= half, tail = total - passed <= half;
         passed += n;
         if (fits || head || tail) {
@@ -62,7 +62,7 @@ const char *fr_text_printable(const char *text, bool lines, char *out, size_t by
     return out;
 }
 
-static int smallest(int a, int b, int c) {
+static int min_of_three(int a, int b, int c) {
     int m = a < b ? a : b;
     return m < c ? m : c;
 }
@@ -78,7 +78,7 @@ int fr_text_distance(const char *a, const char *b) {
         row[0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
             int above = row[j];
-            row[j] = smallest(above + 1, row[j - 1] + 1, corner + (a[i - 1] != b[j - 1]));
+            row[j] = min_of_three(above + 1, row[j - 1] + 1, corner + (a[i - 1] != b[j - 1]));
             corner = above;
         }
     }

@@ -33,7 +33,7 @@ static void *wait_at(void *argument) {
 }
 
 /* The system's number of threads of the process; 0 if unknown. */
-static int counted(void) {
+static int threads_alive(void) {
     int n = 0;
     DIR *d = opendir("/proc/self/task");
     if (d == NULL) return 0;
@@ -43,15 +43,15 @@ static int counted(void) {
 }
 
 /* A joined thread still counts for a moment, also against a limit. */
-static void settle(int before) {
+static void wait_for_joined(int before) {
     const struct timespec moment = {.tv_nsec = 1000000};
-    for (int i = 0; i < 1000 && counted() > before; i++) nanosleep(&moment, NULL);
+    for (int i = 0; i < 1000 && threads_alive() > before; i++) nanosleep(&moment, NULL);
 }
 
 int fri_threads_startable(int n) {
     gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
     sigset_t all, was;
-    int before = counted(), started = 0;
+    int before = threads_alive(), started = 0;
     pthread_t *threads = n > 0 ? calloc((size_t)n, sizeof *threads) : NULL;
     if (threads == NULL) return 0;
     sigfillset(&all);
@@ -66,7 +66,7 @@ int fri_threads_startable(int n) {
     free(threads);
     pthread_cond_destroy(&g.opened);
     pthread_mutex_destroy(&g.lock);
-    settle(before);
+    wait_for_joined(before);
     return started;
 }
 

@@ -95,7 +95,7 @@ fr_status fr_dataset_push(fr_dataset *ring, const void *pixels, const void *targ
     return s;
 }
 
-static fr_status check(const fr_dataset_source *o, const char *name) {
+static fr_status check_source(const fr_dataset_source *o, const char *name) {
     const int64_t most = o->target == FR_TARGET_PIXELS ? FR_MASK_IGNORED : INT32_MAX;
     if ((int)o->target < FR_TARGET_CLASS || o->target > FR_TARGET_VECTOR)
         return fr_fail(FR_EINVAL, "%s: %d is not a kind of target", name, (int)o->target);
@@ -127,7 +127,7 @@ fr_status fr_dataset_create(const fr_dataset_source *source, fr_dataset **out) {
     const char *name = source->name != NULL ? source->name : "dataset";
     FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
     own *o = NULL;
-    FRI_TRY(check(source, name));
+    FRI_TRY(check_source(source, name));
     FRI_TRY(fri_dataset_new(&own_ops, name, &d));
     o = calloc(1, sizeof *o);
     FRI_TRY(o != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no host memory", name));

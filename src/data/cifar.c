@@ -63,7 +63,7 @@ static fr_status file_path(const variant *v, const char *folder, const char *fil
     return fr_fail(FR_EIO, "%s: holds neither %s nor %s/%s of %s", folder, file, v->folder, file, v->name);
 }
 
-static fr_status cifar(const variant *v, const char *folder, fr_split split, fr_dataset **out) {
+static fr_status open_variant(const variant *v, const char *folder, fr_split split, fr_dataset **out) {
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
         return fr_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     const char *const *files = v->files[split];
@@ -114,10 +114,10 @@ done:
 
 fr_status fr_dataset_cifar10(const char *folder, fr_split split, fr_dataset **out) {
     FRI_NOT_NULL(folder, out);
-    return cifar(&cifar10, folder, split, out);
+    return open_variant(&cifar10, folder, split, out);
 }
 
 fr_status fr_dataset_cifar100(const char *folder, fr_split split, fr_dataset **out) {
     FRI_NOT_NULL(folder, out);
-    return cifar(&cifar100, folder, split, out);
+    return open_variant(&cifar100, folder, split, out);
 }

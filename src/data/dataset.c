@@ -219,7 +219,7 @@ typedef struct moments {
     double about[FR_CHANNELS_MAX], real_sum[FR_CHANNELS_MAX], real_squares[FR_CHANNELS_MAX];
 } moments;
 
-static void add(moments *m, const fr_image *image) {
+static void add_moments(moments *m, const fr_image *image) {
     const int64_t area = image->height * image->width, channels = image->channels;
     for (int64_t c = 0; image->f32 != NULL && m->pixels == 0 && c < channels; c++) m->about[c] = image->f32[c];
     m->pixels += (uint64_t)area;
@@ -247,7 +247,7 @@ fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double *
     for (int64_t i = 0; i < n; i++) {
         /* i * count / n without overflow */
         FR_TRY(s, fri_dataset_read(d, i * (d->count / n) + i * (d->count % n) / n, &image));
-        add(&m, &image);
+        add_moments(&m, &image);
     }
     for (int64_t c = 0; c < d->channels; c++) {
         const double pixels = (double)m.pixels, scale = d->f32 ? 1 : 255;

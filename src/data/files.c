@@ -31,7 +31,7 @@ static const char *files_class_name(const fr_dataset *d, int64_t label) {
 
 static const fri_dataset_ops files_ops = {.read = files_read, .destroy = files_destroy, .class_name = files_class_name};
 
-static fr_status copy(const fr_file_source *s, const void *from, int64_t n, size_t size, void *to) {
+static fr_status copy_list(const fr_file_source *s, const void *from, int64_t n, size_t size, void *to) {
     if (from == NULL) return FR_OK;
     void *data = malloc((size_t)n * size);
     if (data == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for the order of %lld images", s->name, (long long)n);
@@ -41,9 +41,9 @@ static fr_status copy(const fr_file_source *s, const void *from, int64_t n, size
 }
 
 static fr_status fill_dataset(const fr_file_source *s, fr_dataset *d) {
-    FRI_TRY(copy(s, s->labels, s->count, sizeof *s->labels, &d->labels));
-    FRI_TRY(copy(s, s->place, s->count, sizeof *s->place, &d->place));
-    FRI_TRY(copy(s, s->run_end, s->runs, sizeof *s->run_end, &d->run_end));
+    FRI_TRY(copy_list(s, s->labels, s->count, sizeof *s->labels, &d->labels));
+    FRI_TRY(copy_list(s, s->place, s->count, sizeof *s->place, &d->place));
+    FRI_TRY(copy_list(s, s->run_end, s->runs, sizeof *s->run_end, &d->run_end));
     d->count = s->count;
     d->classes = s->classes;
     d->runs = s->run_end != NULL ? s->runs : 0;

@@ -92,7 +92,7 @@ done:
 }
 
 /* folder/<prefix>-<kind>[.gz] for the first existing prefix and ending; path [bytes]. */
-static fr_status find(const char *folder, fr_split split, const char *kind, char *path, size_t bytes) {
+static fr_status find_file(const char *folder, fr_split split, const char *kind, char *path, size_t bytes) {
     static const char *const prefixes[2][2] = {[FR_SPLIT_TRAIN] = {"train", NULL}, [FR_SPLIT_TEST] = {"t10k", "test"}};
     static const char *const endings[2] = {"", ".gz"};
     for (int p = 0; p < 2 && prefixes[split][p] != NULL; p++)
@@ -111,8 +111,8 @@ fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr
         return fr_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     char images_path[4096], labels_path[4096];
     fri_source images, labels;
-    fr_status s = find(folder, split, "images-idx3-ubyte", images_path, sizeof images_path);
-    if (s == FR_OK) s = find(folder, split, "labels-idx1-ubyte", labels_path, sizeof labels_path);
+    fr_status s = find_file(folder, split, "images-idx3-ubyte", images_path, sizeof images_path);
+    if (s == FR_OK) s = find_file(folder, split, "labels-idx1-ubyte", labels_path, sizeof labels_path);
     if (s == FR_OK) s = fri_source_open_file(&images, images_path);
     if (s != FR_OK) return s;
     s = fri_source_open_file(&labels, labels_path);

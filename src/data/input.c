@@ -62,7 +62,7 @@ void fri_input_release(fri_input **p) {
 
 /* The place of the leaving batch: waits until the place is free and large enough. The pointer stays NULL without
  * page-locked memory. */
-static fr_status room(fri_input *in, int which, size_t bytes, pinned **out) {
+static fr_status pinned_buffer(fri_input *in, int which, size_t bytes, pinned **out) {
     pinned *p = *out = &in->place[which][in->turn];
     fr_status s = in->streams->wait(p->left);
     if (s < 0 || bytes <= p->bytes) return s;
@@ -74,11 +74,11 @@ static fr_status room(fri_input *in, int which, size_t bytes, pinned **out) {
 
 /* Copies t to the device behind the fence `behind`, whatever the device does meanwhile; *arrived stands behind the
  * copy. Without page-locked memory the copy runs in the compute stream's order. */
-static fr_status transfer(fri_input *in, int which, const fr_tensor *t, fri_fence behind, void *to,
-                          fri_fence *arrived) {
+static fr_status copy_through_pinned(fri_input *in, int which, const fr_tensor *t, fri_fence behind, void *to,
+                                     fri_fence *arrived) {
     size_t bytes = fri_nbytes(t);
     pinned *p;
-    FRI_TRY(room(in, which, bytes, &p));
+    FRI_TRY(pinned_buffer(in, which, bytes, &p));
     if (p->memory == NULL) {
         FRI_TRY(in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, bytes));
     } else {
@@ -92,17 +92,17 @@ static fr_status transfer(fri_input *in, int which, const fr_tensor *t, fri_fenc
 }
 
 /* Queues the copy after earlier work, and before later work. */
-static fr_status queue(fri_input *in, int which, const fr_tensor *t, void *to) {
+static fr_status queue_copy(fri_input *in, int which, const fr_tensor *t, void *to) {
     fri_fence before, arrived;
     if (in->streams == NULL)
         return in->backend->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, fri_data(t), to, fri_nbytes(t));
     FRI_TRY(in->streams->mark(FRI_STREAM_COMPUTE, &before));
-    FRI_TRY(transfer(in, which, t, before, to, &arrived));
+    FRI_TRY(copy_through_pinned(in, which, t, before, to, &arrived));
     return in->streams->follow(FRI_STREAM_COMPUTE, arrived);
 }
 
 /* A vector is a single target. On meta no target is ignored. */
-static int64_t counted(const fr_tensor *targets) {
+static int64_t count_targets(const fr_tensor *targets) {
     const int64_t *class = targets->dtype == FR_I64 ? fr_tensor_data((fr_tensor *)targets) : NULL;
     int64_t n = 0, all = targets->dtype == FR_I64 ? fri_numel(targets) : targets->shape.dim[0];
     for (int64_t i = 0; class != NULL && i < all; i++) n += class[i] >= 0;
@@ -113,7 +113,7 @@ static fr_status on_host(const fri_input *in, fr_loader *loader, fr_tensor **ima
                          int64_t *count) {
     fr_status s = fr_loader_next(loader, images, targets);
     if (s == FR_OK && in->opts.edit != NULL) s = in->opts.edit(in->opts.ctx, *images, targets);
-    if (s == FR_OK) *count = counted(*targets);
+    if (s == FR_OK) *count = count_targets(*targets);
     return s;
 }
 
@@ -138,7 +138,7 @@ static fr_status begin_early(fri_input *in, fr_loader *loader, const fr_tensor *
         if (fri_nbytes(t[i]) > fri_nbytes(in->memory[i]))
             return fr_fail(FR_EINTERNAL, "input: a batch of %zu bytes, more than the %zu of a full one",
                            fri_nbytes(t[i]), fri_nbytes(in->memory[i]));
-        FRI_TRY(transfer(in, i, t[i], in->taken, fri_data(in->memory[i]), &in->arrived[i]));
+        FRI_TRY(copy_through_pinned(in, i, t[i], in->taken, fri_data(in->memory[i]), &in->arrived[i]));
     }
     in->turn = 1 - in->turn;
     in->loader = loader;
@@ -161,14 +161,14 @@ static size_t early_bytes(const fri_input *in, int which) {
 }
 
 /* Queues the copy to the step's tensors. */
-static fr_status take(fri_input *in, int which, void *to) {
+static fr_status copy_early_batch(fri_input *in, int which, void *to) {
     FRI_TRY(in->streams->follow(FRI_STREAM_COMPUTE, in->arrived[which]));
     return in->streams->copy(FRI_STREAM_COMPUTE, FRI_COPY_DEVICE_TO_DEVICE, fri_data(in->memory[which]), to,
                              early_bytes(in, which));
 }
 
 /* Memory of the host's batch is free once the copies are done. */
-static fr_status taken(fri_input *in) {
+static fr_status mark_taken(fri_input *in) {
     in->loader = NULL;
     return in->streams->mark(FRI_STREAM_COMPUTE, &in->taken);
 }
@@ -183,7 +183,7 @@ static fr_status to_tensor(fri_input *in, int which, bool early, fr_tensor **t) 
     const fr_shape shape = early ? in->shape[which] : (*t)->shape;
     FRI_TRY(fri_tensor_new(&shape, early ? in->dtype[which] : (*t)->dtype, device, FR_MEM_TEMPORARY, &moved));
     fr_tensor_category_set(moved, FR_MEM_INPUT);
-    FRI_TRY(early ? take(in, which, fri_data(moved)) : queue(in, which, *t, fri_data(moved)));
+    FRI_TRY(early ? copy_early_batch(in, which, fri_data(moved)) : queue_copy(in, which, *t, fri_data(moved)));
     fri_bump_version(moved);
     fri_tensor_put(&moved, t);
     return FR_OK;
@@ -196,7 +196,7 @@ fr_status fri_input_next(fri_input *in, fr_loader *loader, fr_tensor **images, f
     if (early) in->count = in->early_count;
     FR_TRY(s, to_tensor(in, 0, early, images));
     FR_TRY(s, to_tensor(in, 1, early, targets));
-    if (early) return taken(in);
+    if (early) return mark_taken(in);
     in->turn = 1 - in->turn;
 done:
     return s;

@@ -121,7 +121,7 @@ static void slot_reset(slot *s) {
 }
 
 /* Augments a complete batch, once. A last batch of a single image is mixed with a copy of the image. */
-static void mix(const fri_loader *l, slot *s) {
+static void augment_batch(const fri_loader *l, slot *s) {
     const fri_transform *t = &l->transform;
     const fr_augmentation *a = &l->opts.augmentation;
     if (a->batch == NULL || s->mixed) return;
@@ -134,7 +134,7 @@ static void mix(const fri_loader *l, slot *s) {
 
 /* ---- workers ----------------------------------------------------------------------------------------------- */
 
-static bool claimable(const fri_loader *l) {
+static bool can_claim(const fri_loader *l) {
     return !l->paused && l->claim < l->end && l->claim < l->unfree;
 }
 
@@ -194,14 +194,14 @@ static void fill_chunk(chunk *c) {
     pthread_cleanup_pop(0);
 }
 
-static void *work(void *argument) {
+static void *worker(void *argument) {
     fri_loader *l = argument;
     chunk c = {.l = l};
     int64_t images = l->opts.batch_size / (2 * l->opts.workers);
     images = images < 1 ? 1 : images > CHUNK_MAX ? CHUNK_MAX : images;
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        while (!l->stop && !claimable(l)) pthread_cond_wait(&l->work, &l->lock);
+        while (!l->stop && !can_claim(l)) pthread_cond_wait(&l->work, &l->lock);
         if (l->stop) break;
         const int64_t number = l->claim;
         c.s = slot_of(l, number);
@@ -235,7 +235,7 @@ static fr_status start_workers(fri_loader *l) {
     l->threads = calloc((size_t)l->opts.workers, sizeof *l->threads);
     if (l->threads == NULL) return fr_fail(FR_ENOMEM, "loader: no memory for %d workers", l->opts.workers);
     pthread_sigmask(SIG_SETMASK, &all, &was);
-    while (l->started < l->opts.workers && pthread_create(&l->threads[l->started], NULL, work, l) == 0) l->started++;
+    while (l->started < l->opts.workers && pthread_create(&l->threads[l->started], NULL, worker, l) == 0) l->started++;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
     return FR_OK;
 }
@@ -361,7 +361,7 @@ void fri_loader_release(fri_loader **loader) {
 /* ---- order and position ------------------------------------------------------------------------------------ */
 
 /* Fisher-Yates from Philox: a function of (seed, epoch, first). */
-static void shuffle(const fri_loader *l, int64_t epoch, int64_t first, int64_t n, int64_t *list) {
+static void shuffle_epoch(const fri_loader *l, int64_t epoch, int64_t first, int64_t n, int64_t *list) {
     for (int64_t i = n - 1; i > 0; i--) {
         fri_philox4 r = fri_philox(l->transform.seed, fri_stream_shuffle(epoch), (uint64_t)(first + i));
         /* 64 bits against at most 2^31 images: the modulo's bias is below 2^-32. */
@@ -377,7 +377,7 @@ static void order_of_files(const fri_loader *l, int64_t epoch) {
     const fr_dataset *d = l->dataset;
     int64_t n = 0;
     for (int64_t k = 0; k < d->runs; k++) l->runs[k] = k;
-    shuffle(l, epoch, EPOCH_MAX, d->runs, l->runs);
+    shuffle_epoch(l, epoch, EPOCH_MAX, d->runs, l->runs);
     for (int64_t k = 0; k < d->runs; k++) {
         const int64_t run = l->runs[k], begin = run > 0 ? d->run_end[run - 1] : 0;
         for (int64_t i = begin; i < d->run_end[run]; i++) l->order[n++] = d->place[i];
@@ -391,7 +391,7 @@ static void make_order(fri_loader *l, int64_t epoch) {
     if (l->balance.image != NULL) fri_balance_draw(&l->balance, l->transform.seed, epoch, n, l->order);
     if (!l->opts.shuffle || l->balance.image != NULL) return;
     if (l->runs != NULL) order_of_files(l, epoch);
-    for (int64_t i = 0; i < n; i += window) shuffle(l, epoch, i, n - i < window ? n - i : window, l->order + i);
+    for (int64_t i = 0; i < n; i += window) shuffle_epoch(l, epoch, i, n - i < window ? n - i : window, l->order + i);
 }
 
 int fri_loader_workers(const fri_loader *l) {
@@ -437,7 +437,7 @@ static fr_status fill_here(fri_loader *l, slot *s) {
     slot_reset(s);
     for (int64_t i = 0; status == FR_OK && i < length_of(l, l->next); i++)
         status = fill_image(l, s, batch_of(l, l->next - l->first), i, l->epoch, &l->image, &l->scratch);
-    if (status == FR_OK) mix(l, s);
+    if (status == FR_OK) augment_batch(l, s);
     return status;
 }
 
@@ -489,7 +489,7 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
     if (!complete)
         return fr_fail(FR_EINTERNAL, "loader: none of its %d workers is left: each ended in the middle of an image",
                        l->started);
-    if (status == FR_OK) mix(l, s);
+    if (status == FR_OK) augment_batch(l, s);
     /* A complete slot is not written before the return. */
     return status == FR_OK ? FR_OK : fr_fail(status, "%s", s->error);
 }

@@ -26,7 +26,7 @@ static fr_status own_tensor(fr_tensor **t, const fr_shape *shape, fr_dtype dtype
     return fri_tensor_new(shape, dtype, device, FR_MEM_INPUT, t);
 }
 
-static fr_status provide(void *ctx, int slot, void **images, void **targets) {
+static fr_status provide_buffers(void *ctx, int slot, void **images, void **targets) {
     fr_loader *l = ctx;
     const fri_loader_shape *d = &l->shape;
     fr_shape image_shape = FRI_SHAPE(d->capacity, d->height, d->width, d->channels);
@@ -61,7 +61,7 @@ fr_status fr_loader_create(fr_dataset *dataset, const fr_loader_opts *opts, fr_l
     l->targets = calloc((size_t)l->shape.slots, sizeof(fr_tensor *));
     if (l->images == NULL || l->targets == NULL)
         return fr_fail(FR_ENOMEM, "loader: no memory for %d slots", l->shape.slots);
-    FRI_TRY(fri_loader_start(l->core, provide, l, o.device != FR_META));
+    FRI_TRY(fri_loader_start(l->core, provide_buffers, l, o.device != FR_META));
     FRI_MOVE(out, l);
     return FR_OK;
 }

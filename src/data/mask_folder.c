@@ -16,29 +16,29 @@ typedef struct mask_folder {
     fri_names names[2]; /* of the files */
 } mask_folder;
 
-static size_t stem(const char *name) {
+static size_t stem_length(const char *name) {
     return (size_t)(strrchr(name, '.') - name); /* a listed name ends in .jpg, .jpeg or .png */
 }
 
-static int compare(const char *a, const char *b) {
-    const size_t n = stem(a), k = stem(b);
+static int compare_stems(const char *a, const char *b) {
+    const size_t n = stem_length(a), k = stem_length(b);
     const int order = memcmp(a, b, n < k ? n : k);
     return order != 0 ? order : (n > k) - (n < k);
 }
 
 static int by_stem(const void *a, const void *b) {
-    return compare(*(char *const *)a, *(char *const *)b);
+    return compare_stems(*(char *const *)a, *(char *const *)b);
 }
 
-static fr_status pair(const mask_folder *f) {
+static fr_status pair_masks(const mask_folder *f) {
     const fri_names *a = &f->names[IMAGES], *b = &f->names[MASKS];
     for (int64_t i = 0; i < a->count || i < b->count; i++) {
-        const int order = i >= a->count ? 1 : i >= b->count ? -1 : compare(a->name[i], b->name[i]);
+        const int order = i >= a->count ? 1 : i >= b->count ? -1 : compare_stems(a->name[i], b->name[i]);
         const int has = order < 0 ? IMAGES : MASKS;
         if (order != 0)
             return fr_fail(FR_EFORMAT, "%s: %s has no counterpart in %s", f->path[has], f->names[has].name[i],
                            f->path[1 - has]);
-        if (i > 0 && compare(a->name[i - 1], a->name[i]) == 0)
+        if (i > 0 && compare_stems(a->name[i - 1], a->name[i]) == 0)
             return fr_fail(FR_EFORMAT, "%s: %s and %s have one stem", f->path[IMAGES], a->name[i - 1], a->name[i]);
     }
     return a->count > 0 ? FR_OK : fr_fail(FR_EFORMAT, "%s: holds 0 images (.jpg, .jpeg, .png)", f->path[IMAGES]);
@@ -97,7 +97,7 @@ static void mask_folder_destroy(fr_dataset *d) {
 
 static const fri_dataset_ops mask_folder_ops = {.read = mask_folder_read, .destroy = mask_folder_destroy};
 
-static fr_status list(mask_folder *f, int which, const char *split_path) {
+static fr_status list_images(mask_folder *f, int which, const char *split_path) {
     static const char *const names[2] = {[IMAGES] = "images", [MASKS] = "masks"};
     char path[FRI_PATH_BYTES];
     const int n = snprintf(path, sizeof path, "%s/%s", split_path, names[which]);
@@ -120,8 +120,8 @@ fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t class
     FRI_TRY(fri_dataset_new(&mask_folder_ops, path, &d));
     mask_folder *f = d->state = calloc(1, sizeof *f);
     FRI_TRY(f != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path));
-    for (int i = 0; i < 2; i++) FRI_TRY(list(f, i, path));
-    FRI_TRY(pair(f));
+    for (int i = 0; i < 2; i++) FRI_TRY(list_images(f, i, path));
+    FRI_TRY(pair_masks(f));
     d->count = f->names[IMAGES].count;
     d->classes = classes;
     d->target = FR_TARGET_PIXELS;

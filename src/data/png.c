@@ -43,7 +43,7 @@ static void on_read(png_structp png, png_bytep to, size_t n) {
     c->left -= n;
 }
 
-static fr_status begin(png_context *c, size_t *height, size_t *width) {
+static fr_status read_png_header(png_context *c, size_t *height, size_t *width) {
     png_structp png = c->png;
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* sizes are checked below, with a sentence */
     png_set_chunk_malloc_max(png, CHUNK_BYTES_MAX);
@@ -55,7 +55,7 @@ static fr_status begin(png_context *c, size_t *height, size_t *width) {
 }
 
 /* Rows of `bytes` each, after the requested conversions. */
-static fr_status rows(png_context *c, size_t height, size_t bytes, fri_buffer *to) {
+static fr_status read_rows(png_context *c, size_t height, size_t bytes, fri_buffer *to) {
     png_structp png = c->png;
     int passes = png_set_interlace_handling(png);
     png_read_update_info(png, c->info);
@@ -74,7 +74,7 @@ static fr_status decode_mask(png_context *c, fr_image *image) {
                                         [PNG_COLOR_TYPE_RGB] = "RGB",
                                         [PNG_COLOR_TYPE_RGB_ALPHA] = "RGB with alpha"};
     size_t width = 0, height = 0;
-    FRI_TRY(begin(c, &height, &width));
+    FRI_TRY(read_png_header(c, &height, &width));
     const int type = png_get_color_type(c->png, c->info), bits = png_get_bit_depth(c->png, c->info);
     if ((type != PNG_COLOR_TYPE_GRAY && type != PNG_COLOR_TYPE_PALETTE) || bits > 8)
         return fr_fail(FR_EFORMAT, "%s: a mask is gray or a palette, of at most 8 bits; this is %s of %d bits", c->name,
@@ -82,20 +82,20 @@ static fr_status decode_mask(png_context *c, fr_image *image) {
     png_set_packing(c->png);
     *c->height = (int64_t)height;
     *c->width = (int64_t)width;
-    return rows(c, height, width, &image->target);
+    return read_rows(c, height, width, &image->target);
 }
 
 static fr_status decode_png(png_context *c, fr_image *image) {
     png_structp png = c->png;
     size_t width = 0, height = 0;
-    FRI_TRY(begin(c, &height, &width));
+    FRI_TRY(read_png_header(c, &height, &width));
     png_set_palette_to_rgb(png);
     png_set_expand_gray_1_2_4_to_8(png);
     if (png_get_valid(png, c->info, PNG_INFO_tRNS)) png_set_tRNS_to_alpha(png);
     png_set_scale_16(png);
     png_set_gray_to_rgb(png);
     png_set_strip_alpha(png);
-    FRI_TRY(rows(c, height, width * 3, &image->decoded));
+    FRI_TRY(read_rows(c, height, width * 3, &image->decoded));
     image->pixels = image->decoded.data;
     image->f32 = NULL;
     image->height = (int64_t)height;

@@ -12,7 +12,7 @@
 #define INFLATE_MAX 1032u
 
 /* Makes sure that avail_in > 0, unless at the end of the source. */
-static fr_status refill(fri_source *s) {
+static fr_status refill_buffer(fri_source *s) {
     if (s->z.avail_in > 0 || s->fd < 0) return FR_OK;
     ssize_t n = 0;
     do n = read(s->fd, s->chunk, sizeof s->chunk);
@@ -23,8 +23,8 @@ static fr_status refill(fri_source *s) {
     return FR_OK;
 }
 
-static fr_status start(fri_source *s) {
-    fr_status status = refill(s);
+static fr_status start_inflate(fri_source *s) {
+    fr_status status = refill_buffer(s);
     if (status != FR_OK) return status;
     s->gzip = s->z.avail_in >= 2 && s->z.next_in[0] == 0x1f && s->z.next_in[1] == 0x8b;
     if (!s->gzip) return FR_OK;
@@ -39,7 +39,7 @@ fr_status fri_source_open_file(fri_source *s, const char *path) {
     s->name = path;
     fr_status status = fr_file_open(path, &s->fd, &s->stored);
     if (status < 0) return fr_fail_prefix(status, "%s: ", path);
-    status = start(s);
+    status = start_inflate(s);
     if (status != FR_OK) fri_source_close(s);
     return status;
 }
@@ -52,7 +52,7 @@ fr_status fri_source_open_memory(fri_source *s, const char *name, const void *by
     if (n > UINT32_MAX) return fr_fail(FR_EINVAL, "%s: %zu bytes in memory, the limit is 4 GiB", name, n);
     s->z.next_in = (Bytef *)(uintptr_t)bytes; /* zlib only reads the input */
     s->z.avail_in = (uInt)n;
-    fr_status status = start(s);
+    fr_status status = start_inflate(s);
     if (status != FR_OK) fri_source_close(s);
     return status;
 }
@@ -78,7 +78,7 @@ static fr_status read_some(fri_source *s, void *to, size_t n, size_t *got) {
     uint8_t *at = to;
     size_t left = n;
     while (left > 0 && !s->at_end) {
-        fr_status status = refill(s);
+        fr_status status = refill_buffer(s);
         if (status != FR_OK) return status;
         if (!s->gzip) {
             size_t k = left < s->z.avail_in ? left : s->z.avail_in;
@@ -101,7 +101,7 @@ static fr_status read_some(fri_source *s, void *to, size_t n, size_t *got) {
         left -= room - s->z.avail_out;
         if (z == Z_STREAM_END) {
             /* A gzip file may consist of several members. */
-            status = refill(s);
+            status = refill_buffer(s);
             if (status != FR_OK) return status;
             if (s->z.avail_in == 0)
                 s->at_end = true;

@@ -30,7 +30,7 @@ static fr_status check_side(const char *name, int64_t value) {
 }
 
 /* Converts between gray and RGB. */
-static bool colours(int64_t channels) {
+static bool is_color(int64_t channels) {
     return channels == 1 || channels == 3;
 }
 
@@ -55,7 +55,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     const bool native = t->resize_height == FR_LOADER_NATIVE && t->resize_width == FR_LOADER_NATIVE;
     if (!native) FRI_TRY(check_side("resize_height", t->resize_height));
     if (!native) FRI_TRY(check_side("resize_width", t->resize_width));
-    if (t->channels != channels && !(colours(t->channels) && colours(channels)))
+    if (t->channels != channels && !(is_color(t->channels) && is_color(channels)))
         return fr_fail(FR_EINVAL, "loader: channels is %lld, and the images have %lld; only 1 and 3 become each other",
                        (long long)t->channels, (long long)channels);
     if (t->padding < 0 || t->padding > FRI_IMAGE_SIDE_MAX)
@@ -76,7 +76,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     if (!(t->shear >= 0 && t->shear <= 45))
         return fr_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
     const bool real = o->augmentation.real != NULL;
-    if ((real || o->augmentation.bytes != NULL) && !colours(t->channels))
+    if ((real || o->augmentation.bytes != NULL) && !is_color(t->channels))
         return fr_fail(FR_EINVAL, "loader: augmentations before the normalization are of 1 or 3 channels, not %lld",
                        (long long)t->channels);
     for (int64_t c = 0; c < t->channels; c++) {
@@ -94,7 +94,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
 
 /* An offset in [-padding, size + padding - window], at random or in the middle. An image smaller than the window is
  * padded on each side, as torchvision's pad_if_needed. */
-static int64_t offset(int64_t size, int64_t window, int64_t padding, bool random, uint32_t number) {
+static int64_t window_offset(int64_t size, int64_t window, int64_t padding, bool random, uint32_t number) {
     if (size + 2 * padding < window) padding = window - size - padding;
     int64_t choices = size + 2 * padding - window + 1;
     int64_t k = random ? (int64_t)(((uint64_t)number * (uint64_t)choices) >> 32) : (choices - 1) / 2;
@@ -154,7 +154,7 @@ static int64_t class_at(const fr_image *image, const place *at, int64_t h, int64
 }
 
 /* Index in the resized image, of rows of `width` pixels, of pixel (y, x) of the window; -1: outside. */
-static inline int64_t source(const fri_transform *t, const fri_pixels *p, const place *at, int64_t y, int64_t x) {
+static inline int64_t source_index(const fri_transform *t, const fri_pixels *p, const place *at, int64_t y, int64_t x) {
     const int64_t from_y = y + at->top, from_x = (at->mirror ? t->width - 1 - x : x) + at->left;
     const bool inside = from_y >= 0 && from_y < p->height && from_x >= 0 && from_x < p->width;
     return inside ? from_y * p->width + from_x : -1;
@@ -162,13 +162,13 @@ static inline int64_t source(const fri_transform *t, const fri_pixels *p, const 
 
 /* The window. in and out are p's and t's channels: constants where the caller knows the numbers, so compilers
  * unroll the loops. */
-static inline void cut(const fri_transform *t, const fri_pixels *p, const place *at, int64_t in, int64_t out,
-                       bool bytes, void *to) {
+static inline void cut_window(const fri_transform *t, const fri_pixels *p, const place *at, int64_t in, int64_t out,
+                              bool bytes, void *to) {
     static const uint8_t black[FR_CHANNELS_MAX] = {0};
     static const float zero[FR_CHANNELS_MAX] = {0};
     for (int64_t y = 0; y < t->height; y++)
         for (int64_t x = 0; x < t->width; x++) {
-            const int64_t from = source(t, p, at, y, x);
+            const int64_t from = source_index(t, p, at, y, x);
             const int64_t at_to = (y * t->width + x) * out;
             if (p->f32 != NULL)
                 put_f32(t, from >= 0 ? p->f32 + from * in : zero, in, out, (float *)to + at_to);
@@ -181,11 +181,11 @@ static inline void cut(const fri_transform *t, const fri_pixels *p, const place 
 
 static void cut_any(const fri_transform *t, const fri_pixels *p, const place *at, bool bytes, void *to) {
     if (p->channels == 3 && t->channels == 3)
-        cut(t, p, at, 3, 3, bytes, to);
+        cut_window(t, p, at, 3, 3, bytes, to);
     else if (p->channels == 1 && t->channels == 3)
-        cut(t, p, at, 1, 3, bytes, to);
+        cut_window(t, p, at, 1, 3, bytes, to);
     else
-        cut(t, p, at, p->channels, t->channels, bytes, to);
+        cut_window(t, p, at, p->channels, t->channels, bytes, to);
 }
 
 /* Bytes, whatever the result is. */
@@ -219,7 +219,7 @@ static void cut_mask(const fri_transform *t, const fri_pixels *p, const place *a
                      int64_t *classes) {
     for (int64_t y = 0; y < t->height; y++)
         for (int64_t x = 0; x < t->width; x++) {
-            const int64_t from = source(t, p, at, y, x);
+            const int64_t from = source_index(t, p, at, y, x);
             classes[y * t->width + x] =
                 from < 0 ? IGNORED : class_at(image, at, p->height, p->width, from / p->width, from % p->width);
         }
@@ -233,8 +233,8 @@ fr_status fri_transform_apply(const fri_transform *t, const fr_image *image, int
     at.warped = fri_affine_map(t, epoch, index, at.m);
     if (at.warped) FRI_TRY(fri_affine(&p, at.m, scratch));
     const fri_philox4 r = fri_philox(t->seed, fri_stream_augment(epoch), (uint64_t)index);
-    at.top = offset(p.height, t->height, t->padding, t->random_crop, r.v[0]);
-    at.left = offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
+    at.top = window_offset(p.height, t->height, t->padding, t->random_crop, r.v[0]);
+    at.left = window_offset(p.width, t->width, t->padding, t->random_crop, r.v[1]);
     at.mirror = t->flip && (r.v[2] >> 31) != 0;
     const fr_augmentation *a = &t->augmentation;
     const fr_augment_input in = {t->seed, epoch, index, 1, t->height, t->width, t->channels, 0};

@@ -4,7 +4,7 @@
 
 #include <frugal/weights.h>
 
-static double load(const char *at, fr_dtype t) {
+static double load_value(const char *at, fr_dtype t) {
     float f;
     double d;
     uint16_t h;
@@ -16,7 +16,7 @@ static double load(const char *at, fr_dtype t) {
     }
 }
 
-static void store(double value, char *at, fr_dtype t) {
+static void store_value(double value, char *at, fr_dtype t) {
     float f = (float)value;
     uint16_t h;
     switch (t) {
@@ -36,7 +36,7 @@ void fr_host_convert(const void *from, fr_dtype from_type, void *to, fr_dtype to
         return;
     }
     for (size_t i = 0; i < (size_t)n; i++)
-        store(load((const char *)from + i * p, from_type), (char *)to + i * q, to_type);
+        store_value(load_value((const char *)from + i * p, from_type), (char *)to + i * q, to_type);
 }
 
 void fr_host_transpose(const void *from, void *to, size_t size, int64_t outer, int64_t a, int64_t b) {

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+static fr_status collect_entry(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     fr_entries *e = ctx;
     FRI_TRY(FRI_ROOM(e->entry, e->n, "names of tensors"));
     char *name = strdup(path);
@@ -23,7 +23,7 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
 
 fr_status fr_entries_collect(fr_module *m, fr_entries *out) {
     *out = (fr_entries){0};
-    fr_status s = fr_module_each_tensor(m, collect, out);
+    fr_status s = fr_module_each_tensor(m, collect_entry, out);
     if (s < 0) fr_entries_free(out);
     return s;
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool ends(const char *path, const char *ending) {
+static bool ends_with(const char *path, const char *ending) {
     const size_t n = strlen(path), k = strlen(ending);
     return n >= k && strcmp(path + n - k, ending) == 0;
 }
@@ -20,12 +20,12 @@ fr_status fri_network_file_of(const char *path, const fr_network_file **out) {
     *out = NULL;
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
         for (const fr_network_file *f = (*a)->files; f != NULL && f->ending != NULL; f++)
-            if (ends(path, f->ending)) {
+            if (ends_with(path, f->ending)) {
                 *out = f;
                 return FR_OK;
             }
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
-        if (ends(path, elsewhere[i].ending)) {
+        if (ends_with(path, elsewhere[i].ending)) {
             snprintf(what, sizeof what, "a file %s", elsewhere[i].ending);
             return fr_addon_missing(what, elsewhere[i].addon);
         }

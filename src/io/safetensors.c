@@ -275,7 +275,7 @@ static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, si
 }
 
 /* Sets the entries' data, in place from `data` until close. */
-static void attach(fri_safetensors *f, const void *data) {
+static void attach_data(fri_safetensors *f, const void *data) {
     for (size_t i = 0; i < f->n_entries; i++) f->private->entries[i].data = (const char *)data + f->entries[i].at;
 }
 
@@ -369,7 +369,7 @@ static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
         f->private->map_bytes = (size_t)bytes;
     }
     FRI_TRY(read_header(f, f->private->map, fd, bytes));
-    attach(f, (const char *)f->private->map + f->private->data_at);
+    attach_data(f, (const char *)f->private->map + f->private->data_at);
     return FR_OK;
 }
 
@@ -422,7 +422,7 @@ fr_status fri_safetensors_read(fri_safetensors *f) {
         size_t n = p->data_bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
         FR_TRY(s, compare_sum((uint32_t)crc32_z(p->header_crc, p->copy, n), p->copy + n));
     }
-    attach(f, p->copy);
+    attach_data(f, p->copy);
     close(p->fd);
     p->fd = -1;
 done:
@@ -493,7 +493,7 @@ fr_status fri_safetensors_open_memory(const char *name, const void *content, siz
     if (f == NULL) return fr_fail(FR_ENOMEM, "safetensors '%s': no host memory to open it", name);
     if (checked) FR_TRY(s, check_sum(content, bytes));
     FR_TRY(s, read_header(f, content, -1, bytes));
-    attach(f, (const char *)content + f->private->data_at);
+    attach_data(f, (const char *)content + f->private->data_at);
     fri_safetensors_close(out);
     FRI_MOVE(out, f);
 done:

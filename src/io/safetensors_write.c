@@ -55,7 +55,7 @@ static fr_status check_name(const char *what, size_t i, const char *text) {
 }
 
 /* Checks all entries and puts them in the order of the file. */
-static fr_status place(const fri_safetensors_entry *entries, size_t n, bool has_source, placed *order) {
+static fr_status place_entries(const fri_safetensors_entry *entries, size_t n, bool has_source, placed *order) {
     FRI_OWNED(fri_free) const char **names = calloc(n + 1, sizeof *names);
     if (names == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
     for (size_t i = 0; i < n; i++) {
@@ -121,7 +121,7 @@ typedef struct sink {
     unsigned char checksum[FRI_SAFETENSORS_CHECKSUM_BYTES];
 } sink;
 
-static fr_status put(sink *to, const void *data, size_t bytes) {
+static fr_status put_bytes(sink *to, const void *data, size_t bytes) {
     to->crc = (uint32_t)crc32_z(to->crc, data, bytes);
     return fr_atomic_put(&to->file, data, bytes);
 }
@@ -134,9 +134,9 @@ static fr_status put_header(sink *to, const char *json) {
         return fr_fail(FR_EINVAL, "the header needs %zu bytes, expected at most %d", n + pad,
                        FRI_SAFETENSORS_MAX_HEADER);
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)(n + pad) >> 8 * i);
-    FRI_TRY(put(to, length, sizeof length));
-    FRI_TRY(put(to, json, n));
-    return put(to, spaces, pad);
+    FRI_TRY(put_bytes(to, length, sizeof length));
+    FRI_TRY(put_bytes(to, json, n));
+    return put_bytes(to, spaces, pad);
 }
 
 static fr_status put_data(sink *to, const placed *p, fri_safetensors_source_fn *source, void *context) {
@@ -144,7 +144,7 @@ static fr_status put_data(sink *to, const placed *p, fri_safetensors_source_fn *
     if (p->bytes == 0) return FR_OK;
     if (data == NULL) FRI_TRY(source(context, p->index, &data));
     if (data == NULL) return fr_fail(FR_EINVAL, "the source of tensor '%s' gave no data", p->entry->name);
-    return put(to, data, p->bytes);
+    return put_bytes(to, data, p->bytes);
 }
 
 /* Writes all entries; if the last is the checksum, computes and writes the checksum. */
@@ -167,7 +167,7 @@ static fr_status write_file(const char *path, const fri_safetensors_entry *entri
     char *json = NULL;
     placed *order = calloc(n + 1, sizeof *order);
     if (order == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
-    FR_TRY(s, place(entries, n, source != NULL, order));
+    FR_TRY(s, place_entries(entries, n, source != NULL, order));
     FR_TRY(s, make_header(order, n, metadata, n_metadata, &json));
     FR_TRY(s, fr_atomic_open(path, 0666, &to->file));
     FR_TRY(s, put_all(to, json, order, n, checked, source, context));

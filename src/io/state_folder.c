@@ -55,7 +55,7 @@ static int newest_first(const void *a, const void *b) {
     return strcmp(y->name, x->name);
 }
 
-static fr_status append(fri_state_files *files, const char *name, int64_t serial, bool temporary) {
+static fr_status append_file(fri_state_files *files, const char *name, int64_t serial, bool temporary) {
     FRI_TRY(FRI_ROOM(files->file, files->n, "names of states"));
     char *copy = strdup(name);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
@@ -71,7 +71,7 @@ fr_status fri_folder_list(const char *dir, fri_state_files *out) {
     if (d == NULL) return fr_fail(FR_EIO, "the folder '%.300s' cannot be read: %s", dir, strerror(errno));
     errno = 0;
     for (struct dirent *e = readdir(d); e != NULL; errno = 0, e = readdir(d))
-        if (parse_name(e->d_name, &serial, &process)) FR_TRY(s, append(out, e->d_name, serial, process > 0));
+        if (parse_name(e->d_name, &serial, &process)) FR_TRY(s, append_file(out, e->d_name, serial, process > 0));
     if (errno != 0) s = fr_fail(FR_EIO, "the folder '%.300s' cannot be read: %s", dir, strerror(errno));
 done:
     closedir(d);

@@ -33,7 +33,7 @@ typedef struct restoring {
 
 /* ---- comparing --------------------------------------------------------------------------------------------- */
 
-static fr_status same(const char *what, const char *saved, const char *now) {
+static fr_status check_same(const char *what, const char *saved, const char *now) {
     if (now == NULL || (saved != NULL && strcmp(saved, now) == 0)) return FR_OK;
     return fr_fail(FR_EINVAL, "it was saved with another %s: %.300s, this run has %.300s", what,
                    saved != NULL ? saved : "none", now);
@@ -44,17 +44,17 @@ static fr_status compare_run(restoring *v) {
     const fr_state *state = v->state;
     const fri_state_record *r = &v->record;
     fr_status s = FR_OK;
-    FR_TRY(s, same("model", r->model, state->model_name));
+    FR_TRY(s, check_same("model", r->model, state->model_name));
     if (state->dataset != NULL) {
         FR_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
-        FR_TRY(s, same("dataset", r->dataset, fingerprint));
+        FR_TRY(s, check_same("dataset", r->dataset, fingerprint));
     }
     for (size_t i = 0; i < state->n_settings; i++) {
         const fr_state_setting *w = &state->settings[i];
         const char *saved = fri_state_record_setting(r, w->name);
-        if (w->must_match && !(saved == NULL && w->may_lack)) FR_TRY(s, same(w->name, saved, w->value));
+        if (w->must_match && !(saved == NULL && w->may_lack)) FR_TRY(s, check_same(w->name, saved, w->value));
     }
-    if (state->optimizer != NULL) FR_TRY(s, same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
+    if (state->optimizer != NULL) FR_TRY(s, check_same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
     for (size_t i = 0; i < state->n_numbers; i++) {
         double value = 0;
         if (fri_state_record_number(r, state->numbers[i].name, &value) || state->numbers[i].may_lack) continue;
@@ -75,8 +75,8 @@ done:
 }
 
 /* The tensor called prefix + name, with t's shape and a convertible type; *out NULL: none. */
-static fr_status find(const restoring *v, const char *prefix, const char *name, const fr_tensor *t,
-                      const fri_safetensors_entry **out) {
+static fr_status find_tensor(const restoring *v, const char *prefix, const char *name, const fr_tensor *t,
+                             const fri_safetensors_entry **out) {
     char full[700], a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     snprintf(full, sizeof full, "%s%s", prefix, name);
     const fri_safetensors_entry *e = fri_safetensors_find(v->file, full);
@@ -98,7 +98,7 @@ static fr_status compare_model(restoring *v) {
     if (v->from == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v->entries.n);
     for (size_t i = 0; i < v->entries.n; i++) {
         const fr_entry *e = &v->entries.entry[i];
-        FRI_TRY(find(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
+        FRI_TRY(find_tensor(v, FRI_STATE_MODEL, e->name, e->tensor, &v->from[i]));
         if (v->from[i] == NULL)
             return fr_fail(FR_EINVAL, "it was saved with another model: it has no '%.200s', this run's has", e->name);
         if (fri_nbytes(e->tensor) > largest) largest = fri_nbytes(e->tensor);
@@ -127,7 +127,7 @@ static fr_status compare_optimizer(const restoring *v) {
 
 /* ---- restoring --------------------------------------------------------------------------------------------- */
 
-static fr_status fill(restoring *v, const fri_safetensors_entry *e, fr_tensor *t) {
+static fr_status restore_tensor(restoring *v, const fri_safetensors_entry *e, fr_tensor *t) {
     const void *data = e->data;
     if (e->dtype != t->dtype) {
         FRI_TRY(fri_scratch(&v->converted, &v->converted_capacity, fri_nbytes(t)));
@@ -140,8 +140,8 @@ static fr_status fill(restoring *v, const fri_safetensors_entry *e, fr_tensor *t
 static fr_status fill_optimizer(void *ctx, const char *name, fr_tensor *t) {
     restoring *v = ctx;
     const fri_safetensors_entry *e = NULL;
-    FRI_TRY(find(v, FRI_STATE_OPTIMIZER, name, t, &e));
-    return e != NULL ? fill(v, e, t) : FR_END;
+    FRI_TRY(find_tensor(v, FRI_STATE_OPTIMIZER, name, t, &e));
+    return e != NULL ? restore_tensor(v, e, t) : FR_END;
 }
 
 /* Position and optimizer can fail, without a change. */
@@ -164,7 +164,7 @@ done:
 static fr_status change_rest(restoring *v) {
     const fri_state_record *r = &v->record;
     fr_state *state = v->state;
-    for (size_t i = 0; i < v->entries.n; i++) FRI_TRY(fill(v, v->from[i], v->entries.entry[i].tensor));
+    for (size_t i = 0; i < v->entries.n; i++) FRI_TRY(restore_tensor(v, v->from[i], v->entries.entry[i].tensor));
     if (state->scaler != NULL && r->has_scaler)
         FRI_TRY(fri_grad_scaler_set(state->scaler, r->scale, r->growth_tracker));
     fr_rng_set(r->random);

@@ -103,23 +103,23 @@ void fri_state_record_text_free(char *text) {
 
 /* ---- parsing ----------------------------------------------------------------------------------------------- */
 
-static fr_status broken(const char *name, const char *expected) {
+static fr_status fail_format(const char *name, const char *expected) {
     return fr_fail(FR_EFORMAT, "the record's \"%.60s\" is not %s", name, expected);
 }
 
-static const cJSON *member(const cJSON *o, const char *name) {
+static const cJSON *json_member(const cJSON *o, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
 /* A string of digits only. */
 static fr_status get_u64(const cJSON *o, const char *name, uint64_t limit, uint64_t *out) {
-    const cJSON *item = member(o, name);
+    const cJSON *item = json_member(o, name);
     char *end = NULL;
     if (!cJSON_IsString(item) || item->valuestring[0] < '0' || item->valuestring[0] > '9')
-        return broken(name, "a whole number in a string");
+        return fail_format(name, "a whole number in a string");
     errno = 0;
     unsigned long long value = strtoull(item->valuestring, &end, 10);
-    if (errno != 0 || *end != '\0' || value > limit) return broken(name, "a whole number in a string");
+    if (errno != 0 || *end != '\0' || value > limit) return fail_format(name, "a whole number in a string");
     *out = value;
     return FR_OK;
 }
@@ -149,23 +149,23 @@ static bool to_double(const cJSON *item, double *out) {
 
 /* A rate or a scale: at least 0, finite. */
 static fr_status get_real(const cJSON *o, const char *name, double *out) {
-    if (!to_double(member(o, name), out)) return broken(name, "a number");
-    return *out >= 0 && isfinite(*out) ? FR_OK : broken(name, "a number of at least 0");
+    if (!to_double(json_member(o, name), out)) return fail_format(name, "a number");
+    return *out >= 0 && isfinite(*out) ? FR_OK : fail_format(name, "a number of at least 0");
 }
 
 /* *out stays NULL if absent. */
 static fr_status get_text(const cJSON *o, const char *name, const char **out) {
-    const cJSON *item = member(o, name);
+    const cJSON *item = json_member(o, name);
     if (item == NULL) return FR_OK;
-    if (!cJSON_IsString(item)) return broken(name, "a string");
+    if (!cJSON_IsString(item)) return fail_format(name, "a string");
     *out = item->valuestring;
     return FR_OK;
 }
 
 static fr_status get_object(const cJSON *o, const char *name, bool required, const cJSON **out) {
-    const cJSON *item = member(o, name);
+    const cJSON *item = json_member(o, name);
     if (item == NULL && !required) return FR_OK;
-    if (!cJSON_IsObject(item)) return broken(name, "an object");
+    if (!cJSON_IsObject(item)) return fail_format(name, "an object");
     *out = item;
     return FR_OK;
 }
@@ -178,7 +178,7 @@ static fr_status parse_schedule(const cJSON *root, fr_schedule *out) {
     FRI_TRY(get_text(o, "kind", &kind));
     for (int i = 0; kind != NULL && i <= FR_SCHEDULE_COSINE; i++)
         if (strcmp(kind, schedule_names[i]) == 0) found = i;
-    if (found < 0) return broken("kind", "a schedule's name");
+    if (found < 0) return fail_format("kind", "a schedule's name");
     out->kind = (fr_schedule_kind)found;
     FRI_TRY(get_real(o, "lr", &out->lr));
     FRI_TRY(get_count(o, "warmup", &out->warmup));
@@ -195,10 +195,10 @@ static fr_status parse_parts(const cJSON *root, fri_state_record *r) {
     FRI_TRY(get_object(root, "optimizer", false, &optimizer));
     if (optimizer != NULL) {
         FRI_TRY(get_text(optimizer, "name", &r->optimizer));
-        if (r->optimizer == NULL) return broken("name", "a string");
+        if (r->optimizer == NULL) return fail_format("name", "a string");
         FRI_TRY(get_count(optimizer, "steps", &r->optimizer_steps));
         r->optimizer_tensors = -1;
-        if (member(optimizer, "tensors") != NULL) FRI_TRY(get_count(optimizer, "tensors", &r->optimizer_tensors));
+        if (json_member(optimizer, "tensors") != NULL) FRI_TRY(get_count(optimizer, "tensors", &r->optimizer_tensors));
     }
     FRI_TRY(get_object(root, "scaler", false, &scaler));
     r->has_scaler = scaler != NULL;
@@ -216,9 +216,9 @@ static fr_status parse_parts(const cJSON *root, fri_state_record *r) {
     return FR_OK;
 }
 
-static fr_status parse(const cJSON *root, fri_state_record *r) {
+static fr_status parse_record(const cJSON *root, fri_state_record *r) {
     const char *format = NULL;
-    const cJSON *version = member(root, "version");
+    const cJSON *version = json_member(root, "version");
     if (!cJSON_IsObject(root)) return fr_fail(FR_EFORMAT, "the record is not a JSON object");
     FRI_TRY(get_text(root, "format", &format));
     if (format == NULL || strcmp(format, "frugal training state") != 0)
@@ -228,7 +228,7 @@ static fr_status parse(const cJSON *root, fri_state_record *r) {
                        cJSON_IsNumber(version) ? version->valuedouble : (double)NAN, VERSION);
     FRI_TRY(get_count(root, "step", &r->step));
     FRI_TRY(get_count(root, "epoch", &r->epoch));
-    if (member(root, "run") != NULL) FRI_TRY(get_u64(root, "run", UINT64_MAX, &r->run));
+    if (json_member(root, "run") != NULL) FRI_TRY(get_u64(root, "run", UINT64_MAX, &r->run));
     FRI_TRY(get_text(root, "model", &r->model));
     FRI_TRY(get_text(root, "dataset", &r->dataset));
     FRI_TRY(parse_schedule(root, &r->schedule));
@@ -240,7 +240,7 @@ static fr_status parse(const cJSON *root, fri_state_record *r) {
 fr_status fri_state_record_parse(const char *text, fri_state_record *out) {
     fri_state_record r = {.json = cJSON_ParseWithOpts(text, NULL, true)};
     if (r.json == NULL) return fr_fail(FR_EFORMAT, "the record is not valid JSON");
-    fr_status s = parse(r.json, &r);
+    fr_status s = parse_record(r.json, &r);
     if (s < 0)
         cJSON_Delete(r.json);
     else
@@ -254,10 +254,10 @@ void fri_state_record_free(fri_state_record *r) {
 }
 
 const char *fri_state_record_setting(const fri_state_record *r, const char *name) {
-    const cJSON *item = member(r->settings, name);
+    const cJSON *item = json_member(r->settings, name);
     return cJSON_IsString(item) ? item->valuestring : NULL;
 }
 
 bool fri_state_record_number(const fri_state_record *r, const char *name, double *out) {
-    return to_double(member(r->numbers, name), out);
+    return to_double(json_member(r->numbers, name), out);
 }

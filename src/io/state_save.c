@@ -122,7 +122,7 @@ static fr_status hand_out(void *context, size_t index, const void **data) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fr_state *state, int64_t keep) {
+static fr_status check_request(const fr_state *state, int64_t keep) {
     if (state->model == NULL) return fr_fail(FR_EINVAL, "the model is NULL");
     if (state->step < 0 || state->epoch < 0 || keep < 0)
         return fr_fail(FR_EINVAL, "step %" PRId64 ", epoch %" PRId64 " and keep %" PRId64 " must not be negative",
@@ -194,7 +194,7 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     char *text = NULL;
     list l = {.prefix = FRI_STATE_MODEL};
     fr_status s = FR_OK;
-    FR_TRY(s, check(state, keep));
+    FR_TRY(s, check_request(state, keep));
     FR_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
     const size_t of_model = l.n;
     l.prefix = FRI_STATE_OPTIMIZER;

@@ -14,7 +14,7 @@ enum { MOST_BYTES = 1 << 26, MOST_VALUES = 1 << 20, END_BYTES = 22, CENTRAL_BYTE
     "; in Python, safetensors.torch.save_file({k: v.contiguous() for k, v in STATE_DICT.items()}, NEW) " \
     "makes safetensors of the tensors"
 
-static uint64_t little(const unsigned char *at, int bytes) {
+static uint64_t little_endian(const unsigned char *at, int bytes) {
     uint64_t v = 0;
     for (int i = bytes - 1; i >= 0; i--) v = v << 8 | at[i];
     return v;
@@ -61,14 +61,14 @@ static fr_status read_record(archive *z, size_t size, size_t *at) {
     unsigned char local[LOCAL_BYTES];
     if (size - *at < CENTRAL_BYTES || memcmp(e, "PK\1\2", 4) != 0)
         return fr_fail(FR_EFORMAT, "entry %zu of the zip's directory is damaged", z->records);
-    const size_t name = little(e + 28, 2), more = name + little(e + 30, 2) + little(e + 32, 2);
-    const uint64_t packed = little(e + 20, 4), bytes = little(e + 24, 4), from = little(e + 42, 4);
+    const size_t name = little_endian(e + 28, 2), more = name + little_endian(e + 30, 2) + little_endian(e + 32, 2);
+    const uint64_t packed = little_endian(e + 20, 4), bytes = little_endian(e + 24, 4), from = little_endian(e + 42, 4);
     if (size - *at - CENTRAL_BYTES < more || z->bytes < LOCAL_BYTES || from > z->bytes - LOCAL_BYTES)
         return fr_fail(FR_EFORMAT, "entry %zu of the zip's directory reaches beyond the file", z->records);
-    if (little(e + 10, 2) != 0 || packed != bytes)
+    if (little_endian(e + 10, 2) != 0 || packed != bytes)
         return fr_fail(FR_EUNSUPPORTED, "its zip archive is compressed" CONVERT);
     FRI_TRY(z->read(z->ctx, local, sizeof local, from));
-    const uint64_t begin = from + LOCAL_BYTES + little(local + 26, 2) + little(local + 28, 2);
+    const uint64_t begin = from + LOCAL_BYTES + little_endian(local + 26, 2) + little_endian(local + 28, 2);
     if (memcmp(local, "PK\3\4", 4) != 0 || begin > z->bytes || bytes > z->bytes - begin)
         return fr_fail(FR_EFORMAT, "record %zu of the zip reaches beyond the file", z->records);
     const char *text = (const char *)e + CENTRAL_BYTES, *slash = memchr(text, '/', name);
@@ -83,7 +83,7 @@ static fr_status read_archive(archive *z) {
     size_t at = 0;
     if (z->bytes < sizeof end) return fr_fail(FR_EFORMAT, "has %zu bytes, too few for a zip archive", z->bytes);
     FRI_TRY(z->read(z->ctx, end, sizeof end, z->bytes - sizeof end));
-    const size_t n = little(end + 10, 2), size = little(end + 12, 4), from = little(end + 16, 4);
+    const size_t n = little_endian(end + 10, 2), size = little_endian(end + 12, 4), from = little_endian(end + 16, 4);
     if (memcmp(end, "PK\5\6", 4) != 0)
         return fr_fail(FR_EFORMAT, "a zip archive without its end: the file is damaged or incomplete");
     if (n == 0xffff || from == 0xffffffff)
@@ -149,7 +149,7 @@ static fr_status pop(machine *m, value *v) {
 }
 
 /* The next n bytes; NULL: fewer are left. */
-static const unsigned char *take(machine *m, size_t n) {
+static const unsigned char *take_bytes(machine *m, size_t n) {
     const unsigned char *at = m->at;
     if ((size_t)(m->end - at) < n) return NULL;
     m->at += n;
@@ -157,9 +157,9 @@ static const unsigned char *take(machine *m, size_t n) {
 }
 
 static fr_status push_number(machine *m, int bytes) {
-    const unsigned char *b = take(m, (size_t)bytes);
+    const unsigned char *b = take_bytes(m, (size_t)bytes);
     if (b == NULL) return damaged();
-    const int64_t v = (int64_t)little(b, bytes);
+    const int64_t v = (int64_t)little_endian(b, bytes);
     return push(m, (value){NUMBER, bytes == 4 ? (int32_t)v : v, NULL, 0});
 }
 
@@ -241,7 +241,7 @@ static fr_status push_storage(machine *m) {
     return type >= 0 ? push(m, (value){STORAGE, type, p[2].text, p[2].n}) : damaged();
 }
 
-static bool numbers(const machine *m, const value *t) {
+static bool is_number_tuple(const machine *m, const value *t) {
     bool all = t->kind == TUPLE && t->n <= FR_MAX_RANK;
     for (size_t i = 0; all && i < t->n; i++) all = m->part[t->number + (int64_t)i].kind == NUMBER;
     return all;
@@ -251,8 +251,8 @@ static bool numbers(const machine *m, const value *t) {
 static fr_status push_tensor(machine *m, const value *args) {
     const value *p = &m->part[args->number];
     char name[280] = "data/";
-    if (args->n < 6 || p[0].kind != STORAGE || p[1].kind != NUMBER || !numbers(m, &p[2]) || !numbers(m, &p[3]) ||
-        p[2].n != p[3].n || p[0].n > sizeof name - 6)
+    if (args->n < 6 || p[0].kind != STORAGE || p[1].kind != NUMBER || !is_number_tuple(m, &p[2]) ||
+        !is_number_tuple(m, &p[3]) || p[2].n != p[3].n || p[0].n > sizeof name - 6)
         return damaged();
     memcpy(name + 5, p[0].text, p[0].n);
     const record *r = find_record(m->zip, name, 5 + p[0].n);
@@ -276,7 +276,7 @@ static fr_status push_tensor(machine *m, const value *args) {
     return push(m, (value){TENSOR, (int64_t)m->entries - 1, NULL, 0});
 }
 
-static fr_status reduce(machine *m) {
+static fr_status call_global(machine *m) {
     value args = {0}, f = {0};
     FRI_TRY(pop(m, &args));
     FRI_TRY(pop(m, &f));
@@ -286,9 +286,9 @@ static fr_status reduce(machine *m) {
     return push(m, (value){DICT, m->dicts++, NULL, 0});
 }
 
-static fr_status memo(machine *m, bool put, int bytes) {
-    const unsigned char *b = take(m, (size_t)bytes);
-    const uint64_t i = b != NULL ? little(b, bytes) : UINT64_MAX;
+static fr_status use_memo(machine *m, bool put, int bytes) {
+    const unsigned char *b = take_bytes(m, (size_t)bytes);
+    const uint64_t i = b != NULL ? little_endian(b, bytes) : UINT64_MAX;
     if (i >= MOST_VALUES || (put ? m->depth == 0 : i >= m->memos)) return damaged();
     if (!put) return push(m, m->memo[i]);
     for (; m->memos <= i; m->memos++) {
@@ -300,18 +300,18 @@ static fr_status memo(machine *m, bool put, int bytes) {
 }
 
 static fr_status push_text(machine *m) {
-    const unsigned char *b = take(m, 4), *text = b != NULL ? take(m, (size_t)little(b, 4)) : NULL;
-    return text != NULL ? push(m, (value){TEXT, 0, (const char *)text, (size_t)little(b, 4)}) : damaged();
+    const unsigned char *b = take_bytes(m, 4), *text = b != NULL ? take_bytes(m, (size_t)little_endian(b, 4)) : NULL;
+    return text != NULL ? push(m, (value){TEXT, 0, (const char *)text, (size_t)little_endian(b, 4)}) : damaged();
 }
 
 /* Executes an opcode. FR_END: the last of the pickle. */
-static fr_status step(machine *m) {
-    const unsigned char *op = take(m, 1);
+static fr_status run_opcode(machine *m) {
+    const unsigned char *op = take_bytes(m, 1);
     size_t n = 0;
     value v = {0};
     if (op == NULL) return damaged();
     switch (*op) {
-    case 0x80: return take(m, 1) != NULL ? FR_OK : damaged();
+    case 0x80: return take_bytes(m, 1) != NULL ? FR_OK : damaged();
     case '.': return FR_END;
     case '(': return push(m, (value){MARK, 0, NULL, 0});
     case ')': return push_tuple(m, 0);
@@ -322,13 +322,13 @@ static fr_status step(machine *m) {
     case 'K': return push_number(m, 1);
     case 'M': return push_number(m, 2);
     case 'J': return push_number(m, 4);
-    case 0x8a: return (op = take(m, 1)) != NULL && *op <= 8 ? push_number(m, *op) : damaged();
+    case 0x8a: return (op = take_bytes(m, 1)) != NULL && *op <= 8 ? push_number(m, *op) : damaged();
     case 'X': return push_text(m);
     case 'c': return push_global(m);
-    case 'q': return memo(m, true, 1);
-    case 'r': return memo(m, true, 4);
-    case 'h': return memo(m, false, 1);
-    case 'j': return memo(m, false, 4);
+    case 'q': return use_memo(m, true, 1);
+    case 'r': return use_memo(m, true, 4);
+    case 'h': return use_memo(m, false, 1);
+    case 'j': return use_memo(m, false, 4);
     case 't': FRI_TRY(to_mark(m, &n)); return push_tuple(m, n);
     case 0x85:
     case 0x86:
@@ -336,7 +336,7 @@ static fr_status step(machine *m) {
     case 'u': FRI_TRY(to_mark(m, &n)); return set_items(m, n);
     case 's': return set_items(m, 2);
     case 'Q': return push_storage(m);
-    case 'R': return reduce(m);
+    case 'R': return call_global(m);
     case 'b': return pop(m, &v); /* attributes of the dict, as _metadata */
     default: break;
     }
@@ -383,7 +383,7 @@ static fr_status read_tensors(archive *z, machine *m, unsigned char **pickle, fr
     m->at = *pickle;
     m->end = *pickle + r->bytes;
     fr_status s = FR_OK;
-    while ((s = step(m)) == FR_OK) continue;
+    while ((s = run_opcode(m)) == FR_OK) continue;
     if (s < 0) return s;
     FRI_TRY(pop(m, &top));
     return take_items(m, &top, out);

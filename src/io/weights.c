@@ -144,7 +144,7 @@ static fr_shape shape_in_file(const loading *l, const fr_entry *e) {
     return l->torch ? fr_entry_torch_shape(e) : e->tensor->shape;
 }
 
-static bool skips(const loading *l, const char *name) {
+static bool is_skipped(const loading *l, const char *name) {
     return l->skip != NULL && l->skip[0] != '\0' && fri_path_is_below(name, l->skip);
 }
 
@@ -152,7 +152,7 @@ static void find_missing(loading *l, bool strict, complaint *c) {
     for (size_t i = 0; i < l->entries.n; i++) {
         const fr_entry *e = &l->entries.entry[i];
         l->from[i] = fri_safetensors_find(l->file, e->name);
-        if (skips(l, e->name)) {
+        if (is_skipped(l, e->name)) {
             l->from[i] = NULL;
             continue;
         }
@@ -173,7 +173,7 @@ static fr_status find_unexpected(const loading *l, complaint *c) {
     qsort(names, l->entries.n, sizeof *names, by_wording);
     for (size_t i = 0; i < l->file->n_entries; i++) {
         const char *name = l->file->entries[i].name;
-        if (bsearch(&name, names, l->entries.n, sizeof *names, by_wording) == NULL && !skips(l, name) &&
+        if (bsearch(&name, names, l->entries.n, sizeof *names, by_wording) == NULL && !is_skipped(l, name) &&
             begin_item(c, "unexpected ", FR_EINVAL))
             say(c, "%.200s", name);
     }
@@ -220,7 +220,7 @@ static fr_status check_layout(const fr_weights_opts *o, loading *l) {
     return FR_OK;
 }
 
-static fr_status prepare(fr_module *m, const fr_weights_opts *o, loading *l) {
+static fr_status prepare_loading(fr_module *m, const fr_weights_opts *o, loading *l) {
     complaint c = {.status = FR_OK};
     size_t largest = 1;
     l->skip = o->skip;
@@ -265,7 +265,7 @@ fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts 
     FRI_TRY(check_options(&o));
     fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
     if (s < 0) return fr_fail_prefix(s, "loading weights: ");
-    FR_TRY(s, prepare(m, &o, &l));
+    FR_TRY(s, prepare_loading(m, &o, &l));
     FR_TRY(s, fri_safetensors_read(l.file));
     for (size_t i = 0; i < l.entries.n; i++)
         if (l.from[i] != NULL) FR_TRY(s, fill_tensor(&l, &l.entries.entry[i], l.from[i]));

@@ -87,14 +87,14 @@ fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
-static fr_status wrong(const char *name, const char *key, const char *expected) {
+static fr_status fail_key(const char *name, const char *key, const char *expected) {
     return fr_fail(FR_EFORMAT, "'%s': \"%s\" of metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not %s", name, key, expected);
 }
 
 static fr_status take_name(const char *name, const cJSON *o, const char *key, char to[FR_WEIGHTS_NAME_BYTES]) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, key);
     if (!cJSON_IsString(item) || strlen(item->valuestring) >= FR_WEIGHTS_NAME_BYTES)
-        return wrong(name, key, "a text of at most 63 bytes");
+        return fail_key(name, key, "a text of at most 63 bytes");
     strcpy(to, item->valuestring);
     return FR_OK;
 }
@@ -105,7 +105,7 @@ static fr_status take_count(const char *name, const cJSON *o, const char *key, i
         item->valuedouble != floor(item->valuedouble)) {
         char expected[64];
         snprintf(expected, sizeof expected, "a whole number in 1..%d", most);
-        return wrong(name, key, expected);
+        return fail_key(name, key, expected);
     }
     *to = (int64_t)item->valuedouble;
     return FR_OK;
@@ -120,7 +120,7 @@ static fr_status take_numbers(const char *name, const cJSON *o, const char *key,
                 right && cJSON_IsNumber(item) && isfinite(item->valuedouble) && (!positive || item->valuedouble > 0);
             to[i++] = item->valuedouble;
         }
-    return right ? FR_OK : wrong(name, key, positive ? "a positive number per channel" : "a number per channel");
+    return right ? FR_OK : fail_key(name, key, positive ? "a positive number per channel" : "a number per channel");
 }
 
 static fr_status take_names(const char *name, const cJSON *o, fr_weights_info *to) {
@@ -128,11 +128,11 @@ static fr_status take_names(const char *name, const cJSON *o, fr_weights_info *t
     int64_t i = 0;
     if (array == NULL) return FR_OK;
     if (!cJSON_IsArray(array) || cJSON_GetArraySize(array) != to->classes)
-        return wrong(name, "class_names", "an array of a text per class");
+        return fail_key(name, "class_names", "an array of a text per class");
     to->class_name = calloc((size_t)to->classes, sizeof *to->class_name);
     if (to->class_name == NULL) return no_memory();
     cJSON_ArrayForEach(item, array) {
-        if (!cJSON_IsString(item)) return wrong(name, "class_names", "an array of a text per class");
+        if (!cJSON_IsString(item)) return fail_key(name, "class_names", "an array of a text per class");
         if ((to->class_name[i++] = strdup(item->valuestring)) == NULL) return no_memory();
     }
     return FR_OK;

@@ -53,7 +53,7 @@ fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_alloc
     return FR_OK;
 }
 
-static void destroy(fri_allocator *a) {
+static void free_allocator(fri_allocator *a) {
     fri_pool_unregister(a);
     (void)fri_allocator_arena_remove(a);
     fri_segments_trim(a);
@@ -66,7 +66,7 @@ static void destroy(fri_allocator *a) {
 }
 
 /* True if the allocator has no user, and can get none. */
-static bool abandoned(const fri_allocator *a) {
+static bool is_abandoned(const fri_allocator *a) {
     return a->given_up && a->live == NULL && a->begun == 0;
 }
 
@@ -76,10 +76,10 @@ void fri_allocator_destroy(fri_allocator **p) {
     if (a == NULL || fri_forked()) return;
     fri_allocator_lock(a);
     a->given_up = true;
-    bool unused = abandoned(a);
+    bool unused = is_abandoned(a);
     if (!unused) fri_segments_trim(a);
     fri_allocator_unlock(a);
-    if (unused) destroy(a);
+    if (unused) free_allocator(a);
 }
 
 void fri_allocator_enter(fri_allocator *a) {
@@ -91,14 +91,14 @@ void fri_allocator_enter(fri_allocator *a) {
 void fri_allocator_leave(fri_allocator *a) {
     fri_allocator_lock(a);
     a->begun--;
-    bool unused = abandoned(a);
+    bool unused = is_abandoned(a);
     fri_allocator_unlock(a);
-    if (unused) destroy(a);
+    if (unused) free_allocator(a);
 }
 
 /* ---- numbers and events ------------------------------------------------------------------------------------ */
 
-static void emit(const fri_allocator *a, fr_event_kind kind, const fri_block *b, fr_category from) {
+static void emit_event(const fri_allocator *a, fr_event_kind kind, const fri_block *b, fr_category from) {
     if (a->silent || !fri_event_wanted(a->log)) return;
     fr_event e = {.kind = kind,
                   .device = a->device,
@@ -152,14 +152,14 @@ void fri_block_relabel(fri_block *b, fr_category to) {
     t->requested_by[to] += b->requested;
     t->allocated_by[to] += b->size;
     b->tag.category = to;
-    emit(b->owner, FR_EVENT_RELABEL, b, from);
+    emit_event(b->owner, FR_EVENT_RELABEL, b, from);
     fri_allocator_unlock(b->owner);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------ */
 
 /* Cuts b after `size` bytes if the rest is large enough for a block. False: out of host memory, b is whole. */
-static bool split(fri_allocator *a, fri_block *b, size_t size) {
+static bool split_block(fri_allocator *a, fri_block *b, size_t size) {
     size_t rest = b->size - size;
     if (b->segment->small ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
     if (!b->segment->small && size >= a->settings.max_split) return true;
@@ -185,7 +185,7 @@ static void absorb_next(fri_allocator *a, fri_block *b) {
     a->blocks--;
 }
 
-static void cache(fri_allocator *a, fri_block *b) {
+static void cache_block(fri_allocator *a, fri_block *b) {
     size_t joined = 0, pieces = 0;
     if (b->next != NULL && !b->next->live) {
         joined += b->next->size;
@@ -294,7 +294,7 @@ static fr_status find_block(fri_allocator *a, size_t bytes, const fr_tag *tag, f
         if (b == NULL && (b = take_from_device(a, size)) == NULL) return out_of_memory(a, rounded, tag);
         bool piece = b->prev != NULL || b->next != NULL;
         size_t whole = b->size;
-        if (!split(a, b, size)) {
+        if (!split_block(a, b, size)) {
             fri_freelist_insert(fri_freelist_of(a, b->segment->small), b);
             return fr_fail(FR_ENOMEM, "allocator: out of host memory");
         }
@@ -317,7 +317,7 @@ static fr_status block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, 
     b->live = true;
     live_append(a, b);
     count_alloc(a, b);
-    emit(a, FR_EVENT_ALLOC, b, tag->category);
+    emit_event(a, FR_EVENT_ALLOC, b, tag->category);
     *out = b;
     if (a->uses.count == 0) return FR_OK;
     fr_status s = fri_uses_follow(&a->uses, fri_allocator_streams(a), b->data, b->size);
@@ -326,7 +326,7 @@ static fr_status block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, 
 }
 
 /* FRUGAL_POISON: bytes of ones are NaN in every float type. */
-static fr_status poison(const fri_block *b) {
+static fr_status poison_block(const fri_block *b) {
     const fri_backend *backend = fri_backend_get(b->owner->device);
     fri_exec e = {0};
     if (b->data == NULL || b->owner->device == FR_META) return FR_OK;
@@ -337,7 +337,7 @@ fr_status fri_block_alloc(fri_allocator *a, size_t bytes, const fr_tag *tag, fri
     fri_allocator_lock(a);
     fr_status s = block_alloc(a, bytes, tag, out);
     fri_allocator_unlock(a);
-    return s == FR_OK && fri_env_get()->poison ? poison(*out) : s;
+    return s == FR_OK && fri_env_get()->poison ? poison_block(*out) : s;
 }
 
 fr_status fri_block_used(fri_block *b, fri_fence until) {
@@ -356,7 +356,7 @@ void fri_block_free(fri_block **p) {
     fri_allocator *a = b->owner;
     fri_allocator_lock(a);
     count_free(a, b);
-    emit(a, FR_EVENT_FREE, b, b->tag.category);
+    emit_event(a, FR_EVENT_FREE, b, b->tag.category);
     live_remove(a, b);
     b->live = false;
     if (a->arena != NULL) fri_arena_gone(a->arena, b->arena_note);
@@ -367,10 +367,10 @@ void fri_block_free(fri_block **p) {
     if (b->segment == NULL)
         free(b);
     else
-        cache(a, b);
-    bool unused = abandoned(a);
+        cache_block(a, b);
+    bool unused = is_abandoned(a);
     fri_allocator_unlock(a);
-    if (unused) destroy(a);
+    if (unused) free_allocator(a);
 }
 
 /* ---- the arena --------------------------------------------------------------------------------------------- */
@@ -483,7 +483,7 @@ void fri_allocator_limit(fri_allocator *a, size_t bytes) {
     fri_allocator_unlock(a);
 }
 
-static fr_status set(fri_allocator *a, const char *where, const char *settings) {
+static fr_status apply_settings(fri_allocator *a, const char *where, const char *settings) {
     fri_settings s = fri_settings_default;
     fr_status status = settings != NULL ? fri_settings_parse(where, settings, &s) : FR_OK;
     if (status < 0) return status;
@@ -494,11 +494,11 @@ static fr_status set(fri_allocator *a, const char *where, const char *settings) 
 }
 
 fr_status fri_allocator_set(fri_allocator *a, const char *settings) {
-    return set(a, "allocator settings", settings);
+    return apply_settings(a, "allocator settings", settings);
 }
 
 fr_status fri_allocator_follow_environment(fri_allocator **a) {
-    fr_status s = set(*a, "FRUGAL_ALLOC", fri_env_get()->alloc);
+    fr_status s = apply_settings(*a, "FRUGAL_ALLOC", fri_env_get()->alloc);
     if (s < 0) fri_allocator_destroy(a);
     return s;
 }

@@ -85,7 +85,7 @@ bool fri_arena_departed(const fri_arena *a) {
 /* ---- learning ---------------------------------------------------------------------------------------------- */
 
 /* Blocks that end above the arena move to the extension and are placed anew there. */
-static fr_status spill(const fri_arena *a, fri_lifetime *l, size_t n, size_t *extension) {
+static fr_status place_extension(const fri_arena *a, fri_lifetime *l, size_t n, size_t *extension) {
     size_t spilled = 0;
     FRI_OWNED(fri_free) fri_lifetime *out = malloc((n + 1) * sizeof(*out));
     if (out == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
@@ -108,7 +108,7 @@ static bool worth_learning(const fri_arena *a) {
            variants_of(a, a->section) < VARIANTS_AT_MOST;
 }
 
-static void learn(fri_arena *a, fri_arena_extend_fn *extend, void *ctx) {
+static void learn_variant(fri_arena *a, fri_arena_extend_fn *extend, void *ctx) {
     size_t extent = 0, extension = 0, n = a->n_notes;
     const fri_place *top = a->n_live > 0 ? &a->live[a->n_live - 1] : NULL;
     if (top != NULL && top->offset >= a->extent) return; /* the extension cannot move */
@@ -117,7 +117,7 @@ static void learn(fri_arena *a, fri_arena_extend_fn *extend, void *ctx) {
     if (variants != NULL) a->variants = variants;
     if (variants == NULL || plan == NULL ||
         fri_arena_place_beside(a->notes, n, a->live, a->n_live, a->extent, &extent) < 0 ||
-        (extent > a->extent && spill(a, a->notes, n, &extension) < 0) || !extend(ctx, extension)) {
+        (extent > a->extent && place_extension(a, a->notes, n, &extension) < 0) || !extend(ctx, extension)) {
         free(plan);
         return;
     }
@@ -127,7 +127,7 @@ static void learn(fri_arena *a, fri_arena_extend_fn *extend, void *ctx) {
 }
 
 void fri_arena_section(fri_arena *a, int section, fri_arena_extend_fn *extend, void *ctx) {
-    if (worth_learning(a)) learn(a, extend, ctx);
+    if (worth_learning(a)) learn_variant(a, extend, ctx);
     bool known = section >= 0 && section < a->n_sections;
     a->section = known ? section : a->n_sections;
     a->departed = !known;
@@ -169,7 +169,7 @@ static size_t live_at(const fri_arena *a, size_t offset) {
 }
 
 /* True if the allocation equals the next of v, and the place is free. */
-static bool holds(const fri_arena *a, const variant *v, size_t bytes, size_t *at) {
+static bool matches_next(const fri_arena *a, const variant *v, size_t bytes, size_t *at) {
     if (a->next >= v->n || v->plan[a->next].bytes != bytes) return false;
     const fri_place *p = &v->plan[a->next];
     *at = live_at(a, p->offset);
@@ -186,9 +186,9 @@ static bool began_so(const fri_arena *a, const variant *v) {
 
 static const variant *variant_for(fri_arena *a, size_t bytes, size_t *at) {
     const variant *v = &a->variants[a->current[a->section]];
-    if (holds(a, v, bytes, at)) return v;
+    if (matches_next(a, v, bytes, at)) return v;
     for (int i = a->n_variants - 1; i >= 0 && !a->lost; i--)
-        if (began_so(a, &a->variants[i]) && holds(a, &a->variants[i], bytes, at)) {
+        if (began_so(a, &a->variants[i]) && matches_next(a, &a->variants[i], bytes, at)) {
             a->current[a->section] = i;
             return &a->variants[i];
         }

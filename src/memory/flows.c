@@ -11,13 +11,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-static fr_memory_flow *flow(fri_allocator *a, fr_memory_flow_kind kind, int pool) {
+static fr_memory_flow *flow_of(fri_allocator *a, fr_memory_flow_kind kind, int pool) {
     return &a->flows.flow[kind][pool];
 }
 
 void fri_flow_up(fri_allocator *a, fr_memory_flow_kind kind, bool small, size_t amount) {
     for (int k = 0; k < 2; k++) {
-        fr_memory_flow *f = flow(a, kind, k == 0 ? FR_MEMORY_ALL : small ? FR_MEMORY_SMALL : FR_MEMORY_LARGE);
+        fr_memory_flow *f = flow_of(a, kind, k == 0 ? FR_MEMORY_ALL : small ? FR_MEMORY_SMALL : FR_MEMORY_LARGE);
         f->now += amount;
         f->total += amount;
         if (f->now > f->peak) f->peak = f->now;
@@ -26,13 +26,13 @@ void fri_flow_up(fri_allocator *a, fr_memory_flow_kind kind, bool small, size_t 
 
 void fri_flow_down(fri_allocator *a, fr_memory_flow_kind kind, bool small, size_t amount) {
     for (int k = 0; k < 2; k++) {
-        fr_memory_flow *f = flow(a, kind, k == 0 ? FR_MEMORY_ALL : small ? FR_MEMORY_SMALL : FR_MEMORY_LARGE);
+        fr_memory_flow *f = flow_of(a, kind, k == 0 ? FR_MEMORY_ALL : small ? FR_MEMORY_SMALL : FR_MEMORY_LARGE);
         f->now -= amount;
         f->freed += amount;
     }
 }
 
-static void change(fri_allocator *a, fr_memory_flow_kind kind, bool small, size_t amount, bool up) {
+static void change_flow(fri_allocator *a, fr_memory_flow_kind kind, bool small, size_t amount, bool up) {
     (up ? fri_flow_up : fri_flow_down)(a, kind, small, amount);
 }
 
@@ -40,16 +40,16 @@ static void change(fri_allocator *a, fr_memory_flow_kind kind, bool small, size_
 void fri_flow_block(fri_allocator *a, const fri_block *b, bool lives) {
     bool small = b->segment != NULL ? b->segment->small : b->size <= FRI_SMALL_BYTES;
     if (b->size == 0) return; /* unknown to PyTorch's allocator */
-    change(a, FR_FLOW_ALLOCATED, small, b->size, lives);
-    change(a, FR_FLOW_REQUESTED, small, b->requested, lives);
-    change(a, FR_FLOW_ALLOCATIONS, small, 1, lives);
-    if (b->size >= a->settings.max_split) change(a, FR_FLOW_OVERSIZE_ALLOCATIONS, small, 1, lives);
+    change_flow(a, FR_FLOW_ALLOCATED, small, b->size, lives);
+    change_flow(a, FR_FLOW_REQUESTED, small, b->requested, lives);
+    change_flow(a, FR_FLOW_ALLOCATIONS, small, 1, lives);
+    if (b->size >= a->settings.max_split) change_flow(a, FR_FLOW_OVERSIZE_ALLOCATIONS, small, 1, lives);
 }
 
 void fri_flow_segment(fri_allocator *a, bool small, size_t bytes, bool taken) {
-    change(a, FR_FLOW_RESERVED, small, bytes, taken);
-    change(a, FR_FLOW_SEGMENTS, small, 1, taken);
-    if (bytes >= a->settings.max_split) change(a, FR_FLOW_OVERSIZE_SEGMENTS, small, 1, taken);
+    change_flow(a, FR_FLOW_RESERVED, small, bytes, taken);
+    change_flow(a, FR_FLOW_SEGMENTS, small, 1, taken);
+    if (bytes >= a->settings.max_split) change_flow(a, FR_FLOW_OVERSIZE_SEGMENTS, small, 1, taken);
 }
 
 void fri_flow_split(fri_allocator *a, const fri_block *b, bool was_piece, size_t rest) {
@@ -73,7 +73,7 @@ void fri_flow_cached(fri_allocator *a, const fri_block *b, size_t joined, size_t
 /* ---- the table --------------------------------------------------------------------------------------------- */
 
 /* Whole units, rounded down, by the size of the row's first line. */
-static void cell(FILE *out, size_t value, size_t first, bool bytes) {
+static void print_cell(FILE *out, size_t value, size_t first, bool bytes) {
     static const char *const sizes[] = {"B  ", "KiB", "MiB", "GiB", "TiB", "PiB"}, *const counts[] = {" ", "K", "M"};
     double scale = bytes ? 1024 : 1000, v = (double)first;
     int last = bytes ? 5 : 2, unit = 0;
@@ -90,15 +90,15 @@ static void rows(const fr_memory_flows *t, fr_memory_flow_kind kind, const char 
     for (int p = 0; p < n; p++) {
         const fr_memory_flow *f = &t->flow[kind][p];
         fprintf(out, "| %-21s |", p == FR_MEMORY_ALL ? name : pools[p]);
-        cell(out, f->now, first->now, bytes);
-        cell(out, f->peak, first->peak, bytes);
-        cell(out, f->total, first->total, bytes);
-        cell(out, f->freed, first->freed, bytes);
+        print_cell(out, f->now, first->now, bytes);
+        print_cell(out, f->peak, first->peak, bytes);
+        print_cell(out, f->total, first->total, bytes);
+        print_cell(out, f->freed, first->freed, bytes);
         fputc('\n', out);
     }
 }
 
-static void rule(char c, FILE *out) {
+static void print_rule(char c, FILE *out) {
     char line[76];
     memset(line, c, 75);
     line[75] = '\0';
@@ -125,18 +125,18 @@ static const struct {
 };
 
 void fri_flows_print(const fr_memory_flows *t, fr_device d, FILE *out) {
-    rule('=', out);
+    print_rule('=', out);
     fprintf(out, "|                  frugal memory summary, device %-26s |\n", fr_device_name(d));
-    rule('-', out);
+    print_rule('-', out);
     fprintf(out, "|            CUDA OOMs: %-12" PRIu64 " |        cudaMalloc retries: %-8" PRIu64 "  |\n", t->ooms,
             t->retries);
-    rule('=', out);
+    print_rule('=', out);
     fputs("|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n", out);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        rule('-', out);
+        print_rule('-', out);
         rows(t, table[i].kind, table[i].name, table[i].bytes, table[i].rows, out);
     }
-    rule('=', out);
+    print_rule('=', out);
 }
 
 void fri_flows_reset_peak(fri_allocator *a) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool before(const fri_block *a, const fri_block *b) {
+static bool block_before(const fri_block *a, const fri_block *b) {
     if (a->size != b->size) return a->size < b->size;
     if (a->segment->number != b->segment->number) return a->segment->number < b->segment->number;
     return a->offset < b->offset;
@@ -28,7 +28,7 @@ static size_t lower_bound(const fri_freelist *l, const fri_block *b) {
     size_t low = 0, high = l->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (before(l->items[middle], b))
+        if (block_before(l->items[middle], b))
             low = middle + 1;
         else
             high = middle;

@@ -18,7 +18,7 @@ static const size_t WORK_AT_MOST = 8 * 1000 * 1000;
 enum { ROUNDS_AT_MOST = 40 };
 
 /* Distance from the lower bound where the search stops: a thousandth. */
-static size_t enough(size_t bound) {
+static size_t close_enough(size_t bound) {
     return bound + bound / 1024;
 }
 
@@ -59,7 +59,7 @@ typedef struct space {
     size_t work;   /* comparisons so far */
 } space;
 
-static void insert(space *s, const fri_lifetime *b) {
+static void insert_block(space *s, const fri_lifetime *b) {
     size_t at = s->n++;
     while (at > 0 && s->placed[at - 1].offset > b->offset) {
         s->placed[at] = s->placed[at - 1];
@@ -89,7 +89,7 @@ static size_t place_in_order(space *s, fri_lifetime **order, size_t n) {
     size_t extent = s->bottom;
     for (size_t i = 0; i < n; i++) {
         order[i]->offset = gap_for(s, order[i]);
-        insert(s, order[i]);
+        insert_block(s, order[i]);
         if (order[i]->offset + order[i]->bytes > extent) extent = order[i]->offset + order[i]->bytes;
     }
     return extent;
@@ -114,7 +114,7 @@ typedef struct search {
     size_t work;
 } search;
 
-static size_t attempt(search *t, const group *g) {
+static size_t try_order(search *t, const group *g) {
     space s = {.placed = t->placed, .n = g->n_fixed, .bottom = g->bottom};
     memcpy(t->placed, g->fixed, g->n_fixed * sizeof(*g->fixed));
     size_t extent = place_in_order(&s, t->order, g->n);
@@ -122,13 +122,13 @@ static size_t attempt(search *t, const group *g) {
     return extent;
 }
 
-static void keep(search *t, const group *g, size_t *least, size_t extent) {
+static void keep_best(search *t, const group *g, size_t *least, size_t extent) {
     *least = extent;
     for (size_t i = 0; i < g->n; i++) t->best[i] = g->blocks[i]->offset;
 }
 
 /* Blocks that end above the target go to the front of the order, the rest follow in the old order. */
-static bool blame(search *t, const group *g, size_t target) {
+static bool move_to_front(search *t, const group *g, size_t target) {
     size_t front = 0, at = 0;
     bool changed = false;
     for (size_t i = 0; i < g->n; i++)
@@ -147,13 +147,13 @@ static bool blame(search *t, const group *g, size_t target) {
 static size_t place_group(search *t, const group *g, size_t bound) {
     static order_fn *const orders[] = {largest_first, longest_first, oldest_first};
     size_t least = SIZE_MAX;
-    for (size_t k = 0; k < sizeof orders / sizeof *orders && least > enough(bound); k++) {
+    for (size_t k = 0; k < sizeof orders / sizeof *orders && least > close_enough(bound); k++) {
         memcpy(t->order, g->blocks, g->n * sizeof(*t->order));
         qsort(t->order, g->n, sizeof(*t->order), orders[k]);
         for (int round = 0; round < ROUNDS_AT_MOST; round++) {
-            size_t extent = attempt(t, g);
-            if (extent < least) keep(t, g, &least, extent);
-            if (least <= enough(bound) || t->work > WORK_AT_MOST || !blame(t, g, bound)) break;
+            size_t extent = try_order(t, g);
+            if (extent < least) keep_best(t, g, &least, extent);
+            if (least <= close_enough(bound) || t->work > WORK_AT_MOST || !move_to_front(t, g, bound)) break;
         }
     }
     for (size_t i = 0; i < g->n; i++) g->blocks[i]->offset = t->best[i];
@@ -167,7 +167,7 @@ typedef struct edge {
     bool begins;
 } edge;
 
-static int earlier(const void *a, const void *b) {
+static int compare_edges(const void *a, const void *b) {
     const edge *x = a, *y = b;
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
     return (int)x->begins - (int)y->begins; /* frees first */
@@ -181,7 +181,7 @@ static size_t largest_live_set(const fri_lifetime *l, size_t n, edge *edges, siz
         edges[2 * i] = (edge){l[i].begin, l[i].bytes, true};
         edges[2 * i + 1] = (edge){l[i].end, l[i].bytes, false};
     }
-    qsort(edges, 2 * n, sizeof(*edges), earlier);
+    qsort(edges, 2 * n, sizeof(*edges), compare_edges);
     for (size_t i = 0; i < 2 * n; i++) {
         live = edges[i].begins ? live + edges[i].bytes : live - edges[i].bytes;
         if (live <= peak) continue;
@@ -229,7 +229,7 @@ static size_t place_lasting(problem *p) {
         if (section_of(p, p->l[i].begin) != section_of(p, p->l[i].end)) g->blocks[g->n++] = &p->l[i];
     memcpy(p->t.order, g->blocks, g->n * sizeof(*g->blocks));
     qsort(p->t.order, g->n, sizeof(*g->blocks), longest_first);
-    size_t extent = attempt(&p->t, g);
+    size_t extent = try_order(&p->t, g);
     p->n_lasting = g->n;
     for (size_t i = 0; i < g->n; i++) {
         const fri_lifetime *b = g->blocks[i];
@@ -258,7 +258,7 @@ static size_t place_section(problem *p, size_t k, size_t bound) {
     return g->n > 0 ? place_group(&p->t, g, bound) : 0;
 }
 
-static size_t larger(size_t a, size_t b) {
+static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
@@ -303,9 +303,9 @@ fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t 
     *extent = place_lasting(&p);
     /* The section of the peak sets the bound of all sections. */
     size_t decisive = section_of(&p, when);
-    *extent = larger(*extent, place_section(&p, decisive, *peak));
+    *extent = max_size(*extent, place_section(&p, decisive, *peak));
     for (size_t k = 0; k <= n_cuts; k++)
-        if (k != decisive) *extent = larger(*extent, place_section(&p, k, larger(*peak, *extent)));
+        if (k != decisive) *extent = max_size(*extent, place_section(&p, k, max_size(*peak, *extent)));
 done:
     problem_free(&p);
     return s;

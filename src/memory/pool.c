@@ -37,7 +37,7 @@ static fr_status check_device(fr_device d) {
     return fr_fail(FR_EDEVICE, "device %s cannot be used: %s", fr_device_name(d), fr_device_reason(d));
 }
 
-static fr_status create(fr_device d, fri_allocator **out) {
+static fr_status pool_create(fr_device d, fri_allocator **out) {
     FRI_TRY(check_device(d));
     const fri_backend *b = fri_backend_get(d);
     fri_segment_source source = {b->segment_alloc, b->segment_free};
@@ -49,7 +49,7 @@ static fr_status create(fr_device d, fri_allocator **out) {
 /* Two threads may both create a default; the second is destroyed. */
 static fr_status make_default(fr_device d, fri_allocator **out) {
     fri_allocator *none = NULL;
-    FRI_TRY(create(d, out));
+    FRI_TRY(pool_create(d, out));
     if (!atomic_compare_exchange_strong(&defaults[d], &none, *out)) {
         fri_allocator_destroy(out);
         *out = none;
@@ -111,7 +111,7 @@ fr_status fr_pool_create(fr_device d, fr_pool **out) {
     FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
     if (fri_forked()) return fri_allocator_get(d, &a);
-    FRI_TRY(create(d, &a));
+    FRI_TRY(pool_create(d, &a));
     fr_status s = fri_event_log_create(&a->log);
     if (s < 0)
         fri_allocator_destroy(&a);
@@ -140,7 +140,7 @@ void fr_pool_end(fr_pool_state was) {
     if (was.entered != NULL) fri_allocator_leave(was.entered);
 }
 
-static void add(fr_memory_stats *sum, const fr_memory_stats *t) {
+static void add_stats(fr_memory_stats *sum, const fr_memory_stats *t) {
     sum->requested += t->requested;
     sum->allocated += t->allocated;
     sum->reserved += t->reserved;
@@ -172,7 +172,7 @@ fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out) {
         fr_memory_stats t;
         if (a->device != d || a->silent) continue;
         fri_allocator_stats(a, &t);
-        add(out, &t);
+        add_stats(out, &t);
     }
     pthread_mutex_unlock(&lock);
     return FR_OK;

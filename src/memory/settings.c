@@ -27,7 +27,7 @@ struct reader {
     char token[TOKEN]; /* what was read last; "" at the end */
 };
 
-static void next(struct reader *r) {
+static void next_token(struct reader *r) {
     size_t n = 0;
     while (*r->at == ' ') r->at++;
     if (*r->at != '\0' && strchr(",:[]", *r->at) != NULL)
@@ -37,13 +37,13 @@ static void next(struct reader *r) {
     r->token[n] = '\0';
 }
 
-static bool is(const struct reader *r, const char *token) {
+static bool token_is(const struct reader *r, const char *token) {
     return strcmp(r->token, token) == 0;
 }
 
-static fr_status expected(const struct reader *r, const char *what) {
-    return fr_fail(FR_EINVAL, "%s: %s: expected %s, found %s%s%s", r->where, r->key, what, is(r, "") ? "" : "'",
-                   is(r, "") ? "the end" : r->token, is(r, "") ? "" : "'");
+static fr_status fail_expected(const struct reader *r, const char *what) {
+    return fr_fail(FR_EINVAL, "%s: %s: expected %s, found %s%s%s", r->where, r->key, what, token_is(r, "") ? "" : "'",
+                   token_is(r, "") ? "the end" : r->token, token_is(r, "") ? "" : "'");
 }
 
 static bool whole_number(const char *token, size_t *out) {
@@ -66,7 +66,7 @@ static int log2_of(size_t v) {
 static fr_status read_max_split(struct reader *r, fri_settings *s) {
     size_t mib = 0;
     if (!whole_number(r->token, &mib) || mib < FRI_LARGE_SEGMENT >> MIB_BITS)
-        return expected(r, "a whole number of MiB, at least 20");
+        return fail_expected(r, "a whole number of MiB, at least 20");
     s->max_split = mib << MIB_BITS;
     return FR_OK;
 }
@@ -74,32 +74,32 @@ static fr_status read_max_split(struct reader *r, fri_settings *s) {
 static fr_status read_collect(struct reader *r, fri_settings *s) {
     char *end = NULL;
     double v = fr_strtod(r->token, &end);
-    if (end == r->token || *end != '\0' || !(v > 0 && v < 1)) return expected(r, "a number between 0 and 1");
+    if (end == r->token || *end != '\0' || !(v > 0 && v < 1)) return fail_expected(r, "a number between 0 and 1");
     s->collect = v;
     return FR_OK;
 }
 
-static void fill(fri_settings *s, int from, int to, size_t divisions) {
+static void fill_divisions(fri_settings *s, int from, int to, size_t divisions) {
     for (int i = from; i < to; i++) s->divisions[i] = divisions;
 }
 
 /* One "MiB:divisions" of a list; *last: the interval of the one before, -1 for the first. */
 static fr_status read_interval(struct reader *r, fri_settings *s, int *last) {
     size_t mib = 0, divisions = 0;
-    bool rest = is(r, ">");
+    bool rest = token_is(r, ">");
     if (!rest && (!whole_number(r->token, &mib) || !power_of_two(mib)))
-        return expected(r, "a power of two in MiB, or '>'");
-    next(r);
-    if (!is(r, ":")) return expected(r, "':'");
-    next(r);
+        return fail_expected(r, "a power of two in MiB, or '>'");
+    next_token(r);
+    if (!token_is(r, ":")) return fail_expected(r, "':'");
+    next_token(r);
     if (!whole_number(r->token, &divisions) || (divisions != 0 && !power_of_two(divisions)))
-        return expected(r, "a number of divisions, a power of two or 0");
+        return fail_expected(r, "a number of divisions, a power of two or 0");
     if (rest) {
-        fill(s, *last < 0 ? 0 : *last, FRI_ROUNDUP_INTERVALS, divisions);
+        fill_divisions(s, *last < 0 ? 0 : *last, FRI_ROUNDUP_INTERVALS, divisions);
         return FR_OK;
     }
     int i = log2_of(mib) < FRI_ROUNDUP_INTERVALS ? log2_of(mib) : FRI_ROUNDUP_INTERVALS - 1;
-    if (*last < 0) fill(s, 0, i, divisions);
+    if (*last < 0) fill_divisions(s, 0, i, divisions);
     s->divisions[i] = divisions;
     *last = i;
     return FR_OK;
@@ -108,19 +108,19 @@ static fr_status read_interval(struct reader *r, fri_settings *s, int *last) {
 static fr_status read_divisions(struct reader *r, fri_settings *s) {
     size_t divisions = 0;
     int last = -1;
-    if (!is(r, "[")) {
+    if (!token_is(r, "[")) {
         if (!whole_number(r->token, &divisions) || !power_of_two(divisions))
-            return expected(r, "a power of two, or a list as [256:1,512:2,>:4]");
-        fill(s, 0, FRI_ROUNDUP_INTERVALS, divisions);
+            return fail_expected(r, "a power of two, or a list as [256:1,512:2,>:4]");
+        fill_divisions(s, 0, FRI_ROUNDUP_INTERVALS, divisions);
         return FR_OK;
     }
     do {
-        next(r);
+        next_token(r);
         fr_status status = read_interval(r, s, &last);
         if (status < 0) return status;
-        next(r);
-    } while (is(r, ","));
-    return is(r, "]") ? FR_OK : expected(r, "',' or ']'");
+        next_token(r);
+    } while (token_is(r, ","));
+    return token_is(r, "]") ? FR_OK : fail_expected(r, "',' or ']'");
 }
 
 static const struct {
@@ -132,27 +132,27 @@ static const struct {
 
 static fr_status read_setting(struct reader *r, fri_settings *s) {
     size_t k = 0, n = sizeof keys / sizeof *keys;
-    while (k < n && !is(r, keys[k].key)) k++;
+    while (k < n && !token_is(r, keys[k].key)) k++;
     if (k == n) {
         r->key = "key";
-        return expected(r, "max_split_size_mb, roundup_power2_divisions or garbage_collection_threshold");
+        return fail_expected(r, "max_split_size_mb, roundup_power2_divisions or garbage_collection_threshold");
     }
     r->key = keys[k].key;
-    next(r);
-    if (!is(r, ":")) return expected(r, "':'");
-    next(r);
+    next_token(r);
+    if (!token_is(r, ":")) return fail_expected(r, "':'");
+    next_token(r);
     return keys[k].read(r, s);
 }
 
 fr_status fri_settings_parse(const char *where, const char *text, fri_settings *out) {
     struct reader r = {.where = where, .at = text};
     fri_settings s = fri_settings_default;
-    for (next(&r); !is(&r, ""); next(&r)) {
+    for (next_token(&r); !token_is(&r, ""); next_token(&r)) {
         fr_status status = read_setting(&r, &s);
         if (status < 0) return status;
-        next(&r);
-        if (is(&r, "")) break;
-        if (!is(&r, ",")) return expected(&r, "',' and the next key");
+        next_token(&r);
+        if (token_is(&r, "")) break;
+        if (!token_is(&r, ",")) return fail_expected(&r, "',' and the next key");
     }
     *out = s;
     return FR_OK;
@@ -168,14 +168,14 @@ size_t fri_settings_round(const fri_settings *s, size_t bytes) {
     return (bytes + step - 1) / step * step;
 }
 
-static bool collects(const fri_allocator *a) {
+static bool collects_garbage(const fri_allocator *a) {
     return a->settings.collect > 0 && a->stats.limit != SIZE_MAX;
 }
 
 fri_block *fri_settings_cached(fri_allocator *a, size_t size) {
     fri_freelist *pool = fri_freelist_of(a, size <= FRI_SMALL_BYTES);
     size_t max_split = a->settings.max_split;
-    if (collects(a)) pool->searches++;
+    if (collects_garbage(a)) pool->searches++;
     fri_block *b = fri_freelist_best_fit(pool, size);
     if (b == NULL || (size < max_split && b->size >= max_split)) return NULL;
     if (size >= max_split && b->size >= size + FRI_LARGE_SEGMENT) return NULL;
@@ -183,11 +183,11 @@ fri_block *fri_settings_cached(fri_allocator *a, size_t size) {
     return b;
 }
 
-static bool whole(const fri_block *b) {
+static bool is_whole_segment(const fri_block *b) {
     return b->prev == NULL && b->next == NULL;
 }
 
-static void give(fri_allocator *a, fri_block *b) {
+static void give_segment(fri_allocator *a, fri_block *b) {
     fri_freelist_remove(&a->large, b);
     fri_segment_give(a, b->segment);
 }
@@ -195,13 +195,13 @@ static void give(fri_allocator *a, fri_block *b) {
 /* A pass returns all segments of at least average age; passes go on until enough is reclaimed. */
 void fri_settings_collect(fri_allocator *a) {
     fri_freelist *l = &a->large;
-    if (!collects(a)) return;
+    if (!collects_garbage(a)) return;
     size_t allowed = (size_t)(a->settings.collect * (double)a->stats.limit), reclaimed = 0, count = 0;
     uint64_t total = 0;
     if (a->stats.reserved <= allowed) return;
     size_t target = a->stats.reserved - allowed;
     for (size_t i = 0; i < l->count; i++)
-        if (whole(l->items[i])) {
+        if (is_whole_segment(l->items[i])) {
             total += l->searches - l->items[i]->idle_since;
             count++;
         }
@@ -210,14 +210,14 @@ void fri_settings_collect(fri_allocator *a) {
         for (size_t i = 0; i < l->count;) {
             fri_block *b = l->items[i];
             uint64_t age = l->searches - b->idle_since;
-            if (!whole(b) || (double)age < average) {
+            if (!is_whole_segment(b) || (double)age < average) {
                 i++;
                 continue;
             }
             reclaimed += b->size;
             total -= age;
             count--;
-            give(a, b);
+            give_segment(a, b);
         }
     }
 }
@@ -228,14 +228,14 @@ bool fri_settings_make_room(fri_allocator *a, size_t size) {
     if (max_split == SIZE_MAX || size <= FRI_SMALL_BYTES) return false;
     fri_block *b = fri_freelist_best_fit(&a->large, size);
     if (b != NULL) {
-        if (whole(b)) give(a, b);
+        if (is_whole_segment(b)) give_segment(a, b);
         return true;
     }
     for (size_t i = a->large.count; i > 0 && released < size && a->large.items[i - 1]->size >= max_split; i--) {
         b = a->large.items[i - 1];
-        if (!whole(b)) continue;
+        if (!is_whole_segment(b)) continue;
         released += b->size;
-        give(a, b);
+        give_segment(a, b);
     }
     return released >= size;
 }

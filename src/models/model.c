@@ -62,7 +62,7 @@ static const fr_model_family *family_of(const char *name) {
     return family_in(families, name);
 }
 
-static fr_status unknown(const char *name) {
+static fr_status fail_unknown(const char *name) {
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strncmp(name, elsewhere[i].begin, strlen(elsewhere[i].begin)) == 0 &&
             fr_addon_find(elsewhere[i].addon) == NULL) {
@@ -113,20 +113,20 @@ static bool read_rest(const char *rest, int *number, fr_model_opts *o) {
     return end[0] == '\0' && depth <= INT32_MAX;
 }
 
-static fr_status make(const char *name, const fr_model_opts *opts, fr_module **m) {
+static fr_status make_module(const char *name, const fr_model_opts *opts, fr_module **m) {
     const char *const asked = name;
     fr_model_opts o = opts != NULL ? *opts : *FR_MODEL_OPTS();
     char base[FR_WEIGHTS_NAME_BYTES] = "";
     int number = 0;
     if (strlen(name) < sizeof base) name = cut_width(memcpy(base, name, strlen(name)), &o.width);
     const fr_model_family *f = family_of(name);
-    if (f == NULL || (!f->alone && !read_rest(name + strlen(f->name), &number, &o))) return unknown(asked);
+    if (f == NULL || (!f->alone && !read_rest(name + strlen(f->name), &number, &o))) return fail_unknown(asked);
     return f->make(number, &o, m);
 }
 
 fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m) {
     if (name == NULL || m == NULL) return fr_fail(FR_EINVAL, "fr_model: %s is NULL", name == NULL ? "name" : "m");
-    return make(name, opts, m);
+    return make_module(name, opts, m);
 }
 
 /* ---- a classifier from its file -------------------------------------------------------------------------- */
@@ -149,8 +149,8 @@ typedef struct own_network {
 } own_network;
 
 /* The network on a device; first on meta, so a file too small for the weights allocates nothing. */
-static fr_status build(const char *path, const own_network *own, const fr_weights_info *info, fr_device device,
-                       fr_module **m) {
+static fr_status build_from_file(const char *path, const own_network *own, const fr_weights_info *info,
+                                 fr_device device, fr_module **m) {
     fr_head head = FR_HEAD_AUTO;
     if (own->make != NULL)
         return FRI_CALLBACK("the function of the network", own->make(own->ctx, device, info->classes, m));
@@ -165,7 +165,7 @@ static fr_status build(const char *path, const own_network *own, const fr_weight
 static fr_status check_size(const char *path, const own_network *own, const fr_weights_info *info) {
     fr_module *m = NULL;
     struct stat file;
-    fr_status s = build(path, own, info, FR_META, &m);
+    fr_status s = build_from_file(path, own, info, FR_META, &m);
     const int64_t parameters = fr_module_parameter_count(m);
     fr_module_release(&m);
     if (s < 0 || stat(path, &file) != 0 || parameters <= file.st_size / 2) return s; /* a half at least has 2 bytes */
@@ -173,11 +173,11 @@ static fr_status check_size(const char *path, const own_network *own, const fr_w
                    (long long)parameters, (long long)file.st_size);
 }
 
-static fr_status load(const char *path, const own_network *own, fr_device device, fr_classifier *c) {
+static fr_status load_classifier(const char *path, const own_network *own, fr_device device, fr_classifier *c) {
     fr_status s = FR_OK;
     FR_TRY(s, fr_weights_info_read(path, &c->info));
     FR_TRY(s, check_size(path, own, &c->info));
-    FR_TRY(s, build(path, own, &c->info, device, &c->model));
+    FR_TRY(s, build_from_file(path, own, &c->info, device, &c->model));
     FR_TRY(s, fr_weights_load(c->model, path, NULL));
     fr_module_train(c->model, false);
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
@@ -199,9 +199,9 @@ void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out) {
     }
 }
 
-static fr_status replace(const char *path, const own_network *own, fr_device device, fr_classifier *out) {
+static fr_status replace_head(const char *path, const own_network *own, fr_device device, fr_classifier *out) {
     fr_classifier c = {0};
-    fr_status s = load(path, own, device, &c);
+    fr_status s = load_classifier(path, own, device, &c);
     if (s < 0) {
         fr_classifier_clear(&c);
         return s;
@@ -213,13 +213,13 @@ static fr_status replace(const char *path, const own_network *own, fr_device dev
 
 fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out) {
     FRI_NOT_NULL(path, out);
-    return replace(path, &(own_network){NULL, NULL}, device, out);
+    return replace_head(path, &(own_network){NULL, NULL}, device, out);
 }
 
 fr_status fr_classifier_load_own(const char *path, fr_network_fn *network, void *ctx, fr_device device,
                                  fr_classifier *out) {
     FRI_NOT_NULL(path, network, out);
-    return replace(path, &(own_network){network, ctx}, device, out);
+    return replace_head(path, &(own_network){network, ctx}, device, out);
 }
 
 void fr_classifier_clear(fr_classifier *c) {

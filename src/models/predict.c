@@ -10,7 +10,7 @@ typedef struct place {
     fr_dtype dtype;
 } place;
 
-static fr_status run(fr_module *m, const fr_image *image, const fr_loader_opts *as, place at, fr_tensor **y) {
+static fr_status run_image(fr_module *m, const fr_image *image, const fr_loader_opts *as, place at, fr_tensor **y) {
     fr_tensor *x = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fr_image_preprocess(image, as, at.device, &x));
@@ -41,7 +41,7 @@ fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *
     if (s < 0) return s;
     bool grad = fr_no_grad_begin();
     fr_module_evaluation_begin(m);
-    FR_TRY(s, run(m, image, as, at, &y));
+    FR_TRY(s, run_image(m, image, as, at, &y));
     if (fr_tensor_numel(y) != n) {
         s = fr_fail(FR_ESHAPE, "predict: the network has %lld results, %lld are asked for",
                     (long long)fr_tensor_numel(y), (long long)n);

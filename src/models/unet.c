@@ -11,13 +11,13 @@
 enum { MAX_DEPTH = 5, TOP_CHANNELS = 32 };
 
 /* Pooling after the double convolution i on the way down. */
-static fr_value halve(fr_net *n, int i, fr_value x) {
+static fr_value add_pooling(fr_net *n, int i, fr_value x) {
     char name[16];
     snprintf(name, sizeof name, "pool%d", i);
     return fr_net_maxpool2d(n, name, x, 2, NULL);
 }
 
-static fr_value join(fr_net *n, int i, fr_value x, fr_value skip) {
+static fr_value join_skip(fr_net *n, int i, fr_value x, fr_value skip) {
     char upsample[24], concat[24];
     snprintf(upsample, sizeof upsample, "upsample%d", i);
     snprintf(concat, sizeof concat, "concat%d", i);
@@ -26,7 +26,7 @@ static fr_value join(fr_net *n, int i, fr_value x, fr_value skip) {
 }
 
 /* Ends the current scope. */
-static fr_value twice(fr_net *n, fr_value x, int64_t out, const fr_model_opts *o) {
+static fr_value double_conv(fr_net *n, fr_value x, int64_t out, const fr_model_opts *o) {
     for (int i = 0; i < 2; i++) {
         x = fr_net_conv2d(n, NULL, x, out, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
         x = fri_model_norm_relu(n, NULL, NULL, x, o);
@@ -50,15 +50,15 @@ fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m) {
     fr_net_init(n, FR_NET_INIT_FAN_OUT);
     for (int i = 0; i < depth; i++) {
         fr_net_scope_begin(n, "down%d", i);
-        skip[i] = twice(n, x, top << i, &o);
-        x = halve(n, i, skip[i]);
+        skip[i] = double_conv(n, x, top << i, &o);
+        x = add_pooling(n, i, skip[i]);
     }
     fr_net_scope_begin(n, "bottom");
-    x = twice(n, x, top << depth, &o);
+    x = double_conv(n, x, top << depth, &o);
     for (int i = depth - 1; i >= 0; i--) {
-        x = join(n, i, x, skip[i]);
+        x = join_skip(n, i, x, skip[i]);
         fr_net_scope_begin(n, "up%d", i);
-        x = twice(n, x, top << i, &o);
+        x = double_conv(n, x, top << i, &o);
     }
     fr_net_init(n, FR_NET_INIT_DEFAULT);
     x = fr_net_conv2d(n, "head", x, o.classes, 1, NULL, FR_BIAS);

@@ -9,7 +9,7 @@ bool fri_alive(const fri_list *l, int value, int at) {
     return l->value[value].made_by < at && l->value[value].last_layer >= at;
 }
 
-static bool contains(const int *value, int n, int v) {
+static bool contains_value(const int *value, int n, int v) {
     for (int i = 0; i < n; i++)
         if (value[i] == v) return true;
     return false;
@@ -20,7 +20,7 @@ int fri_reads_of(const fri_list *l, int first, int end, int *value) {
     for (int i = first; i < end; i++)
         for (int k = 0; k < l->layer[i].n_in; k++) {
             int v = l->layer[i].in[k];
-            if (l->value[v].made_by < first && !contains(value, n, v)) value[n++] = v;
+            if (l->value[v].made_by < first && !contains_value(value, n, v)) value[n++] = v;
         }
     return n;
 }
@@ -53,7 +53,7 @@ static bool is_border(const fri_list *l, const int *alive, int at, int most, fri
     return how == FRI_FINE_UNITS && !runs_in_place(l, at) && !norm;
 }
 
-static int borders(const fri_list *l, const int *alive, int most, fri_partition how, int *first, int n) {
+static int find_borders(const fri_list *l, const int *alive, int most, fri_partition how, int *first, int n) {
     int count = 1;
     if (n > 0) first[0] = 0;
     for (int at = 1; at < l->layers; at++) {
@@ -74,8 +74,8 @@ int fri_units(fr_module *m, fri_partition how, int *first, int n) {
     count_alive(l, alive);
     for (int at = 1; at < l->layers; at++)
         if (alive[at] > 1 && !runs_in_place(l, at) && (narrowest == 0 || alive[at] < narrowest)) narrowest = alive[at];
-    if (borders(l, alive, most, FRI_UNITS, NULL, 0) < 3 && narrowest > 0) most = narrowest;
-    const int count = borders(l, alive, most, how, first, n);
+    if (find_borders(l, alive, most, FRI_UNITS, NULL, 0) < 3 && narrowest > 0) most = narrowest;
+    const int count = find_borders(l, alive, most, how, first, n);
     free(alive);
     return count;
 }

@@ -49,7 +49,7 @@ fr_net *fr_net_begin(fr_device device) {
     return n;
 }
 
-static fr_status finish(fr_net *n, const fr_value *results, int count) {
+static fr_status finish_net(fr_net *n, const fr_value *results, int count) {
     fr_status s = FR_OK;
     if (n->status < 0) return fr_fail(n->status, "%s", n->error != NULL ? n->error : "network: out of host memory");
     if (n->scopes > 0) return fr_fail(FR_EINVAL, "network: the scope '%s' was not ended", n->scope);
@@ -67,7 +67,7 @@ fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module *
     fr_net *d = n != NULL ? *n : NULL;
     if (n != NULL) *n = NULL;
     if (d == NULL) return s < 0 ? s : fr_fail(FR_ENOMEM, "network: out of host memory");
-    if (s == FR_OK) s = finish(d, results, count);
+    if (s == FR_OK) s = finish_net(d, results, count);
     if (s == FR_OK) {
         fr_module_release(m);
         FRI_MOVE(m, d->root);
@@ -332,8 +332,8 @@ done:
 }
 
 /* Adds the layers of a finished network under `name`, with inputs from this network. */
-static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *in, int n_in, fr_value *out,
-                        int n_out) {
+static fr_status splice_net(fr_net *n, const char *name, fr_module *net, const int *in, int n_in, fr_value *out,
+                            int n_out) {
     const fri_list *inner = fri_list_edit(net);
     FRI_OWNED(fri_free) fr_value *value = calloc((size_t)inner->values + 1, sizeof *value);
     FRI_OWNED(fri_free) int *read = calloc((size_t)inner->values + 1, sizeof *read);
@@ -357,8 +357,8 @@ static fr_status splice(fr_net *n, const char *name, fr_module *net, const int *
     return FR_OK;
 }
 
-static fr_status add(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out,
-                     int n_out) {
+static fr_status add_module(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out,
+                            int n_out) {
     char path[NAME_BYTES];
     int id[MOST_VALUES];
     FRI_OWNED(fr_module_release) fr_module *placed = NULL;
@@ -368,7 +368,7 @@ static fr_status add(fr_net *n, const char *name, fr_module **m, const fr_value 
     placed = fr_module_retain(*m);
     FRI_TRY(fri_module_place(n->root, path, m));
     if (fri_is_net(placed))
-        FRI_TRY(splice(n, path, placed, id, n_in, out, n_out));
+        FRI_TRY(splice_net(n, path, placed, id, n_in, out, n_out));
     else
         FRI_TRY(enter(n, path, &placed, id, n_in, out, n_out));
     return FR_OK;
@@ -378,7 +378,7 @@ void fr_net_module(fr_net *n, const char *name, fr_module **m, const fr_value *i
     fr_status s = FRI_CHECK_NULL(m, in, out);
     if (s == FR_OK && *m == NULL && fr_net_status(n) == FR_OK)
         s = fr_fail(FR_EINVAL, "%s: the slot of the layer holds NULL", name != NULL ? name : "network");
-    if (!fails(n, s)) fr_net_try(n, add(n, name, m, in, n_in, out, n_out)); /* `out` may alias `in` */
+    if (!fails(n, s)) fr_net_try(n, add_module(n, name, m, in, n_in, out, n_out)); /* `out` may alias `in` */
     for (int i = 0; out != NULL && i < n_out && fr_net_status(n) < 0; i++) out[i] = nothing;
     if (m != NULL) fr_module_release(m);
 }
@@ -401,7 +401,7 @@ void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_
         if ((m = fr_module_retain(fri_module_at(n->root, path, NULL, NULL))) == NULL)
             fr_net_try(n, fr_fail(FR_EINVAL, "network: there is no layer '%s' that could run again", path));
         else if (fri_is_net(m))
-            fr_net_try(n, splice(n, path, m, id, n_in, out, n_out));
+            fr_net_try(n, splice_net(n, path, m, id, n_in, out, n_out));
         else
             fr_net_try(n, enter(n, path, &m, id, n_in, out, n_out));
     }

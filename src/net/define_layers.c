@@ -5,7 +5,7 @@
 #include "base/status.h"
 
 /* Adds *m, created by the caller with status s, as a layer of one input and one result. */
-static fr_value one(fr_net *n, const char *name, fr_status s, fr_module **m, fr_value x) {
+static fr_value add_layer(fr_net *n, const char *name, fr_status s, fr_module **m, fr_value x) {
     fr_value y = {-1};
     fr_net_try(n, s);
     fr_net_module(n, name, m, &x, 1, &y, 1);
@@ -13,12 +13,12 @@ static fr_value one(fr_net *n, const char *name, fr_status s, fr_module **m, fr_
 }
 
 /* A failed definition creates no modules, so that no random numbers are drawn. */
-static bool ready(const fr_net *n) {
+static bool is_open(const fr_net *n) {
     return fr_net_status(n) == FR_OK;
 }
 
 /* Channels or features of x. */
-static int64_t width(const fr_net *n, fr_value x) {
+static int64_t width_of(const fr_net *n, fr_value x) {
     return fr_net_dim(n, x, -1);
 }
 
@@ -32,37 +32,37 @@ static fr_status begin_weights(fr_module *m, fr_net_init_rule rule) {
 fr_value fr_net_conv2d(fr_net *n, const char *name, fr_value x, int64_t out, int64_t kernel, const fr_conv2d_opts *opts,
                        bool bias) {
     fr_module *m = NULL;
-    fr_status s = ready(n) ? fri_nn_conv2d(width(n, x), out, kernel, opts, bias, fri_net_device(n), &m) : FR_OK;
+    fr_status s = is_open(n) ? fri_nn_conv2d(width_of(n, x), out, kernel, opts, bias, fri_net_device(n), &m) : FR_OK;
     if (m != NULL) s = begin_weights(m, fri_net_rule(n));
-    return one(n, name, s, &m, x);
+    return add_layer(n, name, s, &m, x);
 }
 
 fr_value fr_net_embedding(fr_net *n, const char *name, fr_value index, int64_t rows, int64_t dim) {
     fr_module *m = NULL;
-    fr_status s = ready(n) ? fri_nn_embedding(rows, dim, fri_net_device(n), &m) : FR_OK;
-    return one(n, name, s, &m, index);
+    fr_status s = is_open(n) ? fri_nn_embedding(rows, dim, fri_net_device(n), &m) : FR_OK;
+    return add_layer(n, name, s, &m, index);
 }
 
-#define CHANNEL_LAYER(word, parameters, ...)                                                          \
-    fr_value fr_net_##word(fr_net *n, const char *name, fr_value x, parameters) {                     \
-        fr_module *m = NULL;                                                                          \
-        const int64_t channels = width(n, x);                                                         \
-        fr_status s = ready(n) ? fri_nn_##word(channels, __VA_ARGS__, fri_net_device(n), &m) : FR_OK; \
-        return one(n, name, s, &m, x);                                                                \
+#define CHANNEL_LAYER(word, parameters, ...)                                                            \
+    fr_value fr_net_##word(fr_net *n, const char *name, fr_value x, parameters) {                       \
+        fr_module *m = NULL;                                                                            \
+        const int64_t channels = width_of(n, x);                                                        \
+        fr_status s = is_open(n) ? fri_nn_##word(channels, __VA_ARGS__, fri_net_device(n), &m) : FR_OK; \
+        return add_layer(n, name, s, &m, x);                                                            \
     }
 FRI_CHANNEL_LAYERS(CHANNEL_LAYER)
 
 #define PLAIN(word)                                                   \
     fr_value fr_net_##word(fr_net *n, const char *name, fr_value x) { \
         fr_module *m = NULL;                                          \
-        return one(n, name, fri_nn_##word(&m), &m, x);                \
+        return add_layer(n, name, fri_nn_##word(&m), &m, x);          \
     }
 FRI_PLAIN_LAYERS(PLAIN)
 
 #define LAYER(word, parameters, ...)                                              \
     fr_value fr_net_##word(fr_net *n, const char *name, fr_value x, parameters) { \
         fr_module *m = NULL;                                                      \
-        return one(n, name, fri_nn_##word(__VA_ARGS__, &m), &m, x);               \
+        return add_layer(n, name, fri_nn_##word(__VA_ARGS__, &m), &m, x);         \
     }
 FRI_LAYERS(LAYER)
 

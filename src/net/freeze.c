@@ -50,7 +50,7 @@ typedef struct nearest {
     char path[NEAR][PATH_BYTES];
 } nearest;
 
-static void consider(nearest *c, const char *path) {
+static void consider_name(nearest *c, const char *path) {
     const int d = fr_text_distance(c->wanted, path);
     int at = c->n;
     for (int i = 0; i < c->n; i++)
@@ -71,14 +71,14 @@ static fr_status consider_paths(void *ctx, const char *path, fr_tensor *t, bool 
     if (!is_parameter) return FR_OK;
     snprintf(part, sizeof part, "%s", path);
     for (char *end = part; end != NULL;) {
-        consider(ctx, part);
+        consider_name(ctx, part);
         end = strrchr(part, '.');
         if (end != NULL) *end = '\0';
     }
     return FR_OK;
 }
 
-static fr_status unknown(fr_module *m, const char *prefix) {
+static fr_status fail_unknown(fr_module *m, const char *prefix) {
     nearest *c = calloc(1, sizeof *c);
     char names[NEAR * 80] = "";
     if (c == NULL) return fr_fail(FR_ENOMEM, "freeze: out of host memory");
@@ -114,7 +114,7 @@ fr_status fr_module_freeze(fr_module *m, const char *prefix, bool on) {
     if (n > 0 && n < PATH_BYTES && path[n - 1] == '.') path[n - 1] = '\0';
     fr_module *whole = path[0] != '\0' ? fr_module_find(m, path) : m;
     fr_tensor *single = whole == NULL ? parameter_at(m, path) : NULL;
-    if (n >= PATH_BYTES || (whole == NULL && single == NULL)) return unknown(m, path);
+    if (n >= PATH_BYTES || (whole == NULL && single == NULL)) return fail_unknown(m, path);
     if (on) FRI_TRY(whole != NULL ? check_below(whole) : check_tensor(single, path));
     if (whole != NULL)
         freeze_below(whole, on);

@@ -37,7 +37,7 @@ static bool may_run_in_place(const fri_list *l, int i) {
     return m->inplace_set ? m->inplace : fr_switches_get().inplace;
 }
 
-static bool matches(const fri_list *l, int i, int row) {
+static bool row_matches(const fri_list *l, int i, int row) {
     for (int k = 0; k < table[row].layers; k++) {
         if (fri_layer_kind_of(l, i + k) != table[row].kind[k]) return false;
         if (k > 0 && (!feeds_next(l, i + k - 1) || may_run_in_place(l, i + k) != may_run_in_place(l, i))) return false;
@@ -48,7 +48,7 @@ static bool matches(const fri_list *l, int i, int row) {
 fri_fused fri_fuse(const fri_list *l, int i, int end) {
     fri_fused f = {.layers = 1};
     for (int row = 0; row < (int)(sizeof table / sizeof *table) && f.layers == 1; row++)
-        if (i + table[row].layers <= end && matches(l, i, row)) f.layers = table[row].layers;
+        if (i + table[row].layers <= end && row_matches(l, i, row)) f.layers = table[row].layers;
     for (int k = i + 1; k < i + f.layers; k++) {
         if (fri_layer_kind_of(l, k) >= FRI_LAYER_RELU) {
             f.act = fri_layer_activation(l, k);

@@ -10,7 +10,7 @@
 
 /* ---- the module of a network ----------------------------------------------------------------------------- */
 
-static fr_status run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
+static fr_status run_list(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {
     const fri_list *l = m->state;
     FRI_OWNED(fri_net_pass_end) fri_net_pass p = {0};
     int first = 0;
@@ -40,7 +40,7 @@ static void free_list(void *state) {
     free(l->result);
 }
 
-static const fr_module_class net_class = {.name = "Net", .run = run, .free_state = free_list};
+static const fr_module_class net_class = {.name = "Net", .run = run_list, .free_state = free_list};
 static const fr_module_class scope_class = {.name = "Scope"};
 
 bool fri_is_net(const fr_module *m) {

@@ -307,7 +307,7 @@ static bool is_own(const fr_module *m) {
     return m->n_tensors > 0 && m->tensors[0].name[0] == '\0';
 }
 
-static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn *fn, void *ctx) {
+static fr_status visit_tensors(fr_module *m, char *path, size_t at, fr_module_tensor_fn *fn, void *ctx) {
     for (int i = 0; i < m->n_tensors; i++) {
         const char *name = m->tensors[i].name;
         snprintf(path + at, MODULE_PATH_BYTES - at, "%s%s", at > 0 && name[0] != '\0' ? "." : "", name);
@@ -319,7 +319,7 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
         int n = snprintf(path + at, MODULE_PATH_BYTES - at, "%s%s", at ? "." : "", m->names[k]);
         if (n < 0 || at + (size_t)n >= MODULE_PATH_BYTES - 64)
             return fr_fail(FR_EINVAL, "module path %s is too long", path);
-        FRI_TRY(visit(m->children[k], path, at + (size_t)n, fn, ctx));
+        FRI_TRY(visit_tensors(m->children[k], path, at + (size_t)n, fn, ctx));
     }
     path[at] = '\0';
     return FR_OK;
@@ -328,7 +328,7 @@ static fr_status visit(fr_module *m, char *path, size_t at, fr_module_tensor_fn 
 fr_status fr_module_each_tensor(fr_module *m, fr_module_tensor_fn *fn, void *ctx) {
     FRI_NOT_NULL(m, fn);
     char path[MODULE_PATH_BYTES] = "";
-    return visit(m, path, 0, fn, ctx);
+    return visit_tensors(m, path, 0, fn, ctx);
 }
 
 static fr_status count_elements(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
@@ -361,7 +361,7 @@ typedef struct wanted {
     fr_tensor *tensor;
 } wanted;
 
-static fr_status match(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+static fr_status match_path(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     wanted *w = ctx;
     (void)is_parameter;
     if (strcmp(path, w->path) == 0) w->tensor = t;
@@ -376,7 +376,7 @@ typedef struct copying {
 static fr_status copy_one(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     const copying *c = ctx;
     wanted w = {.path = path};
-    fr_status s = fr_module_each_tensor(c->from, match, &w);
+    fr_status s = fr_module_each_tensor(c->from, match_path, &w);
     (void)is_parameter;
     if (s < 0) return s;
     if (w.tensor == NULL) return fr_fail(FR_EINVAL, "module_copy_from: %s: the other network has none", path);

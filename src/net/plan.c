@@ -86,18 +86,18 @@ static bool is_fused(const fri_list *l, int first, int at) {
 }
 
 /* Units that keep whole tensors or codes; both leave a norm's input unchanged. */
-static bool keeps(fr_unit_option o) {
+static bool keeps_values(fr_unit_option o) {
     return o == FR_UNIT_KEEP || o == FR_UNIT_ENCODE;
 }
 
 /* End of the units that run together with unit i: units are joined if a fused call spans their border and both save
  * in the same way. A unit watch prevents joining. */
-static int joined(const schedule *c, int i, int end, int r) {
+static int join_ranges(const schedule *c, int i, int end, int r) {
     int next = i + 1;
     for (; fri_here.units.fn == NULL && next < end; next++) {
         const fr_unit_option a = c->option[next - 1], b = c->option[next];
         if (r < c->ranges && c->range[r].first == next) break;
-        if (!(keeps(a) && keeps(b)) && !(a == FR_UNIT_AS_SET && b == FR_UNIT_AS_SET)) break;
+        if (!(keeps_values(a) && keeps_values(b)) && !(a == FR_UNIT_AS_SET && b == FR_UNIT_AS_SET)) break;
         if (!is_fused(c->list, c->first[next - 1], c->first[next])) break;
     }
     return next;
@@ -183,7 +183,7 @@ static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass 
             FRI_TRY(run_range(c, r, p));
             i = c->range[r].end;
         } else {
-            const int next = joined(c, i, end, r);
+            const int next = join_ranges(c, i, end, r);
             FRI_TRY(run_units_at_once(c, i, next, p));
             i = next;
         }
@@ -226,7 +226,7 @@ static fr_status run_prefix(const schedule *c, fri_net_pass *p, int *units) {
 
 /* ---- the plan ---------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fr_unit_plan *p, int units, int layers) {
+static fr_status check_plan(const fr_unit_plan *p, int units, int layers) {
     if (p->first == NULL && p->units != units)
         return fr_fail(FR_EINVAL, "checkpoint plan: it is for %d units, but the module has %d", p->units, units);
     if (p->units < 1) return fr_fail(FR_EINVAL, "checkpoint plan: %d units; at least 1 is needed", p->units);
@@ -287,7 +287,7 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     fri_net_pass p = {0};
     int done_units = 0;
     fr_status s = FR_OK;
-    FR_TRY(s, check(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
+    FR_TRY(s, check_plan(plan, fr_module_units(m, NULL, 0), fr_module_layers(m)));
     FR_TRY(s, schedule_new(m, plan, &c));
     if (c->list->inputs != 1) {
         s = fr_fail(FR_EINVAL, "checkpoint plan: the network has %d inputs; 1 is needed", c->list->inputs);

@@ -21,7 +21,7 @@ static size_t weight_of(const size_t *weight, int unit) {
 }
 
 /* Number of parts if none may weigh more than `most` (at least the heaviest unit). Fills first[] unless NULL. */
-static int cut(int units, const size_t *weight, size_t most, int parts, int *first) {
+static int cut_by_weight(int units, const size_t *weight, size_t most, int parts, int *first) {
     int n = 0;
     for (int i = 0; i < units;) {
         size_t sum = 0;
@@ -36,7 +36,7 @@ static int cut(int units, const size_t *weight, size_t most, int parts, int *fir
 }
 
 /* Cuts into `parts` parts with the smallest possible maximum weight. */
-static void balance(int units, const size_t *weight, int parts, int *first) {
+static void balance_parts(int units, const size_t *weight, int parts, int *first) {
     size_t least = 0, most = 0;
     for (int i = 0; i < units; i++) {
         size_t w = weight_of(weight, i);
@@ -45,16 +45,16 @@ static void balance(int units, const size_t *weight, int parts, int *first) {
     }
     while (least < most) {
         size_t middle = least + (most - least) / 2;
-        if (cut(units, weight, middle, parts, NULL) <= parts)
+        if (cut_by_weight(units, weight, middle, parts, NULL) <= parts)
             most = middle;
         else
             least = middle + 1;
     }
-    cut(units, weight, least, parts, first);
+    cut_by_weight(units, weight, least, parts, first);
 }
 
 /* Cuts units first .. end - 1 into halves of equal weight; the left half becomes a range. */
-static int halve(int first, int end, const size_t *weight, fr_unit_range *range) {
+static int halve_range(int first, int end, const size_t *weight, fr_unit_range *range) {
     int n = 0;
     while (end - first > 1) {
         size_t total = 0, left = 0;
@@ -63,7 +63,7 @@ static int halve(int first, int end, const size_t *weight, fr_unit_range *range)
         do left += weight_of(weight, middle++);
         while (middle < end - 1 && left + weight_of(weight, middle) / 2 < total - total / 2);
         range[n++] = (fr_unit_range){first, middle};
-        n += halve(first, middle, weight, range + n);
+        n += halve_range(first, middle, weight, range + n);
         first = middle;
     }
     return n;
@@ -73,7 +73,7 @@ static fr_status by_parts(int parts, int units, const size_t *weight, bool balan
     int *first = malloc((size_t)parts * sizeof *first);
     if (first == NULL) return fr_fail(FR_ENOMEM, "segments: out of host memory");
     if (balanced)
-        balance(units, weight, parts, first);
+        balance_parts(units, weight, parts, first);
     else
         for (int i = 0; i < parts; i++) first[i] = i * (units / parts);
     for (int i = 0; i + 1 < parts; i++) range[i] = (fr_unit_range){first[i], first[i + 1]};
@@ -109,7 +109,7 @@ fr_status fri_unit_segments(fr_segmentation how, int segments, int units, const 
         for (int i = 0; i + 1 < units; i++) range[i] = (fr_unit_range){i, i + 1};
         *ranges = units - 1;
         break;
-    case FR_SEGMENTS_LOG: *ranges = halve(0, units, weight, range); break;
+    case FR_SEGMENTS_LOG: *ranges = halve_range(0, units, weight, range); break;
     default: return fr_fail(FR_EINVAL, "segments: %d is not a way to cut a chain", (int)how);
     }
     return FR_OK;
@@ -122,7 +122,7 @@ typedef struct weighing {
     size_t before, *weight;
 } weighing;
 
-static void weigh(void *ctx, int unit, bool done, const fri_net_pass *p, int at) {
+static void weigh_unit(void *ctx, int unit, bool done, const fri_net_pass *p, int at) {
     weighing *w = ctx;
     fr_memory_stats m;
     (void)p;
@@ -139,7 +139,7 @@ fr_status fri_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight) {
     FRI_NOT_NULL(m, x, weight);
     weighing w = {.device = fri_device_of(x), .weight = weight};
     fr_tensor *y = NULL;
-    const fri_unit_watch was = fri_unit_watch_set((fri_unit_watch){weigh, &w});
+    const fri_unit_watch was = fri_unit_watch_set((fri_unit_watch){weigh_unit, &w});
     fr_status s = fr_checkpoint_plan(m, &(fr_unit_plan){.units = fr_module_units(m, NULL, 0)}, x, &y);
     (void)fri_unit_watch_set(was);
     fr_tensor_release(&y);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /* Creates the module and copies its options. */
-static fr_status make(const fr_module_class *class_, const void *state, size_t bytes, fr_module **m) {
+static fr_status make_layer(const fr_module_class *class_, const void *state, size_t bytes, fr_module **m) {
     fr_module *c = NULL;
     FRI_TRY(fr_module_create(class_, bytes, &c));
     if (bytes > 0) __builtin_memcpy(c->state, state, bytes);
@@ -33,7 +33,7 @@ enum {
                                                  .traits = what,            \
                                                  __VA_ARGS__};              \
     fr_status fri_nn_##word(fr_module **m) {                                \
-        return make(&word##_class, NULL, 0, m);                             \
+        return make_layer(&word##_class, NULL, 0, m);                       \
     }
 /* Layer that a fused call of the previous layer may compute. */
 #define TAIL_LAYER(word, KIND, class_name)                               \
@@ -61,7 +61,7 @@ static const fr_module_class leaky_relu_class = {.name = "LeakyReLU",
 fr_status fri_nn_leaky_relu(double slope, fr_module **m) {
     if (!(slope >= 0) || !isfinite(slope))
         return fr_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0 and finite", slope);
-    return make(&leaky_relu_class, &slope, sizeof slope, m);
+    return make_layer(&leaky_relu_class, &slope, sizeof slope, m);
 }
 
 static fr_status clamp_forward(fr_module *m, fr_tensor **x) {
@@ -73,7 +73,7 @@ static const fr_module_class clamp_class = {.name = "Clamp", .forward = clamp_fo
 fr_status fri_nn_clamp(double low, double high, fr_module **m) {
     const double bounds[2] = {low, high};
     if (!(low <= high)) return fr_fail(FR_EINVAL, "Clamp: low %g is not <= high %g", low, high);
-    return make(&clamp_class, bounds, sizeof bounds, m);
+    return make_layer(&clamp_class, bounds, sizeof bounds, m);
 }
 
 /* ---- pooling ----------------------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static const fr_module_class maxpool2d_class = {.name = "MaxPool2d",
 
 fr_status fri_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
-    return make(&maxpool2d_class, &p, sizeof p, m);
+    return make_layer(&maxpool2d_class, &p, sizeof p, m);
 }
 
 static fr_status avgpool2d_forward(fr_module *m, fr_tensor **x) {
@@ -101,7 +101,7 @@ static const fr_module_class avgpool2d_class = {.name = "AvgPool2d",
 
 fr_status fri_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
-    return make(&avgpool2d_class, &p, sizeof p, m);
+    return make_layer(&avgpool2d_class, &p, sizeof p, m);
 }
 
 static fr_status adaptive_forward(fr_module *m, fr_tensor **x) {
@@ -114,7 +114,7 @@ static const fr_module_class adaptive_class = {.name = "AdaptiveAvgPool2d",
 
 fr_status fri_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
     int64_t size[2] = {p, q};
-    return make(&adaptive_class, size, sizeof size, m);
+    return make_layer(&adaptive_class, size, sizeof size, m);
 }
 
 /* ---- dropout ----------------------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static const fr_module_class stochastic_depth_class = {.name = "StochasticDepth"
 
 static fr_status make_dropout(const fr_module_class *class_, double p, fr_module **m) {
     if (!(p >= 0 && p <= 1)) return fr_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", class_->name, p);
-    return make(class_, &p, sizeof p, m);
+    return make_layer(class_, &p, sizeof p, m);
 }
 
 fr_status fri_nn_dropout(double p, fr_module **m) {
@@ -163,7 +163,7 @@ static const fr_module_class flatten_class = {.name = "Flatten",
                                               .traits = FR_LAYER_FLATTENS | FR_LAYER_PER_IMAGE};
 
 fr_status fri_nn_flatten(int start_dim, fr_module **m) {
-    return make(&flatten_class, &start_dim, sizeof start_dim, m);
+    return make_layer(&flatten_class, &start_dim, sizeof start_dim, m);
 }
 
 static fr_status upsample_forward(fr_module *m, fr_tensor **x) {
@@ -178,7 +178,7 @@ fr_status fri_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) 
     fr_upsample_state u = {factor, mode};
     if (factor < 1 || factor > INT32_MAX)
         return fr_fail(FR_EINVAL, "Upsample: factor %lld must be >= 1 and below 2^31", (long long)factor);
-    return make(&upsample_class, &u, sizeof u, m);
+    return make_layer(&upsample_class, &u, sizeof u, m);
 }
 
 static fr_status pad2d_forward(fr_module *m, fr_tensor **x) {
@@ -199,7 +199,7 @@ static fr_status make_pad(const fr_module_class *class_, const int64_t pad[4], d
         if (pad[i] < 0) return fr_fail(FR_EINVAL, "%s: side %d gets %lld; >= 0", class_->name, i, (long long)pad[i]);
         s.pad[i] = pad[i];
     }
-    return make(class_, &s, sizeof s, m);
+    return make_layer(class_, &s, sizeof s, m);
 }
 
 fr_status fri_nn_zero_pad2d(const int64_t pad[4], fr_module **m) {
@@ -214,7 +214,7 @@ fr_status fri_nn_constant_pad2d(const int64_t pad[4], double value, fr_module **
 
 static fr_status make_shuffle(const fr_module_class *class_, int64_t r, fr_module **m) {
     if (r < 1) return fr_fail(FR_EINVAL, "%s: factor %lld must be >= 1", class_->name, (long long)r);
-    return make(class_, &r, sizeof r, m);
+    return make_layer(class_, &r, sizeof r, m);
 }
 
 static fr_status pixel_shuffle_forward(fr_module *m, fr_tensor **x) {
@@ -262,7 +262,7 @@ fr_status fri_nn_narrow(int64_t start, int64_t length, fr_module **m) {
     if (start < 0 || length < 1)
         return fr_fail(FR_EINVAL, "Narrow: %lld channels from %lld; at least 1 from 0", (long long)length,
                        (long long)start);
-    return make(&narrow_class, (int64_t[]){start, length}, 2 * sizeof start, m);
+    return make_layer(&narrow_class, (int64_t[]){start, length}, 2 * sizeof start, m);
 }
 
 fr_status fri_nn_pixel_shuffle(int64_t r, fr_module **m) {
@@ -283,7 +283,7 @@ fr_status fri_nn_resize(int64_t h, int64_t w, fr_upsample_mode mode, bool align_
     const fr_resize_state r = {h, w, mode, align_corners};
     if (h < 1 || w < 1 || h > INT32_MAX || w > INT32_MAX)
         return fr_fail(FR_EINVAL, "Resize: to %lld x %lld pixels; 1..2^31 each", (long long)h, (long long)w);
-    return make(&resize_class, &r, sizeof r, m);
+    return make_layer(&resize_class, &r, sizeof r, m);
 }
 
 /* Rows [N, h w C] become images [N, h, w, C]. */
@@ -303,7 +303,7 @@ fr_status fri_nn_unflatten(int64_t h, int64_t w, fr_module **m) {
     const int64_t size[2] = {h, w};
     if (h < 1 || w < 1 || h > 1 << 20 || w > 1 << 20)
         return fr_fail(FR_EINVAL, "Unflatten: to %lld x %lld pixels; 1..2^20 each", (long long)h, (long long)w);
-    return make(&unflatten_class, size, sizeof size, m);
+    return make_layer(&unflatten_class, size, sizeof size, m);
 }
 
 /* x[start:end:step] of a dimension of [N, H, W, C]. */
@@ -318,7 +318,7 @@ fr_status fri_nn_slice(int dim, int64_t start, int64_t end, int64_t step, fr_mod
     if (dim < 1 || dim > 2)
         return fr_fail(FR_EINVAL, "Slice: dimension %d; height and width, 1 and 2, are cut (fr_net_narrow: channels)",
                        dim);
-    return make(&slice_class, &s, sizeof s, m);
+    return make_layer(&slice_class, &s, sizeof s, m);
 }
 
 static fr_status scale_forward(fr_module *m, fr_tensor **x) {
@@ -333,11 +333,11 @@ static const fr_module_class add_scalar_class = {.name = "AddScalar",
                                                  .traits = ACTIVATION};
 
 fr_status fri_nn_scale(double alpha, fr_module **m) {
-    return make(&scale_class, &alpha, sizeof alpha, m);
+    return make_layer(&scale_class, &alpha, sizeof alpha, m);
 }
 
 fr_status fri_nn_add_scalar(double alpha, fr_module **m) {
-    return make(&add_scalar_class, &alpha, sizeof alpha, m);
+    return make_layer(&add_scalar_class, &alpha, sizeof alpha, m);
 }
 
 static fr_status identity_forward(fr_module *m, fr_tensor **x) {
@@ -348,7 +348,7 @@ static fr_status identity_forward(fr_module *m, fr_tensor **x) {
 static const fr_module_class identity_class = {.name = "Identity", .forward = identity_forward, .traits = ACTIVATION};
 
 fr_status fri_nn_identity(fr_module **m) {
-    return make(&identity_class, NULL, 0, m);
+    return make_layer(&identity_class, NULL, 0, m);
 }
 
 /* ---- layers with several inputs ------------------------------------------------------------------------------ */

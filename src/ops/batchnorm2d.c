@@ -25,9 +25,9 @@ typedef struct params {
 
 enum { SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 
-static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
-                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, const fr_tensor *addend,
-                       fri_activation act, fr_tensor *y) {
+static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
+                            const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta,
+                            const fr_tensor *addend, fri_activation act, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
                       (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
                        gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
@@ -59,8 +59,8 @@ static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor
 
 /* Computes sum(dy) and sum(dy * xhat) in the pass that writes dy, which saves a pass over x and dy. x must be in
  * memory. */
-static fr_status begin(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b, fr_tensor *dy,
-                       bool *done) {
+static fr_status begin_backward(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b,
+                                fr_tensor *dy, bool *done) {
     params *p = node->params;
     const fri_batchnorm2d_desc *d = &p->desc;
     const fri_slot *slot = fri_slot_found(node, SAVED_X);
@@ -141,8 +141,8 @@ static fr_status rebuild_as(fr_node *node, fr_tensor *addend, fri_activation act
         out = fr_tensor_retain(addend);
     else
         FR_TRY(s, fri_new_like(saved[SAVED_X], FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, apply(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
-                    saved[SAVED_BETA], addend, act, out));
+    FR_TRY(s, apply_norm(&p->desc, saved[SAVED_X], saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_GAMMA],
+                         saved[SAVED_BETA], addend, act, out));
     fri_tensor_put(&out, y);
 done:
     for (int i = 0; i < SAVED_COUNT; i++) fr_tensor_release(&saved[i]);
@@ -309,14 +309,14 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     return FR_OK;
 }
 
-static fr_status statistics(const params *p, const fr_tensor *x, const fri_norm *norm, fr_tensor **mean,
-                            fr_tensor **invstd) {
+static fr_status get_statistics(const params *p, const fr_tensor *x, const fri_norm *norm, fr_tensor **mean,
+                                fr_tensor **invstd) {
     return p->train ? fri_batch_statistics(&batchnorm2d, SAVED_MEAN, &p->desc, x, norm, mean, invstd)
                     : fri_running_statistics(&p->desc, x, norm, mean, invstd);
 }
 
 /* True if backward reads x. A recomputation asks what the node of the forward saved. */
-static bool keeps(const params *p, fr_tensor *const *in, fri_activation act) {
+static bool keeps_output(const params *p, fr_tensor *const *in, fri_activation act) {
     const fr_node *twin = fri_recompute_twin();
     const bool gamma = in[1] != NULL && in[1]->requires_grad, beta = in[2] != NULL && in[2]->requires_grad;
     if (twin != NULL) return twin->op != &batchnorm2d_without_x;
@@ -324,8 +324,8 @@ static bool keeps(const params *p, fr_tensor *const *in, fri_activation act) {
 }
 
 /* batch_norm(x) with a tail's sum and activation. `over` (may be NULL) receives the sum; *y then has no storage. */
-static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
-                           fri_activation act, fr_tensor **y) {
+static fr_status normalize_values(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
+                                  fri_activation act, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL;
     fr_tensor *in[] = {x, norm->gamma, norm->beta};
@@ -333,8 +333,8 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
     bool wanted = true;
     FRI_TRY(fri_call_begin(&c, &batchnorm2d, 1, in, 3));
     FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
-    FRI_TRY(statistics(&p, x, norm, &mean, &invstd));
-    const bool keeps_x = keeps(&p, c.in, act);
+    FRI_TRY(get_statistics(&p, x, norm, &mean, &invstd));
+    const bool keeps_x = keeps_output(&p, c.in, act);
     if (over != NULL) {
         wanted = !fri_recompute_ends(c.in, c.n_in);
         FRI_TRY(fri_result_none(&c, &x->shape, x->dtype, &out));
@@ -343,7 +343,7 @@ static fr_status normalize(fr_tensor *x, const fri_norm *norm, const fr_tensor *
     } else {
         FRI_TRY(fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
     }
-    if (wanted) FRI_TRY(apply(&p.desc, x, mean, invstd, in[1], in[2], addend, act, over != NULL ? over : out));
+    if (wanted) FRI_TRY(apply_norm(&p.desc, x, mean, invstd, in[1], in[2], addend, act, over != NULL ? over : out));
     fr_save saves[SAVED_COUNT] = {{keeps_x ? x : NULL, FR_SAVE_VALUE},
                                   {in[1], FR_SAVE_SMALL},
                                   {in[2], FR_SAVE_SMALL},
@@ -397,7 +397,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     const bool adds = reaches && (over || !tail->over), acts = fuse && tail->act;
     const bool activated = acts && (adds || tail->addend == NULL); /* in the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
-    FR_TRY(s, normalize(x, norm, addend, over ? addend : NULL, activated ? tail->act : FRI_ACTIVATION_NONE, y));
+    FR_TRY(s, normalize_values(x, norm, addend, over ? addend : NULL, activated ? tail->act : FRI_ACTIVATION_NONE, y));
     fr_node *norm_node = adds && fr_grad_enabled() ? fri_node_of(*y) : NULL;
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
@@ -406,7 +406,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     if (s == FR_OK && tail->act) s = fri_act_tail(tail->act, *y, there_of(tail->act, acts, *y), y);
     if (s == FR_OK && tail->act == FRI_ACTIVATION_RELU && acts && norm_node != NULL) {
         fri_node_of(*y)->reader = norm_node;
-        fri_node_of(*y)->begin = begin;
+        fri_node_of(*y)->begin = begin_backward;
     }
     fri_scope_module_pop(was);
 done:

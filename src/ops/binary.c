@@ -19,7 +19,7 @@ typedef struct params {
 
 /* Tests broadcasting: b's shape equals a's but for a run of 1s and leading 1s. a is then [n, hw, c] and b [n, 1,
  * c]. */
-static bool fits(const fr_shape *a, const fr_shape *b, params *p) {
+static bool shapes_fit(const fr_shape *a, const fr_shape *b, params *p) {
     enum { BEFORE, WITHIN, BEHIND } place = BEFORE;
     const int lead = a->rank - b->rank;
     int64_t *size[] = {&p->d.n, &p->d.hw, &p->d.c};
@@ -203,13 +203,13 @@ static const fr_op ops[] = {[FRI_BINARY_ADD] = {.name = "add", SHARES, REBUILDS,
 static fr_status describe(fri_binary op, const fr_tensor *a, const fr_tensor *b, params *p) {
     *p = (params){0};
     fr_status s = fri_expect_float(&ops[op], a, "a");
-    if (s < 0 || a->dtype != b->dtype || !fits(&a->shape, &b->shape, p))
+    if (s < 0 || a->dtype != b->dtype || !shapes_fit(&a->shape, &b->shape, p))
         return s < 0 ? s : fri_expect_same(&ops[op], a, b);
     p->d.op = op;
     return FR_OK;
 }
 
-static fr_status record(const params *p, fr_tensor *const *in, fr_tensor *out) {
+static fr_status record_node(const params *p, fr_tensor *const *in, fr_tensor *out) {
     const bool a = in[0]->requires_grad, b = in[1]->requires_grad;
     const fr_save saves[] = {{b ? in[0] : NULL, FR_SAVE_VALUE},
                              {a || (b && p->d.op == FRI_BINARY_DIV) ? in[1] : NULL, FR_SAVE_VALUE}};
@@ -218,7 +218,7 @@ static fr_status record(const params *p, fr_tensor *const *in, fr_tensor *out) {
 }
 
 /* there: a already holds the result. relu (add only): the result is rectified. */
-static fr_status call(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
+static fr_status call_binary(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p;
@@ -232,16 +232,16 @@ static fr_status call(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, boo
     if (there && out != a)
         FRI_TRY(fr_fail(FR_EINTERNAL, "%s: a sum that is there already cannot go elsewhere", ops[op].name));
     if (!there) FRI_TRY(relu ? rectified_sum(&p, c.in[0], c.in[1], out) : values(&p, op, c.in[0], c.in[1], out));
-    FRI_TRY(record(&p, c.in, out));
+    FRI_TRY(record_node(&p, c.in, out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
 
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
-    return call(FRI_BINARY_ADD, a, b, there, relu, y);
+    return call_binary(FRI_BINARY_ADD, a, b, there, relu, y);
 }
 
-static fr_status inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
+static fr_status call_inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
     params p;
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_TRY(fri_call_begin(&c, &ops[op], 2, (fr_tensor *[]){a, b}, 2));
@@ -249,19 +249,19 @@ static fr_status inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
     FRI_TRY(describe(op, a, b, &p));
     FRI_TRY(values(&p, op, a, b, a));
     /* Recorded before the version changes: if a is saved, backward detects the overwriting. */
-    FRI_TRY(record(&p, (fr_tensor *[]){a, b}, a));
+    FRI_TRY(record_node(&p, (fr_tensor *[]){a, b}, a));
     fri_bump_version(a);
     if (fri_node_of(a) != NULL) fri_node_of(a)->output_version = a->storage->version;
     return FR_OK;
 }
 
-#define PUBLIC(name, kind, sign)                                     \
-    fr_status fr_##name(fr_tensor *a, fr_tensor *b, fr_tensor **y) { \
-        FRI_NOT_NULL(a, b, y);                                       \
-        return call(FRI_BINARY_##kind, a, b, false, false, y);       \
-    }                                                                \
-    fr_status fr_##name##_inplace(fr_tensor *a, fr_tensor *b) {      \
-        FRI_NOT_NULL(a, b);                                          \
-        return inplace(FRI_BINARY_##kind, a, b);                     \
+#define PUBLIC(name, kind, sign)                                      \
+    fr_status fr_##name(fr_tensor *a, fr_tensor *b, fr_tensor **y) {  \
+        FRI_NOT_NULL(a, b, y);                                        \
+        return call_binary(FRI_BINARY_##kind, a, b, false, false, y); \
+    }                                                                 \
+    fr_status fr_##name##_inplace(fr_tensor *a, fr_tensor *b) {       \
+        FRI_NOT_NULL(a, b);                                           \
+        return call_inplace(FRI_BINARY_##kind, a, b);                 \
     }
 FRI_BINARIES(PUBLIC)

@@ -36,7 +36,7 @@ static fr_status copy_part(const params *p, int i, size_t element, int64_t offse
 }
 
 /* Copies all inputs that are not NULL. */
-static fr_status join(const params *p, fr_tensor *const *x, fr_tensor *y) {
+static fr_status join_parts(const params *p, fr_tensor *const *x, fr_tensor *y) {
     int64_t offset = 0;
     for (int i = 0; i < p->n; i++) {
         if (x[i] != NULL) FRI_TRY(copy_part(p, i, fr_dtype_size(y->dtype), offset, y, x[i], true));
@@ -64,7 +64,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     if (*y == NULL) FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, y));
-    return join(fr_node_params(node), in, *y);
+    return join_parts(fr_node_params(node), in, *y);
 }
 
 static const fr_op concat = {.name = "concat",
@@ -126,7 +126,7 @@ fr_status fr_concat(fr_tensor *const *x, int n, fr_tensor **y) {
     FR_TRY(s, fri_promote(n, x, in));
     FR_TRY(s, describe(in, n, &p, &shape));
     FR_TRY(s, fri_tensor_new(&shape, in[0]->dtype, fri_device_of(in[0]), FR_MEM_TEMPORARY, &out));
-    FR_TRY(s, join(&p, in, out));
+    FR_TRY(s, join_parts(&p, in, out));
     params given = p;
     p.width = NULL; /* fr_op_record takes ownership, also on failure */
     FR_TRY(s, fr_op_record(&concat, &given, sizeof given, in, n, NULL, 0, out));

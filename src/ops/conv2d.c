@@ -16,7 +16,7 @@
 
 /* Bits for operands that are not 16-byte aligned: cuDNN requires the alignment, the CPU does not. A view may start
  * anywhere. NULL: the call does not read the operand. */
-static uint8_t unaligned(const fr_tensor *x, const fr_tensor *w, const fr_tensor *y, const fr_tensor *b) {
+static uint8_t unaligned_operands(const fr_tensor *x, const fr_tensor *w, const fr_tensor *y, const fr_tensor *b) {
     const fr_tensor *t[4] = {x, w, y, b};
     const uint8_t bit[4] = {FRI_UNALIGNED_X, FRI_UNALIGNED_W, FRI_UNALIGNED_Y, FRI_UNALIGNED_B};
     uint8_t bits = 0;
@@ -26,7 +26,7 @@ static uint8_t unaligned(const fr_tensor *x, const fr_tensor *w, const fr_tensor
 }
 
 /* Descriptor of one pass, with the pass's scratch limit. */
-static fri_conv2d_desc limited(const fri_conv2d_desc *d, fri_scratch_pass pass, const fr_tensor *like) {
+static fri_conv2d_desc limit_workspace(const fri_conv2d_desc *d, fri_scratch_pass pass, const fr_tensor *like) {
     fri_conv2d_desc of_pass = *d;
     of_pass.workspace_limit = fri_scratch_limit(d, pass, fri_device_of(like));
     return of_pass;
@@ -39,7 +39,7 @@ static fri_conv2d_desc desc_of(const fr_node *node) {
 /* ---- kernels with their scratch ------------------------------------------------------------------------------ */
 
 /* True if a size is 0: the result is then 0, and kernels accept nonempty operands only. */
-static bool empty(const fri_conv2d_desc *d) {
+static bool is_empty(const fri_conv2d_desc *d) {
     return d->n == 0 || d->c == 0 || d->k == 0;
 }
 
@@ -48,7 +48,7 @@ static fr_status run_forward(const fri_conv2d_desc *d, const fr_tensor *x, const
     const fri_backend *be = fri_backend_of(x);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    if (empty(d)) return fri_fill_bias(b, y);
+    if (is_empty(d)) return fri_fill_bias(b, y);
     FRI_TRY(FRI_KERNEL(be, d->dtype, conv2d_forward_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(x, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, conv2d_forward,
@@ -56,18 +56,18 @@ static fr_status run_forward(const fri_conv2d_desc *d, const fr_tensor *x, const
 }
 
 fr_status fri_conv2d_forward(const fri_conv2d_desc *described, const fr_tensor *x, const fr_tensor *w, fr_tensor *y) {
-    fri_conv2d_desc d = limited(described, FRI_SCRATCH_FORWARD, x);
-    d.unaligned = unaligned(x, w, NULL, NULL);
+    fri_conv2d_desc d = limit_workspace(described, FRI_SCRATCH_FORWARD, x);
+    d.unaligned = unaligned_operands(x, w, NULL, NULL);
     return run_forward(&d, x, w, NULL, y);
 }
 
 fr_status fri_conv2d_weight(const fri_conv2d_desc *described, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw) {
     const fri_backend *be = fri_backend_of(dy);
-    fri_conv2d_desc d = limited(described, FRI_SCRATCH_BACKWARD_WEIGHT, dy);
+    fri_conv2d_desc d = limit_workspace(described, FRI_SCRATCH_BACKWARD_WEIGHT, dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    if (empty(&d)) return fri_tensor_fill(dw, 0);
-    d.unaligned = unaligned(x, NULL, dy, NULL);
+    if (is_empty(&d)) return fri_tensor_fill(dw, 0);
+    d.unaligned = unaligned_operands(x, NULL, dy, NULL);
     FRI_TRY(FRI_KERNEL(be, d.dtype, conv2d_backward_weight_workspace, (&d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
     return FRI_KERNEL(be, d.dtype, conv2d_backward_weight, (&ws.exec, &d, fri_data(x), fri_data(dy), fri_data(dw)));
@@ -75,11 +75,11 @@ fr_status fri_conv2d_weight(const fri_conv2d_desc *described, const fr_tensor *x
 
 fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx) {
     const fri_backend *be = fri_backend_of(dy);
-    fri_conv2d_desc d = limited(described, FRI_SCRATCH_BACKWARD_INPUT, dy);
+    fri_conv2d_desc d = limit_workspace(described, FRI_SCRATCH_BACKWARD_INPUT, dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    if (empty(&d)) return fri_tensor_fill(dx, 0);
-    d.unaligned = unaligned(NULL, w, dy, NULL);
+    if (is_empty(&d)) return fri_tensor_fill(dx, 0);
+    d.unaligned = unaligned_operands(NULL, w, dy, NULL);
     FRI_TRY(FRI_KERNEL(be, d.dtype, conv2d_backward_input_workspace, (&d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
     return FRI_KERNEL(be, d.dtype, conv2d_backward_input, (&ws.exec, &d, fri_data(w), fri_data(dy), fri_data(dx)));
@@ -93,7 +93,7 @@ static fr_status read_normalized(fr_node *node, const fri_conv2d_desc *d, const 
     fri_slot *slot = &node->slots[0];
     fr_node *norm = NULL;
     const fr_op *next = NULL;
-    if (reads == NULL || empty(d) || !reads(d) || fri_results_examined()) return FR_OK;
+    if (reads == NULL || is_empty(d) || !reads(d) || fri_results_examined()) return FR_OK;
     FRI_TRY(fri_slot_resolve(&node, &slot));
     if (!fri_slot_reads_norm(slot, &norm, &next) || !fri_settle_leaves_signs(slot->source)) return FR_OK;
     return fri_norm_read_of(norm, next, r);
@@ -194,7 +194,7 @@ fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_t
                            .groups = o->groups,
                            .workspace_limit = fri_switches()->workspace_limit,
                            .bias = b != NULL,
-                           .unaligned = unaligned(x, w, NULL, b)};
+                           .unaligned = unaligned_operands(x, w, NULL, b)};
     if (d->stride_h < 1 || d->stride_w < 1 || d->dilation_h < 1 || d->dilation_w < 1 || d->pad_h < 0 || d->pad_w < 0 ||
         d->groups < 1)
         return fr_fail(FR_EINVAL,
@@ -230,7 +230,7 @@ fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_op
     FRI_TRY(fri_conv2d_describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &plain));
     fr_shape shape = FRI_SHAPE(plain.n, plain.p, plain.q, plain.k);
     FRI_TRY(fri_result_new(&c, &shape, plain.dtype, &wanted, &out));
-    d = limited(&plain, FRI_SCRATCH_FORWARD, out);
+    d = limit_workspace(&plain, FRI_SCRATCH_FORWARD, out);
     if (wanted) FRI_TRY(run_forward(&d, c.in[0], c.in[1], c.in[2], out));
     /* Each factor is needed only for the gradient of the other factor. */
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},

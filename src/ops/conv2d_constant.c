@@ -36,7 +36,7 @@ fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k) {
 }
 
 /* Storage of y: the addend's if no other handle exists. */
-static fr_status result(const fri_call *c, const fri_conv2d_desc *d, fr_tensor **addend, fr_tensor **out) {
+static fr_status run_fused(const fri_call *c, const fri_conv2d_desc *d, fr_tensor **addend, fr_tensor **out) {
     const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
     bool wanted = true;
     if (addend == NULL) return fri_result_new(c, &shape, d->dtype, &wanted, out);
@@ -62,7 +62,7 @@ static fr_status in_one_pass(fri_constant_conv2d *k, const fri_conv2d_desc *d, c
                       (&ws.exec, d, fri_data(x), fri_data(k->w), fri_data(k->b), fri_data(out)));
 }
 
-static fr_status separately(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
+static fr_status run_separately(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_TRY(lay_out(k, NULL, 0));
     FRI_TRY(fr_conv2d(x, k->w, k->b, &k->opts, &out));
@@ -89,10 +89,10 @@ fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **
     if (fri_kernels_for(fri_backend_of(x), d.dtype)->conv2d_constant_plan != NULL)
         FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d.dtype, conv2d_constant_plan, (&d, &plan)));
     if (plan.there) {
-        FR_TRY(s, result(&c, &d, addend, &out));
+        FR_TRY(s, run_fused(&c, &d, addend, &out));
         FR_TRY(s, in_one_pass(k, &d, &plan, x, out));
     } else {
-        FR_TRY(s, separately(k, x, addend, &out));
+        FR_TRY(s, run_separately(k, x, addend, &out));
     }
     fri_tensor_put(&out, y);
 done:

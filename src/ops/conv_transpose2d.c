@@ -49,7 +49,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 
 static const fr_op conv_transpose2d = {.name = "conv_transpose2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};
 
-static int64_t other(int64_t w, int64_t h) {
+static int64_t height_or_width(int64_t w, int64_t h) {
     return w < 0 ? h : w;
 }
 
@@ -63,9 +63,9 @@ static fr_status expect_options(const fr_conv_transpose2d_opts *o, const int64_t
     FRI_TRY(fri_expect_bounded(op, "padding", o->padding, o->padding_w));
     FRI_TRY(fri_expect_bounded(op, "dilation", o->dilation, o->dilation_w));
     FRI_TRY(fri_expect_bounded(op, "output_padding", o->output_padding, o->output_padding_w));
-    const int64_t extra = o->output_padding, extra_w = other(o->output_padding_w, extra);
+    const int64_t extra = o->output_padding, extra_w = height_or_width(o->output_padding_w, extra);
     if (o->stride < 1 || o->stride_w == 0 || o->dilation < 1 || o->dilation_w == 0 || o->padding < 0 || o->groups < 1 ||
-        extra < 0 || extra >= o->stride || extra_w >= other(o->stride_w, o->stride))
+        extra < 0 || extra >= o->stride || extra_w >= height_or_width(o->stride_w, o->stride))
         return fr_fail(FR_EINVAL,
                        "conv_transpose2d: stride %lld, padding %lld, dilation %lld, groups %lld, output_padding %lld: "
                        "paddings must be >= 0, output_padding below the stride, the others >= 1",
@@ -107,16 +107,16 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
                            .s = wd[2],
                            .c = wd[3] * o->groups,
                            .stride_h = o->stride,
-                           .stride_w = other(o->stride_w, o->stride),
+                           .stride_w = height_or_width(o->stride_w, o->stride),
                            .pad_h = o->padding,
-                           .pad_w = other(o->padding_w, o->padding),
+                           .pad_w = height_or_width(o->padding_w, o->padding),
                            .dilation_h = o->dilation,
-                           .dilation_w = other(o->dilation_w, o->dilation),
+                           .dilation_w = height_or_width(o->dilation_w, o->dilation),
                            .groups = o->groups,
                            .workspace_limit = fri_switches()->workspace_limit};
     d->h = (d->p - 1) * d->stride_h - 2 * d->pad_h + d->dilation_h * (d->r - 1) + 1 + o->output_padding;
     d->w = (d->q - 1) * d->stride_w - 2 * d->pad_w + d->dilation_w * (d->s - 1) + 1 +
-           other(o->output_padding_w, o->output_padding);
+           height_or_width(o->output_padding_w, o->output_padding);
     if (d->p < 1 || d->q < 1 || d->r < 1 || d->s < 1 || d->h < 1 || d->w < 1 || d->h > INT32_MAX || d->w > INT32_MAX)
         return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s and w %s make an image of %lld x %lld",
                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->h, (long long)d->w);

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-static fr_status apply(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor *y) {
+static fr_status apply_dropout(const fri_dropout_desc *d, const fr_tensor *x, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout, (FRI_EXEC, d, fri_data(x), fri_data(y)));
 }
 
@@ -24,7 +24,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *mask = NULL;
     FRI_TRY(fr_node_saved(node, 0, &mask));
     FRI_TRY(fri_gradient_like(*dy, &dx));
-    FRI_TRY(mask != NULL ? apply_mask(d, mask, *dy, dx) : apply(d, *dy, dx));
+    FRI_TRY(mask != NULL ? apply_mask(d, mask, *dy, dx) : apply_dropout(d, *dy, dx));
     fr_tensor_release(&mask);
     fr_node_release_saved(node, 0);
     fr_tensor_release(dy);
@@ -34,7 +34,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_TRY(fri_gradient_like(in[0], &out));
-    FRI_TRY(apply(fr_node_params(node), in[0], out));
+    FRI_TRY(apply_dropout(fr_node_params(node), in[0], out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
@@ -75,7 +75,7 @@ static fr_status mask_of(const fri_dropout_desc *d, const fr_tensor *x, fr_tenso
     return FRI_KERNEL(fri_backend_of(x), d->dtype, dropout_mask, (FRI_EXEC, d, fri_data(*mask)));
 }
 
-static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_tensor **y) {
+static fr_status run_dropout(const fr_op *op, fr_tensor *x, double p, bool train, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL, *mask = NULL;
     fri_dropout_desc d;
@@ -91,7 +91,7 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
     d.stream = r.next_stream;
     FRI_TRY(fri_result_like(x, y, &out));
     if (!fri_switches()->encode && fr_grad_enabled() && x->requires_grad) FRI_TRY(mask_of(&d, x, &mask));
-    FRI_TRY(apply(&d, x, out));
+    FRI_TRY(apply_dropout(&d, x, out));
     fr_save save = {mask, FR_SAVE_VALUE};
     FRI_TRY(fr_op_record(op, &d, sizeof d, &x, 1, &save, 1, out));
     fri_tensor_put(&out, y);
@@ -100,15 +100,15 @@ static fr_status run(const fr_op *op, fr_tensor *x, double p, bool train, fr_ten
 
 fr_status fr_dropout(fr_tensor *x, double p, bool train, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return run(&dropout, x, p, train, y);
+    return run_dropout(&dropout, x, p, train, y);
 }
 
 fr_status fr_dropout2d(fr_tensor *x, double p, bool train, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return run(&dropout2d, x, p, train, y);
+    return run_dropout(&dropout2d, x, p, train, y);
 }
 
 fr_status fr_stochastic_depth(fr_tensor *x, double p, bool train, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return run(&stochastic_depth, x, p, train, y);
+    return run_dropout(&stochastic_depth, x, p, train, y);
 }

@@ -64,7 +64,7 @@ static fr_status expect_real(const fr_op *op, const fr_tensor *x, const fr_tenso
 }
 
 /* Normalizes x by the groups of d. */
-static fr_status run(const fr_op *op, const fri_call *c, const fri_group_norm_desc *d, fr_tensor **y) {
+static fr_status run_norm(const fr_op *op, const fri_call *c, const fri_group_norm_desc *d, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL;
     fr_tensor *const *in = c->in;
     const fri_backend *be = fri_backend_of(in[0]);
@@ -98,7 +98,7 @@ fr_status fr_group_norm(fr_tensor *x, int64_t groups, fr_tensor *gamma, fr_tenso
         FRI_TRY(fr_fail(FR_ESHAPE, "group_norm: %lld groups of %lld channels; they must divide", (long long)groups,
                         (long long)dim[3]));
     const fri_group_norm_desc d = {c.in[0]->dtype, dim[0], dim[1] * dim[2], dim[3], groups, eps};
-    return run(&group_norm, &c, &d, y);
+    return run_norm(&group_norm, &c, &d, y);
 }
 
 fr_status fr_layer_norm(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, double eps, fr_tensor **y) {
@@ -109,5 +109,5 @@ fr_status fr_layer_norm(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, double 
     if (c.in[0]->shape.rank < 1) FRI_TRY(fr_fail(FR_ESHAPE, "layer_norm: x has rank 0; at least 1 is needed"));
     const int64_t width = c.in[0]->shape.dim[c.in[0]->shape.rank - 1];
     const fri_group_norm_desc d = {c.in[0]->dtype, fri_rows(c.in[0]), 1, width, 1, eps};
-    return run(&layer_norm, &c, &d, y);
+    return run_norm(&layer_norm, &c, &d, y);
 }

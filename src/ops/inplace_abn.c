@@ -25,7 +25,7 @@ enum { SAVED_Y, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_WEIGHT,
 /* ---- small vectors, from existing kernels -------------------------------------------------------------------- */
 
 /* out = 1 / v for positive v, computed as the inverse standard deviation of variance v * v. */
-static fr_status reciprocal(const fri_batchnorm2d_desc *d, const fr_tensor *v, fr_tensor **out) {
+static fr_status reciprocal_std(const fri_batchnorm2d_desc *d, const fr_tensor *v, fr_tensor **out) {
     FRI_OWNED(fr_tensor_release) fr_tensor *r = NULL, *square = NULL;
     fri_batchnorm2d_desc exact = *d;
     exact.eps = 0;
@@ -54,27 +54,27 @@ static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor 
 
 /* ---- backward ---------------------------------------------------------------------------------------------- */
 
-static fr_status apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
-                       const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
+static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
+                            const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
                       (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd), fri_data(gamma), fri_data(beta),
                        NULL, FRI_ACTIVATION_NONE, fri_data(y)));
 }
 
-static fr_status leaky(const fr_tensor *x, double slope, fr_tensor *y) {
+static fr_status leaky_values(const fr_tensor *x, double slope, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), x->dtype, leaky_relu_forward,
                       (FRI_EXEC, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
 }
 
 static fr_status activate(const fr_tensor *x, double slope, fr_tensor *y) {
     if (slope == FR_ABN_IDENTITY && x == y) return FR_OK;
-    if (slope != FR_ABN_ELU) return leaky(x, slope, y);
+    if (slope != FR_ABN_ELU) return leaky_values(x, slope, y);
     return FRI_KERNEL(fri_backend_of(x), x->dtype, elu_forward,
                       (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(y)));
 }
 
 static fr_status deactivate(const fr_tensor *y, double slope, fr_tensor *z) {
-    if (slope != FR_ABN_ELU) return leaky(y, 1 / slope, z);
+    if (slope != FR_ABN_ELU) return leaky_values(y, 1 / slope, z);
     return FRI_KERNEL(fri_backend_of(y), y->dtype, elu_inverse,
                       (FRI_EXEC, y->dtype, fri_numel(y), fri_data(y), fri_data(z)));
 }
@@ -89,13 +89,13 @@ static fr_status activation_backward(const params *p, const fr_tensor *y, const 
 }
 
 /* Recomputes x from y: the reciprocal slope inverts the activation, exchanged roles invert the affine map. */
-static fr_status invert(const params *p, fr_tensor *const *saved, fr_tensor **x) {
+static fr_status invert_output(const params *p, fr_tensor *const *saved, fr_tensor **x) {
     FRI_OWNED(fr_tensor_release) fr_tensor *std = NULL, *inverse_weight = NULL, *z = NULL;
-    FRI_TRY(reciprocal(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
-    FRI_TRY(reciprocal(&p->desc, saved[SAVED_INVSTD], &std));
+    FRI_TRY(reciprocal_std(&p->desc, saved[SAVED_WEIGHT], &inverse_weight));
+    FRI_TRY(reciprocal_std(&p->desc, saved[SAVED_INVSTD], &std));
     FRI_TRY(fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
     FRI_TRY(deactivate(saved[SAVED_Y], p->slope, z));
-    FRI_TRY(apply(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
+    FRI_TRY(apply_norm(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
     fri_tensor_put(&z, x);
     return FR_OK;
 }
@@ -127,7 +127,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
         FR_TRY(s, fri_gradient_like(*dy, &dz));
         FR_TRY(s, activation_backward(p, saved[SAVED_Y], *dy, dz));
         fr_tensor_release(dy);
-        FR_TRY(s, invert(p, saved, &x));
+        FR_TRY(s, invert_output(p, saved, &x));
         fr_tensor_release(&saved[SAVED_Y]);
         fr_node_release_saved(node, SAVED_Y);
     } else {
@@ -173,7 +173,7 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
                       : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
     FR_TRY(s, positive_weight(&p.desc, gamma, &weight));
     FR_TRY(s, fri_result_like(x, y, &out));
-    FR_TRY(s, apply(&p.desc, x, mean, invstd, weight, beta, out));
+    FR_TRY(s, apply_norm(&p.desc, x, mean, invstd, weight, beta, out));
     FR_TRY(s, activate(out, slope, out));
     p.inverts = p.train || gamma->requires_grad || slope == FR_ABN_ELU;
     fr_save saves[SAVED_COUNT] = {{out, p.inverts ? FR_SAVE_VALUE : FR_SAVE_SIGN},

@@ -29,7 +29,7 @@ static const fri_unary leaky_relu = {{.name = "leaky_relu", .backward = backward
                                      FRI_SAVES_Y,
                                      FR_SAVE_SIGN};
 
-static fr_status check(double slope) {
+static fr_status check_slope(double slope) {
     if (!(slope >= 0) || !isfinite(slope))
         return fr_fail(FR_EINVAL, "leaky_relu: slope is %g; it must be >= 0, so that the sign of y is the sign of x",
                        slope);
@@ -38,12 +38,12 @@ static fr_status check(double slope) {
 
 fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    fr_status s = check(slope);
+    fr_status s = check_slope(slope);
     return s < 0 ? s : fri_unary_call(&leaky_relu, &slope, sizeof slope, x, FRI_NOT_THERE, y);
 }
 
 fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope) {
     FRI_NOT_NULL(x);
-    fr_status s = check(slope);
+    fr_status s = check_slope(slope);
     return s < 0 ? s : fri_unary_inplace(&leaky_relu, &slope, sizeof slope, x);
 }

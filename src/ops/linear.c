@@ -14,7 +14,7 @@
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
 /* True if a size is 0: the result is 0, and kernels only accept nonempty matrices. */
-static bool empty(const fri_linear_desc *d) {
+static bool is_empty(const fri_linear_desc *d) {
     return d->n == 0 || d->in == 0 || d->out == 0;
 }
 
@@ -23,7 +23,7 @@ fr_status fri_linear_forward(const fri_linear_desc *d, const fr_tensor *x, const
     const fri_backend *be = fri_backend_of(x);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    if (empty(d)) return fri_fill_bias(b, y);
+    if (is_empty(d)) return fri_fill_bias(b, y);
     FRI_TRY(FRI_KERNEL(be, d->dtype, linear_forward_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(x, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, linear_forward,
@@ -34,7 +34,7 @@ fr_status fri_linear_input(const fri_linear_desc *d, const fr_tensor *w, const f
     const fri_backend *be = fri_backend_of(dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    if (empty(d)) return fri_tensor_fill(dx, 0);
+    if (is_empty(d)) return fri_tensor_fill(dx, 0);
     FRI_TRY(FRI_KERNEL(be, d->dtype, linear_backward_input_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, linear_backward_input, (&ws.exec, d, fri_data(w), fri_data(dy), fri_data(dx)));
@@ -45,7 +45,7 @@ fr_status fri_linear_weight(const fri_linear_desc *d, const fr_tensor *x, const 
     const fri_backend *be = fri_backend_of(dy);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     size_t bytes = 0;
-    if (empty(d)) return fri_tensor_fill(dw, 0);
+    if (is_empty(d)) return fri_tensor_fill(dw, 0);
     FRI_TRY(FRI_KERNEL(be, d->dtype, linear_backward_weight_workspace, (d, &bytes)));
     FRI_TRY(fri_workspace_begin(dy, bytes, &ws));
     return FRI_KERNEL(be, d->dtype, linear_backward_weight,
@@ -96,7 +96,7 @@ static fr_status input_gradient(fr_node *node, const fri_linear_desc *d, fr_tens
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const fri_linear_desc *d = fr_node_params(node);
     const bool bias = fr_node_inputs(node) > 2 && fr_node_wants(node, 2), weight = fr_node_wants(node, 1);
-    const bool both = bias && weight && !empty(d);
+    const bool both = bias && weight && !is_empty(d);
     if (bias && !both) FRI_TRY(bias_gradient(node, d, *dy));
     if (weight) FRI_TRY(weight_gradient(node, d, *dy, both));
     fr_node_release_saved(node, 0);

@@ -15,7 +15,7 @@
 #include <math.h>
 
 /* Params: beta; negative: mse. */
-static fr_status gradient(fr_node *node, int i, const fr_tensor *x, const fr_tensor *t, const fr_tensor *dy) {
+static fr_status backward_of(fr_node *node, int i, const fr_tensor *x, const fr_tensor *t, const fr_tensor *dy) {
     FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
     if (!fr_node_wants(node, i)) return FR_OK;
     FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &dx));
@@ -29,15 +29,15 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL, *x = NULL;
     FRI_TRY(fr_node_saved(node, 0, &x));
     FRI_TRY(fr_node_saved(node, 1, &t));
-    FRI_TRY(gradient(node, 1, x, t, *dy));
-    return gradient(node, 0, x, t, *dy);
+    FRI_TRY(backward_of(node, 1, x, t, *dy));
+    return backward_of(node, 0, x, t, *dy);
 }
 
 static const fr_op mse = {.name = "mse", .autocast = FR_AUTOCAST_F32, .backward = backward};
 static const fr_op l1 = {.name = "l1", .autocast = FR_AUTOCAST_F32, .backward = backward};
 static const fr_op smooth_l1 = {.name = "smooth_l1", .autocast = FR_AUTOCAST_F32, .backward = backward};
 
-static fr_status call(const fr_op *op, double beta, fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
+static fr_status call_loss(const fr_op *op, double beta, fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
@@ -60,17 +60,17 @@ static fr_status call(const fr_op *op, double beta, fr_tensor *x, fr_tensor *t, 
 
 fr_status fr_mse(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
     FRI_NOT_NULL(x, t, loss);
-    return call(&mse, -1, x, t, loss);
+    return call_loss(&mse, -1, x, t, loss);
 }
 
 fr_status fr_l1(fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
     FRI_NOT_NULL(x, t, loss);
-    return call(&l1, 0, x, t, loss);
+    return call_loss(&l1, 0, x, t, loss);
 }
 
 fr_status fr_smooth_l1(fr_tensor *x, fr_tensor *t, double beta, fr_tensor **loss) {
     FRI_NOT_NULL(x, t, loss);
     if (!(beta >= 0) || !isfinite(beta))
         return fr_fail(FR_EINVAL, "smooth_l1: beta is %g; it must be >= 0 and finite", beta);
-    return call(&smooth_l1, beta, x, t, loss);
+    return call_loss(&smooth_l1, beta, x, t, loss);
 }

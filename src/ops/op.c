@@ -8,21 +8,21 @@
 /* ---- autocast ---------------------------------------------------------------------------------------------- */
 
 /* Type order for promotion: f64 > f32 > half types; f16 with bf16 gives f32, as in PyTorch. */
-static fr_dtype wider(fr_dtype a, fr_dtype b) {
+static fr_dtype wider_dtype(fr_dtype a, fr_dtype b) {
     if (a == b) return a;
     if (a == FR_F64 || b == FR_F64) return FR_F64;
     return FR_F32;
 }
 
-static fr_dtype widest(fr_tensor *const *in, int n) {
+static fr_dtype widest_dtype(fr_tensor *const *in, int n) {
     fr_dtype to = in[0]->dtype;
     for (int i = 1; i < n; i++)
-        if (in[i] != NULL) to = wider(to, in[i]->dtype);
+        if (in[i] != NULL) to = wider_dtype(to, in[i]->dtype);
     return to;
 }
 
 fr_status fri_promote(int n, fr_tensor *const *x, fr_tensor **out) {
-    const fr_dtype to = widest(x, n);
+    const fr_dtype to = widest_dtype(x, n);
     for (int i = 0; i < n; i++) {
         if (x[i]->dtype == to || !fr_dtype_is_float(x[i]->dtype))
             out[i] = fr_tensor_retain(x[i]);
@@ -33,7 +33,7 @@ fr_status fri_promote(int n, fr_tensor *const *x, fr_tensor **out) {
 }
 
 /* f64 and integers are never cast. */
-static bool castable(const fr_tensor *t) {
+static bool is_castable(const fr_tensor *t) {
     return t != NULL && (t->dtype == FR_F32 || t->dtype == FR_F16 || t->dtype == FR_BF16);
 }
 
@@ -42,14 +42,14 @@ static fr_status apply_autocast(fri_call *c) {
     fr_autocast_class class = c->op->autocast;
     fr_dtype to = FR_F32;
     if (class == FR_AUTOCAST_PROMOTE) { /* type promotion, with or without autocast */
-        to = widest(c->in, c->n_in);
+        to = widest_dtype(c->in, c->n_in);
     } else if (!cast.enabled || class == FR_AUTOCAST_NONE) {
         return FR_OK;
     } else if (class == FR_AUTOCAST_LOW) {
         to = cast.dtype;
     }
     for (int i = 0; i < c->n_in; i++) {
-        bool any = class == FR_AUTOCAST_PROMOTE ? c->in[i] != NULL : castable(c->in[i]);
+        bool any = class == FR_AUTOCAST_PROMOTE ? c->in[i] != NULL : is_castable(c->in[i]);
         if (!any || c->in[i]->dtype == to) continue;
         FRI_TRY(fr_cast(c->in[i], to, &c->owned[i]));
         c->in[i] = c->owned[i];

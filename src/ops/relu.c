@@ -37,14 +37,14 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 const fri_unary fri_relu_op = {{.name = "relu", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_MASK};
 
 /* Precondition: y has a node (recording is on and x requires grad). */
-static void remember(bool made, const fr_tensor *y) {
+static void mark_node_made(bool made, const fr_tensor *y) {
     if (fr_grad_enabled() && y->requires_grad) fri_node_of(y)->reads_as_made = made;
 }
 
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y) {
     const bool made = fri_as_node_made(x);
     fr_status s = fri_unary_call(&fri_relu_op, NULL, 0, x, there ? FRI_THERE : FRI_NOT_THERE, y);
-    if (s == FR_OK) remember(made, *y);
+    if (s == FR_OK) mark_node_made(made, *y);
     return s;
 }
 
@@ -57,6 +57,6 @@ fr_status fr_relu_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
     const bool made = fri_as_node_made(x);
     fr_status s = fri_unary_inplace(&fri_relu_op, NULL, 0, x);
-    if (s == FR_OK) remember(made, x);
+    if (s == FR_OK) mark_node_made(made, x);
     return s;
 }

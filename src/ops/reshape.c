@@ -24,7 +24,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
 static const fr_op reshape = {.name = "reshape", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
 
 /* Replaces a -1 in the shape by the remaining size. */
-static fr_status infer(const fr_tensor *x, fr_shape *shape) {
+static fr_status infer_shape(const fr_tensor *x, fr_shape *shape) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     int64_t known = 1, n = fri_numel(x);
     int unknown = -1;
@@ -44,11 +44,11 @@ static fr_status infer(const fr_tensor *x, fr_shape *shape) {
                    fri_shape_text(shape, b));
 }
 
-static fr_status view(fr_tensor *x, fr_shape shape, fr_tensor **y) {
+static fr_status make_view(fr_tensor *x, fr_shape shape, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_TRY(fri_call_begin(&c, &reshape, 1, &x, 1));
-    FRI_TRY(infer(x, &shape));
+    FRI_TRY(infer_shape(x, &shape));
     FRI_TRY(fri_tensor_view(x, &shape, &out));
     FRI_TRY(fr_op_record(&reshape, &x->shape, sizeof x->shape, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
@@ -60,7 +60,7 @@ fr_status fr_reshape(fr_tensor *x, int rank, const int64_t *shape, fr_tensor **y
     if (rank > 0) FRI_NOT_NULL(shape);
     if (rank < 0 || rank > FR_MAX_RANK)
         return fr_fail(FR_ESHAPE, "reshape: rank %d is outside 0..%d", rank, FR_MAX_RANK);
-    return view(x, fri_shape_of(rank, shape), y);
+    return make_view(x, fri_shape_of(rank, shape), y);
 }
 
 fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y) {
@@ -74,5 +74,5 @@ fr_status fr_flatten(fr_tensor *x, int start_dim, fr_tensor **y) {
         shape.dim[start_dim] = 1;
         for (int i = start_dim; i < x->shape.rank; i++) shape.dim[start_dim] *= x->shape.dim[i];
     }
-    return view(x, shape, y);
+    return make_view(x, shape, y);
 }

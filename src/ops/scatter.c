@@ -60,13 +60,13 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, int dim, const fr
     return FR_OK;
 }
 
-static fr_status record(const fr_op *op, const params *p, fr_tensor *x, fr_tensor *index, fr_tensor *src,
-                        fr_tensor *out) {
+static fr_status record_node(const fr_op *op, const params *p, fr_tensor *x, fr_tensor *index, fr_tensor *src,
+                             fr_tensor *out) {
     fr_save save = {index, FR_SAVE_VALUE};
     return fr_op_record(op, p, sizeof *p, (fr_tensor *[]){x, src}, 2, &save, 1, out);
 }
 
-static fr_status outside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
+static fr_status scatter_copy(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p = {0};
@@ -83,12 +83,12 @@ static fr_status outside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *inde
         FRI_TRY(fri_result_like(x, y, &out));
     if (out != x) FRI_TRY(fr_tensor_copy(out, x));
     FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, out));
-    FRI_TRY(record(op, &p, x, index, src, out));
+    FRI_TRY(record_node(op, &p, x, index, src, out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
 
-static fr_status inside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
+static fr_status scatter_inplace(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
     params p = {0};
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
@@ -97,25 +97,25 @@ static fr_status inside(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index
     if (src == x) FRI_TRY(fr_fail(FR_EINVAL, "%s: src is x itself, which is written over", op->name));
     fri_bump_version(x);
     FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, x));
-    return record(op, &p, x, index, src, x);
+    return record_node(op, &p, x, index, src, x);
 }
 
 fr_status fr_scatter(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
     FRI_NOT_NULL(x, index, src, y);
-    return outside(&scatter, x, dim, index, src, y);
+    return scatter_copy(&scatter, x, dim, index, src, y);
 }
 
 fr_status fr_scatter_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
     FRI_NOT_NULL(x, index, src);
-    return inside(&scatter, x, dim, index, src);
+    return scatter_inplace(&scatter, x, dim, index, src);
 }
 
 fr_status fr_scatter_add(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
     FRI_NOT_NULL(x, index, src, y);
-    return outside(&scatter_add, x, dim, index, src, y);
+    return scatter_copy(&scatter_add, x, dim, index, src, y);
 }
 
 fr_status fr_scatter_add_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
     FRI_NOT_NULL(x, index, src);
-    return inside(&scatter_add, x, dim, index, src);
+    return scatter_inplace(&scatter_add, x, dim, index, src);
 }

@@ -35,17 +35,17 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 static const fri_unary softmax = {{.name = "softmax", ROWS}, values, FRI_SAVES_Y, FR_SAVE_VALUE};
 static const fri_unary log_softmax = {{.name = "log_softmax", ROWS}, values, FRI_SAVES_Y, FR_SAVE_VALUE};
 
-static fr_status call(const fri_unary *u, bool logarithm, fr_tensor *x, fr_tensor **y) {
+static fr_status call_softmax(const fri_unary *u, bool logarithm, fr_tensor *x, fr_tensor **y) {
     if (x->shape.rank < 1) return fr_fail(FR_ESHAPE, "%s: x has rank 0; at least 1 is needed", u->op.name);
     return fri_unary_call(u, &logarithm, sizeof logarithm, x, FRI_NOT_THERE, y);
 }
 
 fr_status fr_softmax(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return call(&softmax, false, x, y);
+    return call_softmax(&softmax, false, x, y);
 }
 
 fr_status fr_log_softmax(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return call(&log_softmax, true, x, y);
+    return call_softmax(&log_softmax, true, x, y);
 }

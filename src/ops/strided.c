@@ -16,13 +16,13 @@ typedef struct params {
     double fill;
 } params;
 
-static char *place(const fr_tensor *t, int64_t at) {
+static char *address(const fr_tensor *t, int64_t at) {
     char *p = fri_data(t);
     return p == NULL ? NULL : p + (size_t)at * fr_dtype_size(t->dtype);
 }
 
 /* Copies between `from` and `to`. Elements without a value become 0 or the fill value. */
-static fr_status copy(const params *p, bool back, const fr_tensor *from, fr_tensor *to) {
+static fr_status copy_elements(const params *p, bool back, const fr_tensor *from, fr_tensor *to) {
     fri_strided_desc d = p->d;
     int64_t copied = 1;
     for (int i = 0; i < d.rank; i++) copied *= d.extent[i];
@@ -33,14 +33,14 @@ static fr_status copy(const params *p, bool back, const fr_tensor *from, fr_tens
         d.y_stride[i] = p->d.x_stride[i];
     }
     return FRI_KERNEL(fri_backend_of(from), from->dtype, copy_strided,
-                      (FRI_EXEC, &d, place(from, back ? p->y_at : p->x_at), place(to, back ? p->x_at : p->y_at)));
+                      (FRI_EXEC, &d, address(from, back ? p->y_at : p->x_at), address(to, back ? p->x_at : p->y_at)));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL;
     FRI_TRY(fri_tensor_new(&p->x, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(copy(p, true, *dy, dx));
+    FRI_TRY(copy_elements(p, true, *dy, dx));
     fr_tensor_release(dy);
     return fr_node_grad(node, 0, &dx);
 }
@@ -48,7 +48,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 static fr_status forward(const params *p, const fr_tensor *x, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_TRY(fri_tensor_new(&p->y, x->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
-    FRI_TRY(copy(p, false, x, out));
+    FRI_TRY(copy_elements(p, false, x, out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
@@ -90,7 +90,7 @@ static void strides_of(const fr_shape *s, int64_t stride[FR_MAX_RANK]) {
 }
 
 /* Common call of all ops in this file: p has x, y and the copy. */
-static fr_status call(const fr_op *op, const params *p, fr_tensor *x, fr_tensor **y) {
+static fr_status call_strided(const fr_op *op, const params *p, fr_tensor *x, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params given = *p;
@@ -124,11 +124,11 @@ fr_status fr_pad(fr_tensor *x, const int64_t *before, const int64_t *after, doub
         add_dim(&p.d, p.x.dim[i], xs[i], ys[i]);
         p.y_at += before[i] * ys[i];
     }
-    return call(&pad, &p, x, y);
+    return call_strided(&pad, &p, x, y);
 }
 
 /* Takes `count` elements start, start + step, ... of dimension `dim`; all are in range. */
-static fr_status take(fr_tensor *x, int dim, int64_t start, int64_t count, int64_t step, fr_tensor **y) {
+static fr_status take_range(fr_tensor *x, int dim, int64_t start, int64_t count, int64_t step, fr_tensor **y) {
     int64_t xs[FR_MAX_RANK] = {0}, ys[FR_MAX_RANK] = {0};
     params p = {.x = x->shape, .y = x->shape};
     p.y.dim[dim] = count;
@@ -136,7 +136,7 @@ static fr_status take(fr_tensor *x, int dim, int64_t start, int64_t count, int64
     strides_of(&p.y, ys);
     for (int i = 0; i < p.y.rank; i++) add_dim(&p.d, p.y.dim[i], i == dim && count > 1 ? step * xs[i] : xs[i], ys[i]);
     p.x_at = start * xs[dim];
-    return call(&slice, &p, x, y);
+    return call_strided(&slice, &p, x, y);
 }
 
 static fr_status expect_dim(const char *op, const fr_tensor *x, int *dim) {
@@ -153,10 +153,10 @@ fr_status fr_narrow(fr_tensor *x, int dim, int64_t start, int64_t length, fr_ten
     if (start < 0 || length < 0 || start > size || length > size - start)
         return fr_fail(FR_EINVAL, "narrow: %lld elements from %lld on; dimension %d has %lld", (long long)length,
                        (long long)start, dim, (long long)size);
-    return take(x, dim, start, length, 1, y);
+    return take_range(x, dim, start, length, 1, y);
 }
 
-static int64_t clamped(int64_t at, int64_t size) {
+static int64_t clamp_index(int64_t at, int64_t size) {
     if (at < 0) at = at < -size ? 0 : at + size;
     return at > size ? size : at;
 }
@@ -165,8 +165,8 @@ fr_status fr_slice(fr_tensor *x, int dim, int64_t start, int64_t end, int64_t st
     FRI_NOT_NULL(x, y);
     FRI_TRY(expect_dim("slice", x, &dim));
     if (step < 1) return fr_fail(FR_EINVAL, "slice: step %lld; it must be >= 1", (long long)step);
-    const int64_t size = x->shape.dim[dim], from = clamped(start, size), to = clamped(end, size);
-    return take(x, dim, from, to > from ? (to - from - 1) / step + 1 : 0, step, y);
+    const int64_t size = x->shape.dim[dim], from = clamp_index(start, size), to = clamp_index(end, size);
+    return take_range(x, dim, from, to > from ? (to - from - 1) / step + 1 : 0, step, y);
 }
 
 /* ---- permute, pixel_shuffle ------------------------------------------------------------------------------------ */
@@ -186,7 +186,7 @@ fr_status fr_permute(fr_tensor *x, const int *dims, fr_tensor **y) {
     strides_of(&p.x, xs);
     strides_of(&p.y, ys);
     for (int i = 0; i < p.y.rank; i++) add_dim(&p.d, p.y.dim[i], xs[dims[i] < 0 ? dims[i] + p.x.rank : dims[i]], ys[i]);
-    return call(&permute, &p, x, y);
+    return call_strided(&permute, &p, x, y);
 }
 
 /* small [n, h, w, c * r * r] and large [n, h * r, w * r, c]: y is either, x the other. */
@@ -203,7 +203,7 @@ static fr_status shuffle(const fr_op *op, fr_tensor *x, const fr_shape *small, i
         const int64_t of = in_small[of_small[i]];
         add_dim(&p.d, apart.dim[i], enlarge ? of : in_large[i], enlarge ? in_large[i] : of);
     }
-    return call(op, &p, x, y);
+    return call_strided(op, &p, x, y);
 }
 
 static fr_status expect_image(const fr_op *op, const fr_tensor *x, int64_t r) {

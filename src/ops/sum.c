@@ -26,7 +26,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 static const fr_op sum = {.name = "sum", .autocast = FR_AUTOCAST_F32, .backward = backward};
 static const fr_op mean = {.name = "mean", .autocast = FR_AUTOCAST_F32, .backward = backward};
 
-static fr_status reduce(const fr_op *op, fr_tensor *x, fr_tensor **y) {
+static fr_status reduce_all(const fr_op *op, fr_tensor *x, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
@@ -47,10 +47,10 @@ static fr_status reduce(const fr_op *op, fr_tensor *x, fr_tensor **y) {
 
 fr_status fr_sum(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return reduce(&sum, x, y);
+    return reduce_all(&sum, x, y);
 }
 
 fr_status fr_mean(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return reduce(&mean, x, y);
+    return reduce_all(&mean, x, y);
 }

@@ -21,7 +21,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 }
 
 /* A new tensor for the result of d on x. */
-static fr_status resize(const fri_upsample_desc *d, const fr_tensor *x, fr_tensor **y) {
+static fr_status resize_values(const fri_upsample_desc *d, const fr_tensor *x, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->c);
     FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(x), FR_MEM_TEMPORARY, &out));
@@ -31,7 +31,7 @@ static fr_status resize(const fri_upsample_desc *d, const fr_tensor *x, fr_tenso
 }
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    return resize(fr_node_params(node), in[0], y);
+    return resize_values(fr_node_params(node), in[0], y);
 }
 
 static const fr_op upsample = {.name = "upsample", .backward = backward, .rebuild = rebuild, .rebuild_inputs = 1};
@@ -58,7 +58,7 @@ fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode,
                            .q = q,
                            .bilinear = mode == FR_UPSAMPLE_BILINEAR,
                            .align_corners = align_corners};
-    FRI_TRY(resize(&d, x, &out));
+    FRI_TRY(resize_values(&d, x, &out));
     FRI_TRY(fr_op_record(&upsample, &d, sizeof d, &x, 1, NULL, 0, out));
     fri_tensor_put(&out, y);
     return FR_OK;

@@ -48,7 +48,7 @@ static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_
     return FR_OK;
 }
 
-static fr_status shrink(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+static fr_status scale_gradient(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     const struct norm *n = ctx;
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
     (void)path;
@@ -106,7 +106,7 @@ fr_status fr_clip_grad_norm(fr_module *m, double max_norm, double *norm) {
     if (norm != NULL) *norm = sqrt(sums[0]);
     if (fr_device_is_asynchronous(device)) goto done;
     n.factor = fri_clip_factor(max_norm, sums[0]);
-    if (n.factor != 1) FR_TRY(s, fr_module_each_tensor(m, shrink, &n));
+    if (n.factor != 1) FR_TRY(s, fr_module_each_tensor(m, scale_gradient, &n));
 done:
     fr_tensor_release(&n.sum);
     free(n.arrays);

@@ -10,16 +10,16 @@
 
 #include <stdlib.h>
 
-static int64_t length(const fr_optimizer *o) {
+static int64_t count_length(const fr_optimizer *o) {
     return o->kind == FRI_ADAM ? 1 + (int64_t)o->n : 1;
 }
 
 /* Copies the host's counts to the device. */
 static fr_status upload_counts(fr_optimizer *o) {
-    float *host = malloc((size_t)length(o) * sizeof *host);
+    float *host = malloc((size_t)count_length(o) * sizeof *host);
     if (host == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     host[0] = (float)o->steps;
-    for (int64_t i = 1; i < length(o); i++) host[i] = (float)o->parameters[i - 1].steps;
+    for (int64_t i = 1; i < count_length(o); i++) host[i] = (float)o->parameters[i - 1].steps;
     fr_status s = fri_backend_of(o->counts)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, host, fri_data(o->counts),
                                                   fri_nbytes(o->counts));
     free(host);
@@ -27,7 +27,7 @@ static fr_status upload_counts(fr_optimizer *o) {
 }
 
 fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool device_counts) {
-    fr_shape shape = FRI_SHAPE(length(o));
+    fr_shape shape = FRI_SHAPE(count_length(o));
     fr_status s = FR_OK;
     if (o->counts != NULL || (o->kind != FRI_ADAM && !device_counts)) return FR_OK;
     FR_TRY(s, fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));
@@ -48,7 +48,7 @@ fr_status fri_optimizer_learn_steps(fr_optimizer *o) {
 }
 
 fr_status fri_optimizer_read_counts(const fr_optimizer *o, float **host) {
-    *host = malloc((size_t)length(o) * sizeof **host);
+    *host = malloc((size_t)count_length(o) * sizeof **host);
     if (*host == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     return fr_tensor_to_host(o->counts, *host);
 }

@@ -10,7 +10,7 @@
 
 enum { DECADES = 7 };
 
-static int ascending(const void *a, const void *b) {
+static int compare_values(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
@@ -27,5 +27,5 @@ void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]) {
     }
     map[n++] = 0;
     map[n++] = 1;
-    qsort(map, FRI_MAP_VALUES, sizeof *map, ascending);
+    qsort(map, FRI_MAP_VALUES, sizeof *map, compare_values);
 }

@@ -38,7 +38,7 @@ static fr_status average_list(void *ctx, const fri_update_key *key, int count, c
 }
 
 /* Source of the average: the master or the parameter. */
-static const fr_tensor *source(const fr_optimizer *o, const fri_parameter *p, int n, int64_t *first) {
+static const fr_tensor *averaged_tensor(const fr_optimizer *o, const fri_parameter *p, int n, int64_t *first) {
     const int master = fri_optimizer_master_slot(o, p->parameter, n);
     *first = master >= 0 ? 0 : p->first;
     return master >= 0 ? p->state[master] : p->parameter;
@@ -53,7 +53,7 @@ fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameter
         if (!fri_parameter_moves(o, p) || p->count == 0) continue;
         const int have = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, have);
         int64_t first = 0;
-        const fr_tensor *from = source(o, p, have, &first);
+        const fr_tensor *from = averaged_tensor(o, p, have, &first);
         if (!p->averaged) {
             FRI_TRY(fri_optimizer_convert(p->count, from, first, p->state[ema], 0));
             p->averaged = true;
@@ -71,21 +71,21 @@ fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameter
 
 /* ---- exchange ---------------------------------------------------------------------------------------------- */
 
-static fr_status move(const fri_backend *b, const char *from, char *to, size_t n) {
+static fr_status copy_bytes(const fri_backend *b, const char *from, char *to, size_t n) {
     return from != NULL ? b->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, n) : FR_OK;
 }
 
 /* Average and parameter have equal types. */
-static fr_status exchange(const fri_parameter *p, const fr_tensor *ema, const fr_tensor *between) {
+static fr_status swap_with_average(const fri_parameter *p, const fr_tensor *ema, const fr_tensor *between) {
     const fri_backend *b = fri_backend_of(ema);
     const size_t size = fr_dtype_size(ema->dtype), bytes = (size_t)p->count * size;
     char *mine = fri_data(p->parameter), *other = fri_data(ema);
     for (size_t at = 0; mine != NULL && at < bytes; at += EXCHANGE_BYTES) {
         const size_t n = bytes - at < EXCHANGE_BYTES ? bytes - at : EXCHANGE_BYTES;
         char *here = mine + (size_t)p->first * size + at;
-        FRI_TRY(move(b, here, fri_data(between), n));
-        FRI_TRY(move(b, other + at, here, n));
-        FRI_TRY(move(b, fri_data(between), other + at, n));
+        FRI_TRY(copy_bytes(b, here, fri_data(between), n));
+        FRI_TRY(copy_bytes(b, other + at, here, n));
+        FRI_TRY(copy_bytes(b, fri_data(between), other + at, n));
     }
     return FR_OK;
 }
@@ -101,7 +101,7 @@ fr_status fri_optimizer_make_between(fr_optimizer *o) {
     return fri_tensor_new(&shape, FR_U8, fri_device_of(o->parameters[0].parameter), FR_MEM_OPTIMIZER, &o->between);
 }
 
-static bool lossy(const fr_optimizer *o, const fr_tensor *w) {
+static bool loses_precision(const fr_optimizer *o, const fr_tensor *w) {
     return (w->dtype == FR_F16 || w->dtype == FR_BF16) && !fri_optimizer_has_master(o, w);
 }
 
@@ -109,7 +109,7 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
     FRI_NOT_NULL(o);
     fri_state_slot slots[FRI_STATE_SLOTS];
     for (int i = 0; i < o->n && o->ema > 0; i++)
-        if (o->parameters[i].made && lossy(o, o->parameters[i].parameter))
+        if (o->parameters[i].made && loses_precision(o, o->parameters[i].parameter))
             return fr_fail(FR_EUSAGE,
                            "%s: '%s' is of %s and its average of f32; with master weights they can change "
                            "places",
@@ -124,7 +124,7 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
         fri_bump_version(p->parameter);
         if (p->state[ema] == NULL) continue; /* on other ranks */
         FRI_TRY(master < 0
-                    ? exchange(p, p->state[ema], o->between)
+                    ? swap_with_average(p, p->state[ema], o->between)
                     : fri_optimizer_convert(p->count, p->state[o->swapped ? master : ema], 0, p->parameter, p->first));
     }
     o->swapped = o->ema > 0 && !o->swapped;

@@ -37,7 +37,7 @@ struct fr_grad_scaler {
     fr_tensor *found; /* f32 scalar on the device */
 };
 
-static fri_loss_scale_desc rule(const fr_grad_scaler *g) {
+static fri_loss_scale_desc scale_rule(const fr_grad_scaler *g) {
     return (fri_loss_scale_desc){.growth_factor = g->opts.growth_factor,
                                  .backoff_factor = g->opts.backoff_factor,
                                  .min_scale = g->opts.min_scale,
@@ -52,7 +52,7 @@ static fr_status upload_scale(fr_grad_scaler *g) {
 }
 
 /* Reads the device's state back if the host's is older; waits for it. */
-static void refresh(const fr_grad_scaler *known) {
+static void refresh_host_copy(const fr_grad_scaler *known) {
     fr_grad_scaler *g = (fr_grad_scaler *)(uintptr_t)known; /* getters keep the state that they read back */
     if (!g->stale || g->device == FR_META) return;
     if (fr_tensor_to_host(g->state, &g->now) == FR_OK) g->stale = false;
@@ -98,19 +98,19 @@ void fr_grad_scaler_release(fr_grad_scaler **p) {
 
 double fr_grad_scaler_scale_of(const fr_grad_scaler *g) {
     if (g == NULL) return 0;
-    refresh(g);
+    refresh_host_copy(g);
     return g->opts.enabled ? (double)g->now.scale : 1;
 }
 
 int64_t fri_grad_scaler_growth_tracker(const fr_grad_scaler *g) {
     if (g == NULL) return 0;
-    refresh(g);
+    refresh_host_copy(g);
     return g->now.tracker;
 }
 
 int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g) {
     if (g == NULL) return 0;
-    refresh(g);
+    refresh_host_copy(g);
     return g->now.skipped;
 }
 
@@ -119,7 +119,7 @@ fr_status fri_grad_scaler_set(fr_grad_scaler *g, double scale, int64_t growth_tr
     if (!(scale >= 0) || growth_tracker < 0)
         return fr_fail(FR_EINVAL, "grad scaler: scale %g and growth tracker %lld must not be negative", scale,
                        (long long)growth_tracker);
-    refresh(g);
+    refresh_host_copy(g);
     g->now.scale = (float)scale;
     g->now.inverse = fri_loss_scale_inverse(g->now.scale);
     g->now.tracker = growth_tracker;
@@ -167,7 +167,7 @@ static fr_status look_at(fr_grad_scaler *g, const fr_tensor *like, int count, co
                        fri_data(g->found)));
 }
 
-static fr_status look(fr_grad_scaler *g, const fr_tensor *grad) {
+static fr_status check_gradient(fr_grad_scaler *g, const fr_tensor *grad) {
     fri_array array = {fri_numel(grad), fri_data(grad)};
     return look_at(g, grad, 1, &array, NULL);
 }
@@ -194,7 +194,7 @@ static fr_status set_inverse(fr_grad_scaler *g) {
 }
 
 /* Checks all gradients for inf and NaN; multiply: and unscales them. */
-static fr_status pass(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
+static fr_status check_all(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     FRI_TRY(set_inverse(g));
     for (int i = 0; i < o->n && multiply; i++) {
         const fri_parameter *p = &o->parameters[i];
@@ -226,7 +226,7 @@ fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
     if (g->stage == UNSCALED)
         return fr_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
     if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
-    fr_status s = pass(g, o, true);
+    fr_status s = check_all(g, o, true);
     if (s == FR_OK) g->stage = UNSCALED;
     return s;
 }
@@ -241,7 +241,7 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
                                   "train.memory.fused_step of a session makes both passes");
     if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: step was already called since the last update");
     bool unscaled = g->stage == UNSCALED;
-    if (!unscaled) FRI_TRY(pass(g, o, false));
+    if (!unscaled) FRI_TRY(check_all(g, o, false));
     if (fri_optimizer_can_skip(o) && g->device_decides) {
         FRI_TRY(fri_optimizer_step(o, unscaled ? NULL : g->state, g->found));
     } else if (g->device == FR_META) {
@@ -293,7 +293,7 @@ fr_status fri_grad_scaler_complete(fr_grad_scaler *g, fr_optimizer *o, fri_param
     if (g->stage == CHECKING) {
         *update = false;
         FRI_TRY(fri_optimizer_skip_one(o, p)); /* a step that is skipped makes the state, too */
-        return look(g, fr_tensor_get_grad(p->parameter));
+        return check_gradient(g, fr_tensor_get_grad(p->parameter));
     }
     if (g->stage != STEPPED)
         return fr_fail(FR_EUSAGE, "grad scaler: backward with a fused optimizer (%s) before check_begin", p->path);
@@ -317,7 +317,7 @@ fr_status fri_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, cons
         const fr_tensor *grad = fri_parameter_gradient(o, &o->parameters[i]);
         if (grad == NULL || grad->storage->birth >= first) continue;
         FRI_TRY(fri_tensor_fill(g->found, 0));
-        FRI_TRY(look(g, grad));
+        FRI_TRY(check_gradient(g, grad));
         FRI_TRY(fr_tensor_item(g->found, &found));
         if (found == 0) continue;
         first = grad->storage->birth;
@@ -331,7 +331,7 @@ fr_status fri_grad_scaler_find_overflow(fr_grad_scaler *g, fr_optimizer *o, cons
 
 fr_status fr_grad_scaler_update(fr_grad_scaler *g, bool *skipped) {
     FRI_NOT_NULL(g);
-    fri_loss_scale_desc d = rule(g);
+    fri_loss_scale_desc d = scale_rule(g);
     double found = 0;
     if (skipped != NULL) *skipped = false;
     if (!g->opts.enabled) return FR_OK;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static bool selected(const fri_parameter *p, const char *select) {
+static bool is_selected(const fri_parameter *p, const char *select) {
     const char *dot = strrchr(p->path, '.');
     size_t n = strlen(select);
     if (strcmp(select, "norm") == 0) return p->norm;
@@ -33,7 +33,7 @@ fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const fr_param
     for (int i = 0; i < o->n; i++) {
         fri_parameter *p = &o->parameters[i];
         const fri_group *was = &o->group[p->group];
-        if (!selected(p, select)) continue;
+        if (!is_selected(p, select)) continue;
         const int group = group_of(o, g.lr_factor >= 0 ? g.lr_factor : was->lr_factor,
                                    g.weight_decay >= 0 ? g.weight_decay : was->weight_decay);
         if (group < 0)

@@ -18,7 +18,7 @@ typedef struct collection {
 } collection;
 
 /* True if the parameter belongs to a norm. */
-static bool normalizes(fr_module *m, char *path) {
+static bool is_norm(fr_module *m, char *path) {
     char *dot = strrchr(path, '.');
     if (dot != NULL) *dot = '\0';
     const fr_module *layer = dot != NULL ? fr_module_find(m, path) : m;
@@ -26,7 +26,7 @@ static bool normalizes(fr_module *m, char *path) {
     return layer != NULL && (fr_module_class_of(layer)->traits & FR_LAYER_KEEPS_F32) != 0;
 }
 
-static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+static fr_status collect_parameter(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     const collection *c = ctx;
     fr_optimizer *o = c->o;
     if (!is_parameter) return FR_OK;
@@ -34,7 +34,7 @@ static fr_status collect(void *ctx, const char *path, fr_tensor *t, bool is_para
     char *copy = strdup(path);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     o->parameters[o->n++] = (fri_parameter){.path = copy,
-                                            .norm = normalizes(c->m, copy),
+                                            .norm = is_norm(c->m, copy),
                                             .parameter = fr_tensor_retain(t),
                                             .count = fri_numel(t)};
     return FR_OK;
@@ -46,13 +46,13 @@ static double weight_decay(const fr_optimizer *o) {
                                     : o->adam.weight_decay;
 }
 
-static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
+static fr_status optimizer_create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
     fr_optimizer *o = malloc(sizeof *o);
     if (o == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     *o = like;
     o->group[0] = (fri_group){1, weight_decay(o), o->lr};
     o->groups = 1;
-    fr_status s = fr_module_each_tensor(m, collect, &(collection){m, o});
+    fr_status s = fr_module_each_tensor(m, collect_parameter, &(collection){m, o});
     if (s == FR_OK && o->n == 0) s = fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
     if (s < 0) {
         fr_optimizer_release(&o);
@@ -63,7 +63,7 @@ static fr_status create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
     return FR_OK;
 }
 
-static fr_status check(const char *name, const char *option, double value, bool fine) {
+static fr_status check_option(const char *name, const char *option, double value, bool fine) {
     if (fine && isfinite(value)) return FR_OK;
     return fr_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
 }
@@ -71,55 +71,55 @@ static fr_status check(const char *name, const char *option, double value, bool 
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
     const fr_sgd_opts o = opts != NULL ? *opts : *FR_SGD_OPTS();
-    FRI_TRY(check("SGD", "lr", o.lr, o.lr >= 0));
-    FRI_TRY(check("SGD", "momentum", o.momentum, o.momentum >= 0));
-    FRI_TRY(check("SGD", "dampening", o.dampening, true));
-    FRI_TRY(check("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FRI_TRY(check_option("SGD", "lr", o.lr, o.lr >= 0));
+    FRI_TRY(check_option("SGD", "momentum", o.momentum, o.momentum >= 0));
+    FRI_TRY(check_option("SGD", "dampening", o.dampening, true));
+    FRI_TRY(check_option("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
     if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
         return fr_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
                        o.dampening);
-    return create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr}, out);
+    return optimizer_create(m, (fr_optimizer){.kind = FRI_SGD, .sgd = o, .lr = o.lr}, out);
 }
 
 fr_status fr_rmsprop(fr_module *m, const fr_rmsprop_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
     const fr_rmsprop_opts o = opts != NULL ? *opts : *FR_RMSPROP_OPTS();
-    FRI_TRY(check("RMSprop", "lr", o.lr, o.lr >= 0));
-    FRI_TRY(check("RMSprop", "alpha", o.alpha, o.alpha >= 0));
-    FRI_TRY(check("RMSprop", "eps", o.eps, o.eps >= 0));
-    FRI_TRY(check("RMSprop", "momentum", o.momentum, o.momentum >= 0));
-    FRI_TRY(check("RMSprop", "weight_decay", o.weight_decay, o.weight_decay >= 0));
-    return create(m, (fr_optimizer){.kind = FRI_RMSPROP, .rmsprop = o, .lr = o.lr}, out);
+    FRI_TRY(check_option("RMSprop", "lr", o.lr, o.lr >= 0));
+    FRI_TRY(check_option("RMSprop", "alpha", o.alpha, o.alpha >= 0));
+    FRI_TRY(check_option("RMSprop", "eps", o.eps, o.eps >= 0));
+    FRI_TRY(check_option("RMSprop", "momentum", o.momentum, o.momentum >= 0));
+    FRI_TRY(check_option("RMSprop", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    return optimizer_create(m, (fr_optimizer){.kind = FRI_RMSPROP, .rmsprop = o, .lr = o.lr}, out);
 }
 
-static fr_status adam(const char *name, fr_module *m, fr_adam_opts o, fr_optimizer like, fr_optimizer **out) {
-    FRI_TRY(check(name, "lr", o.lr, o.lr >= 0));
-    FRI_TRY(check(name, "eps", o.eps, o.eps >= 0));
-    FRI_TRY(check(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
-    FRI_TRY(check(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
-    FRI_TRY(check(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
+static fr_status create_adam(const char *name, fr_module *m, fr_adam_opts o, fr_optimizer like, fr_optimizer **out) {
+    FRI_TRY(check_option(name, "lr", o.lr, o.lr >= 0));
+    FRI_TRY(check_option(name, "eps", o.eps, o.eps >= 0));
+    FRI_TRY(check_option(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
+    FRI_TRY(check_option(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
+    FRI_TRY(check_option(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
     like.kind = FRI_ADAM;
     like.adam = o;
     like.lr = o.lr;
-    return create(m, like, out);
+    return optimizer_create(m, like, out);
 }
 
 fr_status fr_adam(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
-    return adam("Adam", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = false}, out);
+    return create_adam("Adam", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = false}, out);
 }
 
 fr_status fr_adamw(fr_module *m, const fr_adamw_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
     const fr_adamw_opts o = opts != NULL ? *opts : fr_adamw_opts_default();
     const fr_adam_opts same = {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.maximize};
-    return adam("AdamW", m, same, (fr_optimizer){.decoupled = true}, out);
+    return create_adam("AdamW", m, same, (fr_optimizer){.decoupled = true}, out);
 }
 
 fr_status fr_adam8(fr_module *m, const fr_adam_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
-    return adam("Adam8", m, opts != NULL ? *opts : *FR_ADAM_OPTS(), (fr_optimizer){.decoupled = true, .eight = true},
-                out);
+    return create_adam("Adam8", m, opts != NULL ? *opts : *FR_ADAM_OPTS(),
+                       (fr_optimizer){.decoupled = true, .eight = true}, out);
 }
 
 void fr_optimizer_release(fr_optimizer **p) {
@@ -172,7 +172,7 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
 /* Creates the shared tensors of all parameters: the learning rate, counts, and the 8-bit maps. */
 static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
-    fr_status s = check(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
+    fr_status s = check_option(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
     if (s < 0) return s;
     FR_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
     if (o->eight && o->maps == NULL) FR_TRY(s, make_maps(o, device));

@@ -23,7 +23,7 @@ bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w) {
     return o->masters && (w->dtype == FR_F16 || w->dtype == FR_BF16);
 }
 
-static int moments(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
+static int moment_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
     const fr_dtype wide = w->dtype == FR_F64 ? FR_F64 : FR_F32;
     const bool eight = fri_optimizer_in_8_bits(o, w);
     const fr_shape blocks = {.rank = 1, .dim = {(fri_numel(w) + FRI_SCALE_BLOCK - 1) / FRI_SCALE_BLOCK}};
@@ -45,7 +45,7 @@ static int moments(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slo
 }
 
 int fri_optimizer_slots(const fr_optimizer *o, const fr_tensor *w, fri_state_slot slots[FRI_STATE_SLOTS]) {
-    int n = moments(o, w, slots);
+    int n = moment_slots(o, w, slots);
     if (fri_optimizer_has_master(o, w)) slots[n++] = (fri_state_slot){"master", FR_F32, w->shape};
     if (o->ema > 0) slots[n++] = (fri_state_slot){"ema", w->dtype == FR_F64 ? FR_F64 : FR_F32, w->shape};
     return n;
@@ -97,8 +97,8 @@ done:
 }
 
 /* State distributed over ranks appears as a tensor without values. */
-static fr_status show(const fr_optimizer *o, const fri_parameter *p, int k, const fri_state_slot *slot,
-                      fri_optimizer_state_fn *fn, void *ctx) {
+static fr_status visit_slot(const fr_optimizer *o, const fri_parameter *p, int k, const fri_state_slot *slot,
+                            fri_optimizer_state_fn *fn, void *ctx) {
     char name[NAME_BYTES];
     FRI_OWNED(fr_tensor_release) fr_tensor *whole = NULL;
     snprintf(name, sizeof name, "%s.%s", p->path, slot->name);
@@ -114,7 +114,7 @@ fr_status fri_optimizer_each_state(fr_optimizer *o, fri_optimizer_state_fn *fn, 
         const fri_parameter *p = &o->parameters[i];
         int n = fri_optimizer_slots(o, p->parameter, slots);
         for (int k = 0; k < n && p->made && !p->unused; k++) {
-            FRI_TRY(show(o, p, k, &slots[k], fn, ctx));
+            FRI_TRY(visit_slot(o, p, k, &slots[k], fn, ctx));
         }
     }
     return each_count(o, fn, ctx);

@@ -7,7 +7,7 @@
 /* ---- state ------------------------------------------------------------------------------------------------- */
 
 /* The address of element i; NULL on meta. */
-static void *element(const fr_tensor *t, int64_t i) {
+static void *address(const fr_tensor *t, int64_t i) {
     char *data = fri_data(t);
     return data != NULL ? data + (size_t)i * fr_dtype_size(t->dtype) : NULL;
 }
@@ -15,7 +15,7 @@ static void *element(const fr_tensor *t, int64_t i) {
 fr_status fri_optimizer_convert(int64_t n, const fr_tensor *from, int64_t first_from, const fr_tensor *to,
                                 int64_t first_to) {
     return FRI_KERNEL(fri_backend_of(to), FR_F32, cast,
-                      (FRI_EXEC, from->dtype, to->dtype, n, element(from, first_from), element(to, first_to)));
+                      (FRI_EXEC, from->dtype, to->dtype, n, address(from, first_from), address(to, first_to)));
 }
 
 /* A scale of 0 makes every code 0. */
@@ -51,14 +51,14 @@ static fr_status make_momentum(const fr_optimizer *o, fri_parameter *p, const fr
 
 /* ---- lists ------------------------------------------------------------------------------------------------- */
 
-static bool same(const fri_update_key *a, const fri_update_key *b) {
+static bool same_key(const fri_update_key *a, const fri_update_key *b) {
     return a->dtype == b->dtype && a->grad_dtype == b->grad_dtype && a->group == b->group && a->first == b->first &&
            a->eight == b->eight;
 }
 
 /* A parameter with gradient. Marks the parameter as written. */
-static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *found,
-                         fri_step_item *item, fri_update_key *key) {
+static fr_status prepare_step(const fr_optimizer *o, fri_parameter *p, const fr_tensor *g, const fr_tensor *found,
+                              fri_step_item *item, fri_update_key *key) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     fr_tensor *w = p->parameter;
     const bool has_master = fri_optimizer_has_master(o, w);
@@ -75,14 +75,14 @@ static fr_status prepare(const fr_optimizer *o, fri_parameter *p, const fr_tenso
     fri_bump_version(w);
     if (g == NULL || p->count == 0) return FR_OK; /* other ranks update the parameter, or the parameter is empty */
     *item = (fri_step_item){.n = p->count,
-                            .param = has_master ? fri_data(p->state[states]) : element(w, p->first),
+                            .param = has_master ? fri_data(p->state[states]) : address(w, p->first),
                             .grad = fri_data(g),
                             .step = fri_optimizer_count_of(o, p)};
     for (int k = 0; k < states; k++) item->state[k] = fri_data(p->state[k]);
     return FR_OK;
 }
 
-static const float *scalar(const fr_tensor *t) {
+static const float *scalar_address(const fr_tensor *t) {
     return t != NULL ? fri_data(t) : NULL;
 }
 
@@ -92,7 +92,7 @@ typedef struct update {
 } update;
 
 /* Arguments of a kernel after its descriptor and the 8-bit map. */
-#define LIST count, items, scalar(u->inv_scale), scalar(u->found)
+#define LIST count, items, scalar_address(u->inv_scale), scalar_address(u->found)
 
 static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_update_key *key, int count,
                             const fri_step_item *items) {
@@ -143,7 +143,7 @@ static fr_status launch_adam(const update *u, const fri_backend *b, const fri_up
                       : FRI_KERNEL(b, key->dtype, adam, (FRI_EXEC, &d, LIST));
 }
 
-static fr_status launch(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
+static fr_status launch_update(void *ctx, const fri_update_key *key, int count, const fri_step_item *items) {
     const update *u = ctx;
     const fri_backend *b = fri_backend_of(u->o->parameters[0].parameter);
     return u->o->kind == FRI_SGD       ? launch_sgd(u, b, key, count, items)
@@ -196,7 +196,7 @@ fr_status fri_optimizer_lists(fr_optimizer *o, int left, fri_list_fn *fn, void *
         const fri_update_key key = r->keys[0];
         int count = 0, others = 0;
         for (int i = 0; i < left; i++) {
-            if (same(&r->keys[i], &key)) {
+            if (same_key(&r->keys[i], &key)) {
                 r->list[count++] = r->items[i];
             } else {
                 r->keys[others] = r->keys[i];
@@ -220,11 +220,11 @@ fr_status fri_optimizer_update(fr_optimizer *o, bool new_step, int n, fri_parame
     for (int i = 0; i < n; i++) {
         const fr_tensor *g = fri_parameter_gradient(o, &parameters[i]);
         if (!fri_parameter_moves(o, &parameters[i])) continue;
-        FRI_TRY(prepare(o, &parameters[i], g, found, &o->room.items[left], &o->room.keys[left]));
+        FRI_TRY(prepare_step(o, &parameters[i], g, found, &o->room.items[left], &o->room.keys[left]));
         left += g != NULL && parameters[i].count > 0;
     }
     FRI_TRY(fri_optimizer_count(o, new_step, n, parameters, found));
-    FRI_TRY(fri_optimizer_lists(o, left, launch, &u));
+    FRI_TRY(fri_optimizer_lists(o, left, launch_update, &u));
     for (int i = 0; i < n; i++) FRI_TRY(hand_out(o, &parameters[i]));
     return o->ema > 0 ? fri_optimizer_average(o, n, parameters, found) : FR_OK;
 }

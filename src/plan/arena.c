@@ -23,7 +23,7 @@ static void layout_free(struct fri_layout **layout) {
     *layout = NULL;
 }
 
-static bool moves(const fr_event *e) {
+static bool is_move(const fr_event *e) {
     return (e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE) && e->requested > 0;
 }
 
@@ -32,7 +32,7 @@ static size_t section_end(const fr_plan *p, int i) {
 }
 
 static size_t next_move(const fr_plan *p, size_t at, size_t end) {
-    while (at < end && !moves(&p->record.events[at])) at++;
+    while (at < end && !is_move(&p->record.events[at])) at++;
     return at;
 }
 
@@ -50,7 +50,7 @@ static void find_newest(const fr_plan *p, const uint64_t *end_of, size_t newest[
 
 /* True if b can use the places of a: both sections allocate and free equal sizes in equal order, no allocation of b
  * outlives b, and all blocks alive at b's start (the newest from `newest`) were alive at a's start. */
-static bool repeats(const fr_plan *p, int a, int b, const uint64_t *end_of, size_t newest) {
+static bool section_repeats(const fr_plan *p, int a, int b, const uint64_t *end_of, size_t newest) {
     size_t x = p->first_event[a], y = p->first_event[b], x_end = section_end(p, a), y_end = section_end(p, b);
     if (newest >= x) return false;
     for (;; x++, y++) {
@@ -84,7 +84,7 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     find_newest(p, end_of, newest);
     for (int k = 0; k < p->n_sections; k++) {
         int same = 0;
-        while (same < k && !repeats(p, same, k, end_of, newest[k])) same++;
+        while (same < k && !section_repeats(p, same, k, end_of, newest[k])) same++;
         if (same < k) {
             out->first[k] = out->first[same];
             out->end[k] = out->end[same];
@@ -103,7 +103,7 @@ done:
     return s;
 }
 
-static fr_status place(const fr_plan *p, struct fri_layout **out) {
+static fr_status place_blocks(const fr_plan *p, struct fri_layout **out) {
     if (p->allocator != NULL || p->n_sections == 0)
         return fr_fail(FR_EUSAGE, "arena: the plan has not ended, or has no section");
     FRI_OWNED(layout_free) struct fri_layout *layout = calloc(1, sizeof *layout);
@@ -149,7 +149,7 @@ static void section_in_arena(fr_plan *p, int i, size_t extent, size_t *live) {
 fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
     FRI_NOT_NULL(plan);
     size_t live = 0;
-    if (plan->layout == NULL) FRI_TRY(place(plan, &plan->layout));
+    if (plan->layout == NULL) FRI_TRY(place_blocks(plan, &plan->layout));
     for (int i = 0; i < plan->n_sections; i++) section_in_arena(plan, i, plan->layout->placement.extent, &live);
     if (out != NULL) *out = plan->layout->placement;
     return FR_OK;
@@ -177,7 +177,7 @@ fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *o
     FRI_TRY(fri_plan_same_environment(plan, device));
     FRI_TRY(fri_allocator_get(device, &a));
     if (layout == NULL) {
-        FRI_TRY(place(plan, &own));
+        FRI_TRY(place_blocks(plan, &own));
         layout = own;
     }
     FRI_TRY(expect_room(device, layout->placement.extent));

@@ -17,7 +17,7 @@ static void count_steps(void *ctx, const fr_event *e) {
     if (e->kind == FR_EVENT_STEP_END && l->step == FRI_CALIBRATION_STEP) l->step++; /* later calls do not count */
 }
 
-static void append(fri_step_log *l, const fri_kernel_call *call, double seconds) {
+static void append_call(fri_step_log *l, const fri_kernel_call *call, double seconds) {
     if (l->step != FRI_CALIBRATION_STEP) return;
     if (FRI_ROOM(l->calls, l->count, "kernel times") < 0 || FRI_ROOM(l->seconds, l->count, "kernel times") < 0) {
         l->failed = true;
@@ -33,7 +33,7 @@ static bool is_copy(const char *name) {
 }
 
 static void calibrate_call(void *ctx, const fri_kernel_call *call) {
-    if (!is_copy(call->name)) append(ctx, call, 0);
+    if (!is_copy(call->name)) append_call(ctx, call, 0);
 }
 
 static void on_begin(void *ctx, const char *kernel) {
@@ -53,7 +53,7 @@ static void on_end(void *ctx, const char *kernel, const fri_backend *b) {
     fri_step_log *l = ctx;
     if (is_question(kernel)) return;
     if (b->device == FR_CUDA && b->synchronize != NULL) (void)b->synchronize(&l->exec);
-    append(l, &(fri_kernel_call){.name = kernel}, fri_now() - l->began);
+    append_call(l, &(fri_kernel_call){.name = kernel}, fri_now() - l->began);
 }
 
 fr_status fri_step_log_dry(fri_step_log *l) {

@@ -16,17 +16,17 @@ struct fri_solution {
     int16_t *choice; /* an option, FR_UNIT_OPTIONS + k for a range up to unit k - 1, or -1 */
 };
 
-static bool rebuilds(fr_unit_option o) {
+static bool is_recomputed(fr_unit_option o) {
     return o == FR_UNIT_REBUILD || o == FR_UNIT_REBUILD_OFFLOAD;
 }
 
 fri_before fri_chain_next(const fri_chain_unit *u, fri_before before, fr_unit_option o) {
     if (before == FRI_BEFORE_RANGE && !u->source) return FRI_BEFORE_RANGE;
-    return rebuilds(o) ? FRI_BEFORE_REBUILT : FRI_BEFORE_KEPT;
+    return is_recomputed(o) ? FRI_BEFORE_REBUILT : FRI_BEFORE_KEPT;
 }
 
 const fri_unit_cost *fri_chain_cost(const fri_chain_unit *u, fri_before before, fr_unit_option o) {
-    if (!u->option[o].possible || (rebuilds(o) && before == FRI_BEFORE_RANGE)) return NULL;
+    if (!u->option[o].possible || (is_recomputed(o) && before == FRI_BEFORE_RANGE)) return NULL;
     return o == FR_UNIT_REBUILD && before == FRI_BEFORE_REBUILT ? &u->chained : &u->option[o];
 }
 
@@ -42,7 +42,7 @@ static int in_slots(const fri_solution *s, size_t bytes) {
 }
 
 /* input(i, k). */
-static size_t held(const fri_solution *s, int i, int k) {
+static size_t held_bytes(const fri_solution *s, int i, int k) {
     return s->held[(size_t)i * (size_t)(s->n + 1) + (size_t)k];
 }
 
@@ -59,7 +59,7 @@ static void find_held(fri_solution *s) {
 }
 
 /* Leaf gradients of units from j on, and the pending gradient at j. */
-static size_t behind(const fri_chain *c, int j) {
+static size_t gradients_from(const fri_chain *c, int j) {
     size_t bytes = j < c->n ? c->unit[j].input : 0;
     for (int u = j; u < c->n; u++) bytes += c->unit[u].gradient;
     return bytes;
@@ -99,7 +99,7 @@ static void try_range(fri_solution *s, int i, int j, fri_before before, int k, d
     float *time = s->time + at(s, i, j, before), once = (float)plain;
     int16_t *choice = s->choice + at(s, i, j, before);
     const float *again = s->time + at(s, i, k, FRI_BEFORE_RANGE), *rest = s->time + at(s, k, j, FRI_BEFORE_RANGE);
-    int kept = in_slots(s, held(s, i, k)), least = in_slots(s, peak);
+    int kept = in_slots(s, held_bytes(s, i, k)), least = in_slots(s, peak);
     for (int m = least > kept ? least : kept; m <= s->slots; m++) {
         float t = once + again[m] + rest[m - kept];
         if (t < time[m]) {
@@ -111,13 +111,13 @@ static void try_range(fri_solution *s, int i, int j, fri_before before, int k, d
 
 static void solve_state(fri_solution *s, int i, int j, fri_before before) {
     const fri_chain *c = s->chain;
-    size_t waiting = behind(c, j);
+    size_t waiting = gradients_from(c, j);
     for (int o = 0; o < FR_UNIT_OPTIONS; o++) try_option(s, i, j, before, (fr_unit_option)o, waiting);
     double plain = 0;
     size_t peak = 0;
     for (int k = i + 1; k < j; k++) {
         const fri_chain_unit *u = &c->unit[k - 1];
-        size_t now = u->plain_peak + held(s, i, k - 1) + waiting;
+        size_t now = u->plain_peak + held_bytes(s, i, k - 1) + waiting;
         plain += u->plain;
         if (now > peak) peak = now;
         try_range(s, i, j, before, k, plain, peak);
@@ -171,8 +171,8 @@ double fri_solution_time(const fri_solution *s, int slots) {
 }
 
 /* Ranges come out outer first, then by first unit: a range, inner ranges, following ranges. */
-static void walk(const fri_solution *s, int i, int j, fri_before before, int m, fr_unit_option *option,
-                 fr_unit_range *range, int *count) {
+static void trace_choices(const fri_solution *s, int i, int j, fri_before before, int m, fr_unit_option *option,
+                          fr_unit_range *range, int *count) {
     while (i < j) {
         const fri_chain_unit *u = &s->chain->unit[i];
         int choice = s->choice[at(s, i, j, before) + (size_t)m];
@@ -184,8 +184,8 @@ static void walk(const fri_solution *s, int i, int j, fri_before before, int m, 
         } else {
             int k = choice - FR_UNIT_OPTIONS;
             range[(*count)++] = (fr_unit_range){i, k};
-            walk(s, i, k, FRI_BEFORE_RANGE, m, option, range, count);
-            m -= in_slots(s, held(s, i, k));
+            trace_choices(s, i, k, FRI_BEFORE_RANGE, m, option, range, count);
+            m -= in_slots(s, held_bytes(s, i, k));
             before = FRI_BEFORE_RANGE;
             i = k;
         }
@@ -196,13 +196,13 @@ int fri_solution_plan(const fri_solution *s, int slots, fr_unit_option *option, 
     int count = 0;
     if (slots > s->slots) slots = s->slots;
     if (!isfinite(fri_solution_time(s, slots))) return -1;
-    walk(s, 0, s->n, FRI_BEFORE_KEPT, slots, option, range, &count);
+    trace_choices(s, 0, s->n, FRI_BEFORE_KEPT, slots, option, range, &count);
     return count;
 }
 
 /* ---- long chains ------------------------------------------------------------------------------------------- */
 
-static size_t larger(size_t a, size_t b) {
+static size_t max_bytes(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
@@ -210,29 +210,29 @@ static void join_costs(fri_unit_cost *x, const fri_unit_cost *y, size_t gradient
     x->possible = x->possible && y->possible;
     x->forward += y->forward;
     x->backward += y->backward;
-    x->forward_peak = larger(x->forward_peak, x->saved + y->forward_peak);
-    x->backward_peak = larger(x->backward_peak + gradient, x->saved + y->backward_peak);
+    x->forward_peak = max_bytes(x->forward_peak, x->saved + y->forward_peak);
+    x->backward_peak = max_bytes(x->backward_peak + gradient, x->saved + y->backward_peak);
     x->saved += y->saved;
 }
 
 /* *a becomes a followed by b. */
-static void join(fri_chain_unit *a, const fri_chain_unit *b) {
+static void join_units(fri_chain_unit *a, const fri_chain_unit *b) {
     for (int o = 0; o < FR_UNIT_OPTIONS; o++) join_costs(&a->option[o], &b->option[o], b->gradient);
     join_costs(&a->chained, &b->chained, b->gradient);
     a->source = a->source || b->source;
     a->gradient += b->gradient;
     a->plain += b->plain;
     a->tail = b->tail;
-    a->tail_peak = larger(a->plain_peak, b->tail_peak); /* before plain_peak becomes the pair's */
-    a->plain_peak = larger(a->plain_peak, b->plain_peak);
+    a->tail_peak = max_bytes(a->plain_peak, b->tail_peak); /* before plain_peak becomes the pair's */
+    a->plain_peak = max_bytes(a->plain_peak, b->plain_peak);
 }
 
 /* Largest number of saved bytes of a pair. */
-static size_t weight(const fri_chain_unit *a, const fri_chain_unit *b) {
+static size_t joined_bytes(const fri_chain_unit *a, const fri_chain_unit *b) {
     size_t most = 0;
     for (int o = 0; o < FR_UNIT_OPTIONS; o++)
         if (a->option[o].possible && b->option[o].possible)
-            most = larger(most, a->option[o].saved + b->option[o].saved);
+            most = max_bytes(most, a->option[o].saved + b->option[o].saved);
     return most;
 }
 
@@ -265,8 +265,8 @@ fr_status fri_chain_merge(const fri_chain *c, int limit, fri_chain *out, int *gr
     while (n > limit) {
         int best = 0;
         for (int i = 1; i + 1 < n; i++)
-            if (weight(&u[i], &u[i + 1]) < weight(&u[best], &u[best + 1])) best = i;
-        join(&u[best], &u[best + 1]);
+            if (joined_bytes(&u[i], &u[i + 1]) < joined_bytes(&u[best], &u[best + 1])) best = i;
+        join_units(&u[best], &u[best + 1]);
         memmove(&u[best + 1], &u[best + 2], (size_t)(n - best - 2) * sizeof *u);
         n--;
         for (int i = 0; i < c->n; i++)

@@ -47,7 +47,7 @@ static void key_of(const fri_kernel_call *k, char text[KEY_BYTES]) {
 
 /* Rates of a plain machine: a core with AVX-512, two memory channels; a data-center GPU; PCIe and a file in the page
  * cache. The rates balance arithmetic against traffic until the first measurement. */
-static double estimate(fr_device target, double flops, double bytes, const char *key, bool *arithmetic_bound) {
+static double estimate_time(fr_device target, double flops, double bytes, const char *key, bool *arithmetic_bound) {
     bool gpu = target == FR_CUDA, half = strstr(key, "f16 ") != NULL; /* bf16 too */
     double per_second = gpu ? (half ? 400e12 : 40e12) : 40e9 * fr_threads_get();
     double moved = gpu ? 3e12 : 12e9, launch = gpu ? 4e-6 : 2e-6;
@@ -79,7 +79,7 @@ static entry *find_entry(const fri_cost *c, const char *key) {
         if (c->entries[i].key == NULL || strcmp(c->entries[i].key, key) == 0) return &c->entries[i];
 }
 
-static fr_status grow(fri_cost *c) {
+static fr_status grow_table(fri_cost *c) {
     entry *old = c->entries;
     size_t n = c->capacity;
     size_t capacity = n > 0 ? 2 * n : 256;
@@ -93,13 +93,13 @@ static fr_status grow(fri_cost *c) {
     return FR_OK;
 }
 
-static fr_status put(fri_cost *c, const char *key, const entry *new) {
+static fr_status put_entry(fri_cost *c, const char *key, const entry *new) {
     if (2 * (c->count + 1) > c->capacity) {
-        FRI_TRY(grow(c));
+        FRI_TRY(grow_table(c));
     }
     entry *e = find_entry(c, key);
     bool arithmetic;
-    double estimated = estimate(c->target, new->flops, new->bytes, key, &arithmetic);
+    double estimated = estimate_time(c->target, new->flops, new->bytes, key, &arithmetic);
     kind *k = kind_of(c, key, true), *all = &c->all[arithmetic];
     if (e->key == NULL) {
         char *copy = strdup(key);
@@ -131,7 +131,7 @@ double fri_cost_seconds(fri_cost *c, const fri_kernel_call *call) {
     }
     c->misses++;
     bool arithmetic;
-    double estimated = estimate(c->target, call->flops, call->bytes, key, &arithmetic);
+    double estimated = estimate_time(c->target, call->flops, call->bytes, key, &arithmetic);
     const kind *k = kind_of(c, key, false);
     if (k == NULL || !(k->estimated > 0)) k = &c->all[arithmetic];
     return k->estimated > 0 ? estimated * k->measured / k->estimated : estimated;
@@ -140,7 +140,7 @@ double fri_cost_seconds(fri_cost *c, const fri_kernel_call *call) {
 fr_status fri_cost_add(fri_cost *c, const fri_kernel_call *call, double seconds) {
     char key[KEY_BYTES];
     key_of(call, key);
-    return put(c, key, &(entry){.seconds = seconds, .flops = call->flops, .bytes = call->bytes});
+    return put_entry(c, key, &(entry){.seconds = seconds, .flops = call->flops, .bytes = call->bytes});
 }
 
 void fri_cost_coverage(const fri_cost *c, int64_t *measured, int64_t *estimated) {
@@ -169,10 +169,10 @@ static fr_status read_line(fri_cost *c, const char *line) {
         strchr(line + at, ' ') == NULL || !(e.seconds > 0) || !isfinite(e.seconds) || !isfinite(e.flops) ||
         !isfinite(e.bytes))
         return FR_OK;
-    return put(c, line + at, &e);
+    return put_entry(c, line + at, &e);
 }
 
-static fr_status load(fri_cost *c) {
+static fr_status load_costs(fri_cost *c) {
     char line[KEY_BYTES + 128];
     fr_status s = FR_OK;
     FILE *f = NULL;
@@ -201,7 +201,7 @@ fr_status fri_cost_open(fr_device target, fri_cost **out) {
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
     snprintf(c->environment, sizeof c->environment, "%s, %s", fr_device_name(target), library);
     (void)fri_cache_path("times", c->environment, c->path, sizeof c->path);
-    fr_status s = load(c);
+    fr_status s = load_costs(c);
     if (s < 0) {
         fri_cost_release(&c);
         return s;

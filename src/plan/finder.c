@@ -83,7 +83,7 @@ static fr_unit_plan plan_of(const finder *f, const candidate *c) {
 }
 
 /* Every unit saves by o; `each`: and forms a separate range. */
-static void uniform(candidate *c, int units, fr_unit_option o, bool each) {
+static void set_uniform(candidate *c, int units, fr_unit_option o, bool each) {
     for (int i = 0; i < units; i++) {
         c->option[i] = o;
         c->range[i] = (fr_unit_range){i, i + 1};
@@ -106,7 +106,7 @@ static fr_status dry_run(finder *f, candidate *c, size_t limit) {
 /* ---- measuring --------------------------------------------------------------------------------------------- */
 
 /* c's plan without a limit, watched. */
-static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
+static fr_status run_candidate(finder *f, candidate *c, fri_step_trace *out) {
     fri_observer *o = NULL;
     fr_unit_plan plan = plan_of(f, c);
     FRI_TRY(fri_observe_begin(f->cost, f->units, &o));
@@ -125,19 +125,19 @@ static fr_status observe(finder *f, candidate *c, fri_step_trace *out) {
     return FR_OK;
 }
 
-static bool fits(const finder *f, const candidate *c) {
+static bool candidate_fits(const finder *f, const candidate *c) {
     return c->ok && c->memory.peak_reserved <= f->opts->budget;
 }
 
 /* Fewer seconds, then fewer bytes. */
-static bool better(const candidate *a, const candidate *b) {
+static bool is_faster(const candidate *a, const candidate *b) {
     if (!b->ok) return true;
     if (a->seconds != b->seconds) return a->seconds < b->seconds;
     return a->memory.peak_reserved < b->memory.peak_reserved;
 }
 
-static void consider(finder *f, const candidate *c) {
-    if (fits(f, c) && better(c, &f->best)) candidate_copy(&f->best, c, f->units);
+static void consider_candidate(finder *f, const candidate *c) {
+    if (candidate_fits(f, c) && is_faster(c, &f->best)) candidate_copy(&f->best, c, f->units);
 }
 
 /* Unit of a layer: the last unit that begins at or before the layer. */
@@ -167,28 +167,28 @@ static fr_status make_chain(finder *f) {
     return s;
 }
 
-static fr_status measure(finder *f, fr_fit *out) {
+static fr_status measure_units(finder *f, fr_fit *out) {
     int n = f->units;
     for (int o = FR_UNIT_KEEP; o < FR_UNIT_OPTIONS; o++) {
         if (!f->opts->offload && (o == FR_UNIT_OFFLOAD || o == FR_UNIT_REBUILD_OFFLOAD)) continue;
-        uniform(&f->trial, n, (fr_unit_option)o, false);
-        FRI_TRY(observe(f, &f->trial, &f->trace[o]));
-        consider(f, &f->trial);
+        set_uniform(&f->trial, n, (fr_unit_option)o, false);
+        FRI_TRY(run_candidate(f, &f->trial, &f->trace[o]));
+        consider_candidate(f, &f->trial);
         if (o == FR_UNIT_KEEP) {
             out->keep_seconds = f->trial.seconds;
             out->keep_memory = f->trial.memory;
         }
         if (f->opts->any && f->best.ok) return FR_OK;
     }
-    uniform(&f->trial, n, FR_UNIT_ENCODE, true);
-    FRI_TRY(observe(f, &f->trial, &f->recompute));
-    consider(f, &f->trial);
+    set_uniform(&f->trial, n, FR_UNIT_ENCODE, true);
+    FRI_TRY(run_candidate(f, &f->trial, &f->recompute));
+    consider_candidate(f, &f->trial);
     if (f->opts->any && f->best.ok) return FR_OK;
     for (int parity = 0; parity < 2; parity++) {
         for (int i = 0; i < n; i++) f->trial.option[i] = i % 2 == parity ? FR_UNIT_REBUILD : FR_UNIT_INSIDE;
         f->trial.ranges = 0;
-        FRI_TRY(observe(f, &f->trial, &f->apart[parity]));
-        consider(f, &f->trial);
+        FRI_TRY(run_candidate(f, &f->trial, &f->apart[parity]));
+        consider_candidate(f, &f->trial);
         if (f->opts->any && f->best.ok) return FR_OK;
     }
     fri_chain_of(f->trace, &f->recompute, f->unit);
@@ -236,20 +236,20 @@ static fr_status try_slots(finder *f, const fri_solution *solution, int slots, b
     int n = f->units;
     (void)plan_at(f, solution, slots, &f->trial);
     if (f->any && same_plan(&f->trial, &f->last, n)) {
-        *ok = fits(f, &f->last);
+        *ok = candidate_fits(f, &f->last);
         return FR_OK;
     }
     FRI_TRY(dry_run(f, &f->trial, f->opts->budget));
     candidate_copy(&f->last, &f->trial, n);
     f->any = true;
-    consider(f, &f->trial);
-    *ok = fits(f, &f->trial);
+    consider_candidate(f, &f->trial);
+    *ok = candidate_fits(f, &f->trial);
     return FR_OK;
 }
 
 /* Bisection, from `low` slots (the minimum with a plan), for the maximum of slots with a fitting plan. Overlap makes
  * memory not quite monotonic in the slots, so the search tries some larger plans, too. */
-static fr_status bisect(finder *f, const fri_solution *solution, int low, int guess) {
+static fr_status bisect_budget(finder *f, const fri_solution *solution, int low, int guess) {
     const int beyond = f->partition == FRI_FINE_UNITS ? 3 : 10;
     int high = FRI_CHAIN_SLOTS;
     bool ok = false;
@@ -268,7 +268,7 @@ static fr_status bisect(finder *f, const fri_solution *solution, int low, int gu
     return FR_OK;
 }
 
-static fr_status search(finder *f) {
+static fr_status search_plans(finder *f) {
     const fri_step_trace *keep = &f->trace[FR_UNIT_KEEP];
     size_t budget = f->opts->budget, room = budget > keep->base ? budget - keep->base : 0;
     size_t all = keep->most - keep->base;
@@ -278,12 +278,12 @@ static fr_status search(finder *f) {
     FRI_OWNED(fri_solution_release) fri_solution *solution = NULL;
     FRI_TRY(fri_chain_solve(&f->chain, memory, FRI_CHAIN_SLOTS, &solution));
     int low = least_slots(solution, FRI_CHAIN_SLOTS);
-    return low >= 0 ? bisect(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))) : FR_OK;
+    return low >= 0 ? bisect_budget(f, solution, low, (int)(FRI_CHAIN_SLOTS * ((double)room / (double)memory))) : FR_OK;
 }
 
 /* The model treats units independently, but neighbours with equal options may share a call. So replaces `keep` of the
  * best plan by codes. */
-static fr_status align(finder *f) {
+static fr_status align_options(finder *f) {
     bool any = false;
     if (!f->best.ok) return FR_OK;
     candidate_copy(&f->trial, &f->best, f->units);
@@ -293,7 +293,7 @@ static fr_status align(finder *f) {
             any = true;
         }
     if (any) FRI_TRY(dry_run(f, &f->trial, f->opts->budget));
-    if (any) consider(f, &f->trial);
+    if (any) consider_candidate(f, &f->trial);
     return FR_OK;
 }
 
@@ -363,7 +363,7 @@ static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smalles
     }
     for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS && s == FR_OK; o++) {
         if (!f->trace[o].seen) continue;
-        uniform(&f->trial, n, (fr_unit_option)o, true);
+        set_uniform(&f->trial, n, (fr_unit_option)o, true);
         s = fn(f, smallest);
     }
 done:
@@ -374,16 +374,16 @@ done:
 static fr_status try_budget(finder *f, size_t *smallest) {
     (void)smallest;
     FRI_TRY(dry_run(f, &f->trial, f->opts->budget));
-    consider(f, &f->trial);
+    consider_candidate(f, &f->trial);
     return f->best.ok ? FR_END : FR_OK;
 }
 
 /* ---- a partition ------------------------------------------------------------------------------------------------ */
 
 static fr_status find_setting(finder *f, fr_fit *out) {
-    FRI_TRY(measure(f, out));
-    if (!f->opts->any || !f->best.ok) FRI_TRY(search(f));
-    if (!f->opts->any) FRI_TRY(align(f));
+    FRI_TRY(measure_units(f, out));
+    if (!f->opts->any || !f->best.ok) FRI_TRY(search_plans(f));
+    if (!f->opts->any) FRI_TRY(align_options(f));
     if (f->opts->any && !f->best.ok) FRI_TRY(each_lean(f, try_budget, NULL));
     out->fits = f->best.ok;
     if (!out->fits && !f->opts->any) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* True if a, of the finer units, is the better plan. */
-static bool beats(const fr_fit *a, const fr_fit *b) {
+static bool fit_beats(const fr_fit *a, const fr_fit *b) {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return a->smallest < b->smallest;
     if (a->seconds != b->seconds) return a->seconds < b->seconds;
@@ -34,7 +34,7 @@ fr_status fr_fit_find(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr
         fri_units(opts->model, FRI_FINE_UNITS, NULL, 0) > fri_units(opts->model, FRI_CHAIN_UNITS, NULL, 0)) {
         FR_TRY(s, fri_find_in(run, ctx, opts, cost, FRI_FINE_UNITS, &fine, &large));
         const int dry_runs = out->dry_runs + fine.dry_runs;
-        if (beats(&fine, out)) {
+        if (fit_beats(&fine, out)) {
             fine.keep_seconds = out->keep_seconds;
             fine.keep_memory = out->keep_memory;
             const fr_fit other = *out;

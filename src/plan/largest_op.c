@@ -12,7 +12,7 @@ void fri_largest_op_begin(fri_largest_op *l) {
     l->depth = 0;
 }
 
-static void begin(fri_largest_op *l, const fr_tag *tag, bool aside) {
+static void begin_op(fri_largest_op *l, const fr_tag *tag, bool aside) {
     if (l->depth < FRI_OP_NESTING) {
         l->open[l->depth].tag = *tag;
         l->open[l->depth].aside = aside;
@@ -22,14 +22,14 @@ static void begin(fri_largest_op *l, const fr_tag *tag, bool aside) {
     l->depth++;
 }
 
-static void end(fri_largest_op *l) {
+static void end_op(fri_largest_op *l) {
     if (l->depth == 0 || --l->depth >= FRI_OP_NESTING) return;
     if (l->open[l->depth].aside || l->open[l->depth].most <= l->bytes) return;
     l->bytes = l->open[l->depth].most;
     l->op = l->open[l->depth].tag;
 }
 
-static void take(fri_largest_op *l, const fr_event *e) {
+static void take_block(fri_largest_op *l, const fr_event *e) {
     if (l->depth == 0 || l->depth > FRI_OP_NESTING || l->open[l->depth - 1].blocks == FRI_OP_BLOCKS) return;
     int i = l->depth - 1, n = l->open[i].blocks++;
     l->open[i].block[n] = e->block;
@@ -39,7 +39,7 @@ static void take(fri_largest_op *l, const fr_event *e) {
 }
 
 /* The block may belong to a different open op, or be older than all. */
-static void give(fri_largest_op *l, const fr_event *e) {
+static void give_block(fri_largest_op *l, const fr_event *e) {
     int depth = l->depth < FRI_OP_NESTING ? l->depth : FRI_OP_NESTING;
     for (int i = depth - 1; i >= 0; i--)
         for (int k = l->open[i].blocks - 1; k >= 0; k--) {
@@ -55,11 +55,11 @@ static void give(fri_largest_op *l, const fr_event *e) {
 void fri_largest_op_event(fri_largest_op *l, const fr_event *e) {
     switch (e->kind) {
     case FR_EVENT_OP_BEGIN:
-    case FR_EVENT_ASIDE_BEGIN: begin(l, &e->tag, e->kind == FR_EVENT_ASIDE_BEGIN); break;
+    case FR_EVENT_ASIDE_BEGIN: begin_op(l, &e->tag, e->kind == FR_EVENT_ASIDE_BEGIN); break;
     case FR_EVENT_OP_END:
-    case FR_EVENT_ASIDE_END: end(l); break;
-    case FR_EVENT_ALLOC: take(l, e); break;
-    case FR_EVENT_FREE: give(l, e); break;
+    case FR_EVENT_ASIDE_END: end_op(l); break;
+    case FR_EVENT_ALLOC: take_block(l, e); break;
+    case FR_EVENT_FREE: give_block(l, e); break;
     case FR_EVENT_STEP_BEGIN: l->depth = 0; break; /* a failed op may have left an open begin */
     default: break;
     }
@@ -72,7 +72,7 @@ struct fr_largest_op {
     fri_largest_op op;
 };
 
-static void event(void *ctx, const fr_event *e) {
+static void on_event(void *ctx, const fr_event *e) {
     fr_largest_op *l = ctx;
     bool memory = e->kind == FR_EVENT_ALLOC || e->kind == FR_EVENT_FREE;
     if (!memory || e->device == l->device) fri_largest_op_event(&l->op, e);
@@ -84,7 +84,7 @@ fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out) {
     if (l == NULL) return fr_fail(FR_ENOMEM, "largest op: out of host memory");
     l->device = device;
     fri_largest_op_begin(&l->op);
-    fr_status s = fr_event_subscribe(event, l);
+    fr_status s = fr_event_subscribe(on_event, l);
     if (s < 0) {
         free(l);
         return s;
@@ -100,7 +100,7 @@ size_t fr_largest_op_bytes(const fr_largest_op *l) {
 
 void fr_largest_op_end(fr_largest_op **l) {
     if (l == NULL || *l == NULL) return;
-    fr_event_unsubscribe(event, *l);
+    fr_event_unsubscribe(on_event, *l);
     free(*l);
     *l = NULL;
 }

@@ -42,7 +42,7 @@ static owner *owner_of(const fri_observer *o, const char *module) {
         if (o->owners[i].module == NULL || o->owners[i].module == module) return &o->owners[i];
 }
 
-static void remember(fri_observer *o, const char *module) {
+static void remember_owner(fri_observer *o, const char *module) {
     if (2 * (o->owners_count + 1) > o->owners_capacity) {
         size_t n = o->owners_capacity;
         owner *old = o->owners, *items = calloc(n > 0 ? 2 * n : 256, sizeof *items);
@@ -70,26 +70,26 @@ static int unit_of_module(const fri_observer *o, const char *module) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
 
-static fri_unit_trace *current(fri_observer *o) {
+static fri_unit_trace *current_unit(fri_observer *o) {
     return &o->now.unit[o->unit];
 }
 
-static void touch(fri_observer *o) {
+static void update_peaks(fri_observer *o) {
     if (o->live > o->now.most) o->now.most = o->live;
-    if (o->stage == IN_FORWARD && o->live > current(o)->forward_most) current(o)->forward_most = o->live;
+    if (o->stage == IN_FORWARD && o->live > current_unit(o)->forward_most) current_unit(o)->forward_most = o->live;
     if (o->stage != IN_BACKWARD || fr_phase_get() == FR_PHASE_OPTIMIZER) return;
     if (o->again >= 0 && o->live > o->now.unit[o->again].again_most) o->now.unit[o->again].again_most = o->live;
-    if (o->live > current(o)->backward_most) current(o)->backward_most = o->live;
+    if (o->live > current_unit(o)->backward_most) current_unit(o)->backward_most = o->live;
 }
 
 static void enter_backward(fri_observer *o, int unit) {
     o->unit = unit;
-    current(o)->gradients_before = o->gradients;
-    current(o)->backward_most = o->live;
+    current_unit(o)->gradients_before = o->gradients;
+    current_unit(o)->backward_most = o->live;
 }
 
 static void leave_backward(fri_observer *o) {
-    fri_unit_trace *u = current(o);
+    fri_unit_trace *u = current_unit(o);
     u->gradients = o->gradients > u->gradients_before ? o->gradients - u->gradients_before : 0;
 }
 
@@ -123,7 +123,7 @@ static void measure_event(void *ctx, const fr_event *e) {
         if (e->device != FR_META) return;
         o->live += e->requested;
         if (e->tag.category == FR_MEM_GRADIENT) o->gradients += e->requested;
-        touch(o);
+        update_peaks(o);
         break;
     case FR_EVENT_FREE:
         if (e->device != FR_META) return;
@@ -137,7 +137,7 @@ static void measure_event(void *ctx, const fr_event *e) {
         break;
     case FR_EVENT_OP_BEGIN:
         if (fri_recomputing()) return;
-        if (o->stage == IN_FORWARD) remember(o, e->tag.module);
+        if (o->stage == IN_FORWARD) remember_owner(o, e->tag.module);
         if (o->stage == IN_BACKWARD && e->tag.phase == FR_PHASE_BACKWARD) {
             int unit = unit_of_module(o, e->tag.module);
             if (unit >= 0 && unit < o->unit) go_back_to(o, unit);
@@ -179,7 +179,7 @@ static void on_unit(void *ctx, int unit, bool done, const fri_net_pass *p, int a
     }
     if (o->stage != IN_FORWARD) return;
     o->unit = unit;
-    fri_unit_trace *u = current(o);
+    fri_unit_trace *u = current_unit(o);
     if (!done) {
         u->before = u->forward_most = o->live;
         return;
@@ -197,8 +197,8 @@ static void measure_call(void *ctx, const fri_kernel_call *call) {
     double t = fri_cost_seconds(o->cost, call);
     o->now.seconds += t;
     if (o->stage == IN_BACKWARD && fr_phase_get() == FR_PHASE_OPTIMIZER) return;
-    if (o->stage == IN_FORWARD) current(o)->forward += t;
-    if (o->stage == IN_BACKWARD) *(fri_recomputing() ? &current(o)->recompute : &current(o)->backward) += t;
+    if (o->stage == IN_FORWARD) current_unit(o)->forward += t;
+    if (o->stage == IN_BACKWARD) *(fri_recomputing() ? &current_unit(o)->recompute : &current_unit(o)->backward) += t;
 }
 
 /* ---- begin, end -------------------------------------------------------------------------------------------- */

@@ -139,7 +139,7 @@ struct collector {
     size_t count;
 };
 
-static void collect(void *ctx, const fr_event *alloc) {
+static void collect_event(void *ctx, const fr_event *alloc) {
     struct collector *c = ctx;
     const fr_tag *t = &alloc->tag;
     for (size_t i = 0; i < c->count; i++) {
@@ -174,7 +174,7 @@ int fri_plan_live_at_peak(const fr_plan *p, fri_plan_live *out, int n) {
     size_t bytes = 0;
     size_t at = fri_record_peak(&p->record, &bytes);
     int written = 0;
-    if (fri_record_live(&p->record, at, collect, &c) == FR_OK && c.count > 0) {
+    if (fri_record_live(&p->record, at, collect_event, &c) == FR_OK && c.count > 0) {
         qsort(c.items, c.count, sizeof(*c.items), larger_first);
         for (; written < n && (size_t)written < c.count; written++) out[written] = c.items[written];
     }

@@ -55,7 +55,7 @@ struct by_block {
     size_t event;
 };
 
-static int compare(const void *a, const void *b) {
+static int compare_events(const void *a, const void *b) {
     uint64_t x = ((const struct by_block *)a)->block, y = ((const struct by_block *)b)->block;
     return (x > y) - (x < y);
 }
@@ -77,12 +77,12 @@ fr_status fri_record_live(const fri_record *r, size_t at, void (*fn)(void *ctx, 
             blocks[n] = (struct by_block){r->events[i].block, n};
             n++;
         }
-    qsort(blocks, n, sizeof(*blocks), compare);
+    qsort(blocks, n, sizeof(*blocks), compare_events);
     for (size_t i = 0; i <= at && i < r->count; i++) {
         const fr_event *e = &r->events[i];
         if (e->kind != FR_EVENT_FREE && e->kind != FR_EVENT_RELABEL) continue;
         struct by_block key = {.block = e->block};
-        const struct by_block *b = bsearch(&key, blocks, n, sizeof(*blocks), compare);
+        const struct by_block *b = bsearch(&key, blocks, n, sizeof(*blocks), compare_events);
         if (b == NULL) continue; /* allocated before the record began */
         if (e->kind == FR_EVENT_FREE)
             dead[b->event] = true;

@@ -180,7 +180,7 @@ fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     return FR_OK;
 }
 
-static void stop(fr_summary *s) {
+static void stop_listening(fr_summary *s) {
     if (!s->listening) return;
     fr_event_unsubscribe(summary_event, s);
     (void)fri_meta_listen(s->was_listener);
@@ -197,7 +197,7 @@ static int in_order(const void *a, const void *b) {
 fr_status fr_summary_end(fr_summary *s) {
     FRI_NOT_NULL(s);
     if (!s->listening) return fr_fail(FR_EUSAGE, "summary: it has ended already");
-    stop(s);
+    stop_listening(s);
     free(s->blocks);
     s->blocks = NULL;
     fri_cost_release(&s->cost);
@@ -226,7 +226,7 @@ void fr_summary_release(fr_summary **p) {
     fr_summary *s = *p;
     *p = NULL;
     if (s == NULL) return;
-    stop(s);
+    stop_listening(s);
     fri_cost_release(&s->cost);
     free(s->blocks);
     free(s->rows);
@@ -258,7 +258,7 @@ static const char *shape_text(const fr_summary_layer *l, char text[FRI_SHAPE_TEX
 }
 
 /* True for a layer without parameters, kept bytes and operations. */
-static bool idle(const fr_summary_layer *l) {
+static bool is_idle_layer(const fr_summary_layer *l) {
     return l->parameter_bytes + l->buffer_bytes == 0 && l->saved == 0 && l->flops == 0 && l->moved == 0;
 }
 
@@ -309,7 +309,7 @@ fr_status fr_summary_print(const fr_summary *s, FILE *out) {
     fprintf(out, " %10s %7s\n", "ms forward", "share");
     for (int i = 0; i < s->n_rows; i++) {
         const fr_summary_layer *l = &s->rows[i].layer;
-        if (!idle(l)) print_row(l, l->path[0] != '\0' ? l->path : "-", t->seconds, out);
+        if (!is_idle_layer(l)) print_row(l, l->path[0] != '\0' ? l->path : "-", t->seconds, out);
     }
     fr_summary_layer total = {.kind = "",
                               .parameters = t->parameters,

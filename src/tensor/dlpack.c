@@ -131,7 +131,7 @@ static fr_status check_compact(const fri_dl_tensor *d, const fr_shape *shape) {
     return FR_OK;
 }
 
-static fr_status import(const fri_dl_tensor *d, void (*fn)(void *owner), void *owner, fr_tensor **out) {
+static fr_status import_tensor(const fri_dl_tensor *d, void (*fn)(void *owner), void *owner, fr_tensor **out) {
     fr_shape shape;
     fr_dtype dtype = FR_F32;
     size_t bytes = 0;
@@ -180,7 +180,7 @@ fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_te
                        (*managed)->version.major, FRI_DL_MAJOR);
     if ((*managed)->flags & FRI_DL_READ_ONLY)
         return fr_fail(FR_EUNSUPPORTED, "dlpack: the memory is read-only; tensors here can be written");
-    fr_status s = import(&(*managed)->dl_tensor, release_versioned, *managed, out);
+    fr_status s = import_tensor(&(*managed)->dl_tensor, release_versioned, *managed, out);
     if (s == FR_OK) *managed = NULL;
     return s;
 }
@@ -188,7 +188,7 @@ fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_te
 fr_status fr_tensor_from_dlpack_legacy(struct DLManagedTensor **managed, fr_tensor **out) {
     FRI_NOT_NULL(managed, out);
     if (*managed == NULL) return fr_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
-    fr_status s = import(&(*managed)->dl_tensor, release_legacy, *managed, out);
+    fr_status s = import_tensor(&(*managed)->dl_tensor, release_legacy, *managed, out);
     if (s == FR_OK) *managed = NULL;
     return s;
 }

@@ -49,7 +49,7 @@ static fr_status take_buffer(const fri_streams *streams, void **out) {
 }
 
 /* Frees a place. A pending copy into the place runs before the next copy in the queue. */
-static void give(void *pinned) {
+static void free_place(void *pinned) {
     place *p = spent;
     spent = p->next;
     *p = (place){free_places, pinned};
@@ -111,7 +111,7 @@ fr_status fri_readback_value(fri_readback *r, double *value) {
 
 void fri_readback_drop(fri_readback *r) {
     if (r == NULL) return;
-    if (r->streams != NULL) give(r->pinned);
+    if (r->streams != NULL) free_place(r->pinned);
     r->streams = NULL;
     r->pinned = NULL;
 }
@@ -130,7 +130,7 @@ static _Thread_local late_check checks[CHECKS];
 static _Thread_local size_t first_check, n_checks;
 
 /* Waits for the oldest check and removes the check from the list. */
-static fr_status oldest(void) {
+static fr_status finish_oldest(void) {
     late_check *c = &checks[first_check];
     double at = -1;
     first_check = (first_check + 1) % CHECKS;
@@ -144,7 +144,7 @@ static fr_status oldest(void) {
 fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *what, int64_t limit) {
     fri_readback begun = {0};
     fr_status s = fri_readback_begin(bad, &begun);
-    if (s == FR_OK && n_checks == CHECKS) s = oldest();
+    if (s == FR_OK && n_checks == CHECKS) s = finish_oldest();
     if (s < 0) {
         fri_readback_drop(&begun);
         return s;
@@ -156,6 +156,6 @@ fr_status fri_readback_check(const fr_tensor *bad, const char *op, const char *w
 
 fr_status fri_readback_check_all(void) {
     fr_status s = FR_OK;
-    while (s == FR_OK && n_checks > 0 && fri_readback_arrived(&checks[first_check].position)) s = oldest();
+    while (s == FR_OK && n_checks > 0 && fri_readback_arrived(&checks[first_check].position)) s = finish_oldest();
     return s;
 }

@@ -53,7 +53,7 @@ fr_status fri_storage_foreign(void *data, size_t bytes, const fr_tag *tag, void 
     return FR_OK;
 }
 
-static void destroy(fri_storage *s) {
+static void storage_destroy(fri_storage *s) {
     if (s->producer != NULL && hooks.orphan != NULL) hooks.orphan(s);
     if (s->foreign_free != NULL) {
         s->foreign_free(s->foreign_owner);
@@ -71,7 +71,7 @@ void fri_storage_retain_handle(fri_storage *s) {
 void fri_storage_release_handle(fri_storage *s) {
     if (--s->handles > 0) return;
     if (s->slots == 0) {
-        destroy(s);
+        storage_destroy(s);
         return;
     }
     if (s->settled) return;
@@ -87,5 +87,5 @@ void fri_storage_retain_slot(fri_storage *s) {
 }
 
 void fri_storage_release_slot(fri_storage *s) {
-    if (--s->slots == 0 && s->handles == 0) destroy(s);
+    if (--s->slots == 0 && s->handles == 0) storage_destroy(s);
 }

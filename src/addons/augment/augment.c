@@ -6,7 +6,7 @@
 
 _Static_assert((int)FRI_AMOUNTS <= (int)FR_AUGMENT_AMOUNTS, "amounts have places in fr_augmentation");
 
-static fr_status check(const fr_augment_opts *o) {
+static fr_status check_options(const fr_augment_opts *o) {
     static const char *const names[] = {"brightness", "contrast", "saturation", "hue", "erasing"};
     const double asked[] = {o->brightness, o->contrast, o->saturation, o->hue, o->erasing};
     static const double most[] = {10, 10, 10, 0.5, 1};
@@ -25,7 +25,7 @@ static fr_status check(const fr_augment_opts *o) {
 fr_status fr_augment(const fr_augment_opts *opts, fr_loader_opts *loader) {
     const fr_augment_opts o = opts != NULL ? *opts : fr_augment_opts_default();
     FRI_NOT_NULL(loader);
-    FRI_TRY(check(&o));
+    FRI_TRY(check_options(&o));
     const bool colored = o.brightness > 0 || o.contrast > 0 || o.saturation > 0 || o.hue > 0;
     loader->augmentation = (fr_augmentation){
         .bytes = o.rand_ops > 0 ? fri_rand_augment : NULL,
@@ -39,7 +39,7 @@ fr_status fr_augment(const fr_augment_opts *opts, fr_loader_opts *loader) {
 }
 
 /* --augment strong: torchvision's recipe for classifiers, and colors where there are masks or vectors. */
-static fr_status strong(bool bytes, bool classes, fr_loader_opts *loader) {
+static fr_status augment_strong(bool bytes, bool classes, fr_loader_opts *loader) {
     if (!classes) return fr_augment(FR_AUGMENT_OPTS(.brightness = 0.4, .contrast = 0.4, .saturation = 0.4), loader);
     return fr_augment(FR_AUGMENT_OPTS(.rand_ops = bytes ? 2 : 0, .rand_magnitude = 9, .erasing = 0.1, .mixup = 0.2,
                                       .cutmix = 1),
@@ -47,4 +47,4 @@ static fr_status strong(bool bytes, bool classes, fr_loader_opts *loader) {
 }
 
 extern const fr_addon fr_addon_augment;
-const fr_addon fr_addon_augment = {.name = "augment", .augment = strong};
+const fr_addon fr_addon_augment = {.name = "augment", .augment = augment_strong};

@@ -19,7 +19,7 @@ static float mean_gray(const float *image, int64_t pixels, int64_t channels) {
     return (float)(sum / (double)pixels);
 }
 
-static void blend(float *image, int64_t pixels, int64_t channels, float f, toward which) {
+static void blend_toward(float *image, int64_t pixels, int64_t channels, float f, toward which) {
     const float mean = which == MEAN ? mean_gray(image, pixels, channels) : 0;
     for (int64_t i = 0; i < pixels; i++) {
         float *p = image + i * channels;
@@ -45,13 +45,13 @@ static void turn_hue(float *p, float by) {
     for (int c = 0; c < 3; c++) p[c] = v[from[sector][c]];
 }
 
-static void change(const fr_augmentation *a, const fr_augment_input *in, int which, double u, float *image) {
+static void change_color(const fr_augmentation *a, const fr_augment_input *in, int which, double u, float *image) {
     const int64_t pixels = in->height * in->width;
     const double by = a->amount[FRI_AMOUNT_COLOR + which];
     if (by == 0 || (which >= GRAY && in->channels != 3)) return;
     if (which != HUE) {
         const double low = by < 1 ? 1 - by : 0;
-        blend(image, pixels, in->channels, (float)(low + (1 + by - low) * u), (toward)which);
+        blend_toward(image, pixels, in->channels, (float)(low + (1 + by - low) * u), (toward)which);
         return;
     }
     for (int64_t i = 0; i < pixels; i++) turn_hue(image + i * 3, (float)(by * (2 * u - 1)));
@@ -67,6 +67,6 @@ void fri_color(const fr_augmentation *a, const fr_augment_input *in, float *pixe
     for (int n = FRI_COLORS; n > 0; n--) {
         const int k = (int)(((uint64_t)order[n - 1] * (uint64_t)n) >> 32), which = left[k];
         left[k] = left[n - 1];
-        change(a, in, which, (double)factor[which] * 0x1p-32, pixels);
+        change_color(a, in, which, (double)factor[which] * 0x1p-32, pixels);
     }
 }

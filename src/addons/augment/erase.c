@@ -11,16 +11,16 @@ static double uniform(uint32_t u, double low, double high) {
 }
 
 /* Counters lie behind the counters of crops and colors. */
-static void numbers(const fr_augment_input *in, int try, uint32_t r[4]) {
+static void draw_numbers(const fr_augment_input *in, int try, uint32_t r[4]) {
     fr_augment_numbers(in, (UINT64_C(1) << 61) + 16 * (uint64_t)in->index + (uint64_t)try, r);
 }
 
 void fri_erase(const fr_augmentation *a, const fr_augment_input *in, float *pixels) {
     uint32_t r[4];
-    numbers(in, TRIES, r);
+    draw_numbers(in, TRIES, r);
     if (uniform(r[0], 0, 1) >= a->amount[FRI_AMOUNT_ERASING]) return;
     for (int i = 0; i < TRIES; i++) {
-        numbers(in, i, r);
+        draw_numbers(in, i, r);
         const double area = (double)(in->height * in->width) * uniform(r[0], 0.02, 0.33);
         const double aspect = exp(uniform(r[1], log(0.3), log(3.3)));
         const int64_t h = (int64_t)nearbyint(sqrt(area * aspect)), w = (int64_t)nearbyint(sqrt(area / aspect));

@@ -40,7 +40,7 @@ static double beta_number(numbers *x, double a) {
 }
 
 /* Rows of `size` numbers: x[i] = l x[i] + (1 - l) x[i - 1], x[-1] the last. */
-static void blend(float *x, float *last, int64_t n, int64_t size, double l) {
+static void blend_images(float *x, float *last, int64_t n, int64_t size, double l) {
     const float a = (float)l, b = (float)(1 - l);
     memcpy(last, x + (n - 1) * size, (size_t)size * sizeof *last);
     for (int64_t i = n - 1; i >= 0; i--) {
@@ -50,18 +50,18 @@ static void blend(float *x, float *last, int64_t n, int64_t size, double l) {
     }
 }
 
-static int64_t within(int64_t v, int64_t low, int64_t high) {
+static int64_t clamp_to(int64_t v, int64_t low, int64_t high) {
     return v < low ? low : v > high ? high : v;
 }
 
 /* Pastes a box of the image before into each. Returns the share of the image that stays, as torchvision's CutMix. */
-static double paste(numbers *x, double l, float *images, float *last) {
+static double paste_box(numbers *x, double l, float *images, float *last) {
     const int64_t n = x->in->n, h = x->in->height, w = x->in->width, c = x->in->channels, size = h * w * c;
     const int64_t at_x = (int64_t)(uniform(x) * (double)w), at_y = (int64_t)(uniform(x) * (double)h);
     const double r = 0.5 * sqrt(1 - l);
     const int64_t half_w = (int64_t)(r * (double)w), half_h = (int64_t)(r * (double)h);
-    const int64_t x1 = within(at_x - half_w, 0, w), x2 = within(at_x + half_w, 0, w);
-    const int64_t y1 = within(at_y - half_h, 0, h), y2 = within(at_y + half_h, 0, h);
+    const int64_t x1 = clamp_to(at_x - half_w, 0, w), x2 = clamp_to(at_x + half_w, 0, w);
+    const int64_t y1 = clamp_to(at_y - half_h, 0, h), y2 = clamp_to(at_y + half_h, 0, h);
     memcpy(last, images + (n - 1) * size, (size_t)size * sizeof *last);
     for (int64_t i = n - 1; i >= 0; i--) {
         const float *from = i > 0 ? images + (i - 1) * size : last;
@@ -78,8 +78,8 @@ void fri_mix(const fr_augmentation *a, const fr_augment_input *in, float *images
     const bool cut = cutmix > 0 && (mixup == 0 || uniform(&x) < 0.5);
     double l = beta_number(&x, cut ? cutmix : mixup);
     if (cut)
-        l = paste(&x, l, images, spare);
+        l = paste_box(&x, l, images, spare);
     else
-        blend(images, spare, in->n, in->height * in->width * in->channels, l);
-    blend(shares, spare, in->n, in->classes, l);
+        blend_images(images, spare, in->n, in->height * in->width * in->channels, l);
+    blend_images(shares, spare, in->n, in->classes, l);
 }

@@ -62,7 +62,7 @@ static int64_t nearest_of_grid(float at, int64_t size) {
     return (int64_t)nearbyintf((at + 1) * (0.5f * (float)size) - 0.5f);
 }
 
-static void move(const picture *p, const motion *k, uint8_t *to) {
+static void move_pixels(const picture *p, const motion *k, uint8_t *to) {
     const size_t channels = (size_t)p->channels;
     const float half_w = 0.5f * (float)p->width, half_h = 0.5f * (float)p->height;
     float m[6];
@@ -122,7 +122,7 @@ static void count_levels(const picture *p, int64_t channel, int64_t count[LEVELS
     for (int64_t i = 0; i < p->height * p->width; i++) count[p->pixels[i * p->channels + channel]]++;
 }
 
-static void stretch(const int64_t count[LEVELS], uint8_t table[LEVELS]) {
+static void stretch_table(const int64_t count[LEVELS], uint8_t table[LEVELS]) {
     int low = 0, high = LEVELS - 1;
     while (count[low] == 0) low++;
     while (count[high] == 0) high--;
@@ -131,7 +131,7 @@ static void stretch(const int64_t count[LEVELS], uint8_t table[LEVELS]) {
 }
 
 /* PIL's way: the highest level does not count. */
-static void equalize(const int64_t count[LEVELS], uint8_t table[LEVELS]) {
+static void equalize_table(const int64_t count[LEVELS], uint8_t table[LEVELS]) {
     int64_t sum = 0, below = 0;
     int high = LEVELS - 1;
     while (count[high] == 0) high--;
@@ -155,8 +155,8 @@ static void look_up(const picture *p, augment which, int bin) {
                                  : which == SOLARIZE && (float)v >= threshold ? 255 - v
                                                                               : v);
         count_levels(p, c, count);
-        if (which == AUTO_CONTRAST) stretch(count, table);
-        if (which == EQUALIZE) equalize(count, table);
+        if (which == AUTO_CONTRAST) stretch_table(count, table);
+        if (which == EQUALIZE) equalize_table(count, table);
         for (int64_t i = c; i < p->height * p->width * p->channels; i += p->channels)
             p->pixels[i] = table[p->pixels[i]];
     }
@@ -165,7 +165,7 @@ static void look_up(const picture *p, augment which, int bin) {
 /* ---- the choice ---------------------------------------------------------------------------------------------- */
 
 /* One op; true: its result is in `to`. */
-static bool apply(const picture *p, augment which, int bin, bool negative, uint8_t *to) {
+static bool apply_augment(const picture *p, augment which, int bin, bool negative, uint8_t *to) {
     const double sign = negative ? -1 : 1, radians = 0.017453292519943295, shear = atan(sign * linspace(0, 0.3f, bin));
     const double ratio = 1 + sign * linspace(0, 0.9f, bin), w = (double)p->width, h = (double)p->height;
     motion k = {0};
@@ -185,7 +185,7 @@ static bool apply(const picture *p, augment which, int bin, bool negative, uint8
     case EQUALIZE: look_up(p, which, bin); return false;
     default: return false;
     }
-    move(p, &k, to);
+    move_pixels(p, &k, to);
     return true;
 }
 
@@ -196,7 +196,7 @@ uint8_t *fri_rand_augment(const fr_augmentation *a, const fr_augment_input *in, 
         fr_augment_numbers(in, (UINT64_C(1) << 62) + FRI_RAND_OPS_MAX * (uint64_t)in->index + (uint64_t)i, r);
         const augment which = (augment)(((uint64_t)r[0] * AUGMENTS) >> 32);
         const picture p = {pixels, in->height, in->width, in->channels};
-        if (!apply(&p, which, (int)a->amount[FRI_AMOUNT_RAND_MAGNITUDE], r[1] >> 31 == 0, spare)) continue;
+        if (!apply_augment(&p, which, (int)a->amount[FRI_AMOUNT_RAND_MAGNITUDE], r[1] >> 31 == 0, spare)) continue;
         uint8_t *result = spare;
         spare = pixels;
         pixels = result;

@@ -31,7 +31,7 @@ static fri_cut cut_at(const fri_bucket *b, int64_t target, int64_t unit) {
     return at < b->member[i].n ? (fri_cut){i, at} : (fri_cut){i + 1, 0};
 }
 
-static fr_status cut(const fr_share *p, fri_bucket *b, int64_t unit) {
+static fr_status cut_bucket(const fr_share *p, fri_bucket *b, int64_t unit) {
     b->cut = malloc((size_t)(p->size + 1) * sizeof *b->cut);
     if (b->cut == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
     for (int k = 0; k <= p->size; k++) /* elements * size stays below 2^63: 2^40 elements, 2^23 ranks */
@@ -68,7 +68,7 @@ static fr_status bucket_for(fr_share *p, fr_dtype dtype, fri_bucket **out) {
 }
 
 /* Range of each parameter for the rank's updates. */
-static void assign(const fr_share *p, const fri_bucket *b) {
+static void assign_owners(const fr_share *p, const fri_bucket *b) {
     for (int i = 0; i < b->n; i++) {
         fri_parameter *of = b->member[i].parameter;
         if (of != NULL) of->count = fri_bucket_overlap(b, p->rank, i, &of->first);
@@ -92,13 +92,13 @@ fr_status fri_buckets_make(fr_share *p) {
             fri_bucket_add(b, (fri_member){.tensor = of->parameter, .n = fri_numel(of->parameter), .parameter = of}));
     }
     for (int i = 0; i < p->buckets; i++) {
-        FRI_TRY(cut(p, &p->bucket[i], FRI_SHARE_UNIT));
-        assign(p, &p->bucket[i]);
+        FRI_TRY(cut_bucket(p, &p->bucket[i], FRI_SHARE_UNIT));
+        assign_owners(p, &p->bucket[i]);
     }
     FRI_TRY(fri_bucket_add(&p->found, (fri_member){.n = 1}));
-    FRI_TRY(cut(p, &p->found, 1));
+    FRI_TRY(cut_bucket(p, &p->found, 1));
     FRI_TRY(fri_statistics_find(p));
-    if (p->statistics.n > 0) FRI_TRY(cut(p, &p->statistics, 1));
+    if (p->statistics.n > 0) FRI_TRY(cut_bucket(p, &p->statistics, 1));
     return FR_OK;
 }
 

@@ -76,7 +76,7 @@ static fr_status device_shrink(const summing *n, double max_norm, double total) 
     return FR_OK;
 }
 
-static fr_status shrink(fr_optimizer *o, double factor) {
+static fr_status scale_gradients(fr_optimizer *o, double factor) {
     fr_status s = FR_OK;
     for (int i = 0; i < o->n && s == FR_OK; i++) {
         fr_tensor *g = o->parameters[i].sum;
@@ -114,7 +114,7 @@ static fr_status clip(summing *n, double max_norm, double *norm) {
     const double factor = fri_clip_factor(max_norm, total);
     *norm = sqrt(total);
     if (fr_device_is_asynchronous(p->device)) return device_shrink(n, max_norm, total);
-    return factor != 1 ? shrink(p->optimizer, factor) : FR_OK;
+    return factor != 1 ? scale_gradients(p->optimizer, factor) : FR_OK;
 }
 
 fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *norm) {

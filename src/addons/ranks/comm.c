@@ -80,7 +80,7 @@ const fri_links *fri_comm_links(const fr_comm *c) {
 
 /* ---- the lane -------------------------------------------------------------------------------------------------- */
 
-static bool cancelled(void *ctx) {
+static bool is_cancelled(void *ctx) {
     fr_comm *c = ctx;
     pthread_mutex_lock(&c->lock);
     bool stop = c->stop;
@@ -94,7 +94,7 @@ static void close_links(fr_comm *c, bool abort) {
 }
 
 /* MPI libraries want a single thread, so the lane makes all calls of the engine. */
-static void leave(fr_comm *c) {
+static void shut_down_engine(fr_comm *c) {
     close_links(c, c->farewell != NULL || c->broken || c->status < 0);
     if (c->engine.ctx == NULL) return;
     if (c->farewell != NULL)
@@ -103,7 +103,7 @@ static void leave(fr_comm *c) {
         c->engine.close(c->engine.ctx, c->broken || c->status < 0);
 }
 
-static void *run(void *ctx) {
+static void *lane_main(void *ctx) {
     fr_comm *c = ctx;
     pthread_mutex_lock(&c->lock);
     for (;;) {
@@ -124,7 +124,7 @@ static void *run(void *ctx) {
         pthread_cond_broadcast(&c->over);
     }
     pthread_mutex_unlock(&c->lock);
-    leave(c);
+    shut_down_engine(c);
     return NULL;
 }
 
@@ -158,7 +158,7 @@ fr_status fri_comm_patience(fr_comm *c, double seconds) {
     return FR_OK;
 }
 
-static double patience(fr_comm *c) {
+static double peer_timeout(fr_comm *c) {
     pthread_mutex_lock(&c->lock);
     const double seconds = c->seconds;
     pthread_mutex_unlock(&c->lock);
@@ -167,7 +167,7 @@ static double patience(fr_comm *c) {
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
 
-static fr_status explain(fr_comm *c, fr_status s, double seconds) {
+static fr_status explain_failure(fr_comm *c, fr_status s, double seconds) {
     char who[256] = "";
     int late = 0;
     for (int i = 0; i < c->engine.size; i++) {
@@ -181,10 +181,10 @@ static fr_status explain(fr_comm *c, fr_status s, double seconds) {
 }
 
 fr_status fri_comm_exchange(fr_comm *c, fr_pieces out, fr_pieces in) {
-    fr_wait wait = {.seconds = patience(c), .cancelled = cancelled, .ctx = c, .late = c->late};
+    fr_wait wait = {.seconds = peer_timeout(c), .cancelled = is_cancelled, .ctx = c, .late = c->late};
     memset(c->late, 0, (size_t)c->engine.size * sizeof *c->late);
     fr_status s = c->engine.exchange(c->engine.ctx, out, in, &wait);
-    return s < 0 ? explain(c, s, wait.seconds) : FR_OK;
+    return s < 0 ? explain_failure(c, s, wait.seconds) : FR_OK;
 }
 
 typedef struct agreement {
@@ -214,14 +214,14 @@ fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *
 }
 
 /* Devices wait for each other without knowing the late rank: answering ranks are not to blame. */
-static fr_status late(fr_comm *c, double seconds) {
+static fr_status find_late_ranks(fr_comm *c, double seconds) {
     const char *reason = "", here = 1;
     char *all = malloc((size_t)c->engine.size);
     (void)fri_comm_patience(c, LATE_SECONDS);
     if (all != NULL) (void)fri_comm_agree_here(c, &here, sizeof here, all);
     free(all);
     for (int i = 0; i < c->engine.size; i++)
-        if (c->late[i]) return explain(c, FR_EPEER, seconds);
+        if (c->late[i]) return explain_failure(c, FR_EPEER, seconds);
     return fr_fail(FR_EPEER, "%s has not moved for %g s what the ranks send each other", c->links->name(&reason),
                    seconds);
 }
@@ -229,20 +229,20 @@ static fr_status late(fr_comm *c, double seconds) {
 fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
     const struct timespec nap = {0, UNTIL_NAP};
     const double began = fri_now(),
-                 seconds = patience(c); /* at the start: a first step's wait may last into the next */
+                 seconds = peer_timeout(c); /* at the start: a first step's wait may last into the next */
     for (;;) {
         fr_status s = over(ctx);
         if (s != FR_END) return s;
         if (c->engine.heard(c->engine.ctx)) s = fr_fail(FR_EPEER, "%s", c->engine.error(c->engine.ctx));
-        if (s == FR_END && cancelled(c)) s = fr_fail(FR_EPEER, "the wait was ended");
-        if (s == FR_END && fri_now() - began > seconds) s = late(c, seconds);
+        if (s == FR_END && is_cancelled(c)) s = fr_fail(FR_EPEER, "the wait was ended");
+        if (s == FR_END && fri_now() - began > seconds) s = find_late_ranks(c, seconds);
         c->broken = c->broken || s < 0;
         if (s < 0) return s;
         nanosleep(&nap, NULL);
     }
 }
 
-static fr_status agree(void *ctx, fr_comm *c) {
+static fr_status agree_on_setup(void *ctx, fr_comm *c) {
     const agreement *a = ctx;
     return fri_comm_agree_here(c, a->mine, a->bytes, a->all);
 }
@@ -254,7 +254,7 @@ fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all) 
         for (int i = 0; i < c->engine.size; i++) memcpy((char *)all + (size_t)i * bytes, mine, bytes);
         return FR_OK;
     }
-    fr_status s = fri_comm_queue(c, agree, &a, &ticket);
+    fr_status s = fri_comm_queue(c, agree_on_setup, &a, &ticket);
     return s < 0 ? s : fri_comm_wait(c, ticket);
 }
 
@@ -266,7 +266,7 @@ void fri_comm_links_set(fr_comm *c, const fri_links *links, const char *name) {
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-static fr_status create(const fr_engine *engine, bool dry, double seconds, fr_comm **out) {
+static fr_status comm_create(const fr_engine *engine, bool dry, double seconds, fr_comm **out) {
     const size_t n = (size_t)engine->size;
     fr_comm *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
@@ -284,11 +284,11 @@ static fr_status create(const fr_engine *engine, bool dry, double seconds, fr_co
 }
 
 /* Signals are the program's own threads'. */
-static fr_status start(fr_comm *c) {
+static fr_status start_lane(fr_comm *c) {
     sigset_t all, was;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &was);
-    c->started = pthread_create(&c->thread, NULL, run, c) == 0;
+    c->started = pthread_create(&c->thread, NULL, lane_main, c) == 0;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
     return c->started ? FR_OK : fr_fail(FR_ENOMEM, "ranks: the system starts no thread for them");
 }
@@ -310,7 +310,7 @@ static fr_status wait_for_engine(fr_comm *c, const fri_launcher *l) {
 }
 
 /* Every rank learns all hosts. */
-static fr_status meet(fr_comm *c) {
+static fr_status rendezvous(fr_comm *c) {
     char host[FR_ENGINE_HOST] = "";
     gethostname(host, sizeof host - 1);
     return fri_comm_agree(c, host, sizeof host, c->host);
@@ -328,10 +328,10 @@ static fr_status keep_or_release(fr_status s, fr_comm *c, fr_comm **out) {
 
 fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out) {
     fr_comm *c = NULL;
-    fr_status s = create(engine, false, seconds, &c);
+    fr_status s = comm_create(engine, false, seconds, &c);
     if (c == NULL) return s;
-    if (s == FR_OK) s = start(c);
-    if (s == FR_OK) s = meet(c);
+    if (s == FR_OK) s = start_lane(c);
+    if (s == FR_OK) s = rendezvous(c);
     return keep_or_release(s, c, out);
 }
 
@@ -339,7 +339,7 @@ fr_status fri_comm_dry(int rank, int size, fr_comm **out) {
     const fr_engine engine = {.name = "none", .rank = rank, .size = size};
     if (size < 1 || rank < 0 || rank >= size)
         return fr_fail(FR_EINVAL, "ranks: rank %d of %d; it must be one of 0..size - 1", rank, size);
-    fr_status s = create(&engine, true, 0, out);
+    fr_status s = comm_create(&engine, true, 0, out);
     if (s < 0) fri_comm_release(out);
     return s;
 }
@@ -463,12 +463,12 @@ fr_status fri_comm_open(double seconds, fr_comm **out) {
     fr_status s = fri_launcher_find(&l);
     if (s < 0 || l.size == 1) return s;
     const fr_engine none = {.rank = l.rank, .size = l.size};
-    s = create(&none, false, seconds, &c);
+    s = comm_create(&none, false, seconds, &c);
     if (c == NULL) return s;
     c->launcher = l;
-    if (s == FR_OK) s = start(c);
+    if (s == FR_OK) s = start_lane(c);
     if (s == FR_OK) s = wait_for_engine(c, &c->launcher);
     if (s == FR_EPEER && c->done == 0) return s; /* still in use by the lane */
-    if (s == FR_OK) s = meet(c);
+    if (s == FR_OK) s = rendezvous(c);
     return keep_or_release(s, c, out);
 }

@@ -44,11 +44,11 @@ typedef struct connection {
     size_t bytes;
 } connection;
 
-static fr_status state(void *ctx) {
+static fr_status link_state(void *ctx) {
     return ((const fri_links *)ctx)->state();
 }
 
-static size_t taken(const fri_backend *b) {
+static size_t bytes_taken(const fri_backend *b) {
     size_t left = 0, total = 0;
     b->memory_info(&left, &total);
     return total - left;
@@ -69,7 +69,7 @@ static fr_status first_exchange(const connection *n, fr_comm *c, char *memory) {
         piece[size + at++] = (fr_piece){memory + size + i, 1};
     }
     FRI_TRY(n->links->exchange(size, (fr_pieces){piece, first}, (fr_pieces){piece + size, first}));
-    FRI_TRY(fri_comm_until(c, state, (void *)(uintptr_t)n->links));
+    FRI_TRY(fri_comm_until(c, link_state, (void *)(uintptr_t)n->links));
     FRI_TRY(n->backend->streams->mark(FRI_STREAM_RANKS, &sent));
     return fri_comm_passed(c, n->backend, sent);
 }
@@ -78,7 +78,7 @@ static fr_status first_exchange(const connection *n, fr_comm *c, char *memory) {
 static fr_status make_links(void *ctx, fr_comm *c) {
     connection *n = ctx;
     const fri_links *links = n->links;
-    const size_t size = (size_t)fri_comm_size(c), before = taken(n->backend);
+    const size_t size = (size_t)fri_comm_size(c), before = bytes_taken(n->backend);
     char id[FRI_LINKS_ID] = "", *ids = malloc(size * sizeof id);
     void *memory = NULL;
     fr_status s = ids != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
@@ -87,7 +87,7 @@ static fr_status make_links(void *ctx, fr_comm *c) {
     if (fri_comm_rank(c) == 0) FR_TRY(s, links->id(id));
     FR_TRY(s, fri_comm_agree_here(c, id, sizeof id, ids));
     FR_TRY(s, links->open(ids, fri_comm_rank(c), (int)size));
-    FR_TRY(s, fri_comm_until(c, state, (void *)(uintptr_t)links));
+    FR_TRY(s, fri_comm_until(c, link_state, (void *)(uintptr_t)links));
     if (n->backend->segment_alloc(2 * size, &memory) < 0) {
         s = fr_fail(FR_ENOMEM, "ranks: the device has no memory for the first exchange");
         goto done;
@@ -95,7 +95,7 @@ static fr_status make_links(void *ctx, fr_comm *c) {
     FR_TRY(s, first_exchange(n, c, memory));
 done:
     if (s == FR_OK) n->backend->segment_free(memory, 2 * size);
-    const size_t after = taken(n->backend);
+    const size_t after = bytes_taken(n->backend);
     n->bytes = after > before ? after - before : 0; /* further ranks of the machine may have freed memory */
     free(ids);
     return s;

@@ -46,7 +46,7 @@ fr_status fri_share_job_begin(const fri_bucket *b) {
     return streams != NULL ? streams->follow(FRI_STREAM_RANKS, b->before) : FR_OK;
 }
 
-static fr_status finish(const fr_share *p, fri_fence *f) {
+static fr_status finish_transfer(const fr_share *p, fri_fence *f) {
     fr_status s = p->streams->mark(FRI_STREAM_RANKS, f);
     return s == FR_OK ? p->streams->wait(*f) : s;
 }
@@ -57,7 +57,7 @@ typedef struct awaited {
     fri_fence fence;
 } awaited;
 
-static fr_status arrived(void *ctx) {
+static fr_status has_arrived(void *ctx) {
     const awaited *a = ctx;
     if (a->backend->streams->passed(a->fence)) return FR_OK;
     fr_status s = a->links->state();
@@ -66,7 +66,7 @@ static fr_status arrived(void *ctx) {
 
 fr_status fri_comm_passed(fr_comm *c, const fri_backend *b, fri_fence f) {
     awaited a = {b, fri_comm_links(c), f};
-    return fri_comm_until(c, arrived, &a);
+    return fri_comm_until(c, has_arrived, &a);
 }
 
 /* Ranks confirm over the engine that all have queued the job: over the links a device would wait for an unknown late
@@ -75,7 +75,7 @@ fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
     const fr_share *p = b->share;
     char here = 1;
     if (p->streams == NULL) return FR_OK;
-    if (p->links == NULL) return finish(p, &b->after);
+    if (p->links == NULL) return finish_transfer(p, &b->after);
     FRI_TRY(p->streams->mark(FRI_STREAM_RANKS, &b->after));
     FRI_TRY(fri_comm_agree_here(c, &here, sizeof here, p->heard));
     return fri_comm_passed(c, fri_backend_get(p->device), b->after);
@@ -93,7 +93,7 @@ static void lay_out(fr_share *p, int way, int n, int different) {
     }
 }
 
-static fr_status copy(const fr_share *p, int way, int n) {
+static fr_status copy_buckets(const fr_share *p, int way, int n) {
     fr_status s = FR_OK;
     for (int i = 0; i < n && s == FR_OK; i++) {
         void *on_device = p->piece[way][i].data, *on_host = p->staged[way][i].data;
@@ -111,13 +111,13 @@ static fr_status carry_staged(fr_share *p, bool same, fr_comm *c) {
     fri_fence copied;
     lay_out(p, 0, out, different);
     lay_out(p, 1, in, in);
-    FRI_TRY(copy(p, 0, different));
-    FRI_TRY(finish(p, &copied));
+    FRI_TRY(copy_buckets(p, 0, different));
+    FRI_TRY(finish_transfer(p, &copied));
     FRI_TRY(fri_comm_exchange(c, (fr_pieces){p->staged[0], p->first[0]}, (fr_pieces){p->staged[1], p->first[1]}));
-    return copy(p, 1, in);
+    return copy_buckets(p, 1, in);
 }
 
-static fr_status queued(void *ctx) {
+static fr_status queued_state(void *ctx) {
     return ((const fri_links *)ctx)->state();
 }
 
@@ -125,7 +125,7 @@ fr_status fri_share_carry(fr_share *p, bool same, fr_comm *c) {
     if (p->links != NULL) {
         fr_status s =
             p->links->exchange(p->size, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});
-        return s == FR_OK ? fri_comm_until(c, queued, (void *)(uintptr_t)p->links) : s;
+        return s == FR_OK ? fri_comm_until(c, queued_state, (void *)(uintptr_t)p->links) : s;
     }
     if (p->staging[0] != NULL) return carry_staged(p, same, c);
     return fri_comm_exchange(c, (fr_pieces){p->piece[0], p->first[0]}, (fr_pieces){p->piece[1], p->first[1]});

@@ -6,7 +6,7 @@
 
 enum { BLOCK = 16384 }; /* elements per call on a CPU, few enough for a single thread */
 
-static int64_t smaller(int64_t a, int64_t b) {
+static int64_t min_number(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
@@ -54,7 +54,7 @@ static void *value_at(const fri_bucket *b, int i, int64_t element) {
 
 /* ---- adding ------------------------------------------------------------------------------------------------------ */
 
-static fr_status copy(const fri_bucket *b, void *to, const void *from, int64_t n) {
+static fr_status copy_elements(const fri_bucket *b, void *to, const void *from, int64_t n) {
     return fri_backend_of(b->member[0].tensor)
         ->copy(&b->share->exec, FRI_COPY_DEVICE_TO_DEVICE, from, to, (size_t)n * fr_dtype_size(b->dtype));
 }
@@ -69,7 +69,7 @@ typedef struct block {
     size_t stride;      /* each by so many bytes */
 } block;
 
-static const void *source(const fri_bucket *b, const block *k, int64_t v) {
+static const void *block_of_rank(const fri_bucket *b, const block *k, int64_t v) {
     const int rank = b->share->rank;
     return v == rank ? k->mine : k->landed + (size_t)(v < rank ? v : v - 1) * k->stride;
 }
@@ -80,13 +80,13 @@ static fr_status add_block(const fri_bucket *b, const block *k) {
     const fri_exec *e = &b->share->exec;
     const bool moves = k->m->momentum != 0, begins = b->first; /* running values have a momentum, and an initial
                                                                 * value */
-    const void *sum = begins ? source(b, k, 0) : k->to;
+    const void *sum = begins ? block_of_rank(b, k, 0) : k->to;
     for (int64_t v = begins; v < b->present; v++) {
         if (moves) FRI_TRY(FRI_KERNEL(be, b->dtype, scale, (e, b->dtype, k->n, 1 - k->m->momentum, k->to, k->to)));
-        FRI_TRY(FRI_KERNEL(be, b->dtype, add, (e, b->dtype, k->n, sum, source(b, k, v), k->to)));
+        FRI_TRY(FRI_KERNEL(be, b->dtype, add, (e, b->dtype, k->n, sum, block_of_rank(b, k, v), k->to)));
         sum = k->to;
     }
-    return sum != k->to ? copy(b, k->to, sum, k->n) : FR_OK;
+    return sum != k->to ? copy_elements(b, k->to, sum, k->n) : FR_OK;
 }
 
 /* Adds elements [from, to) of the rank's part, with all further ranks' data from the landing zone. Block by block, so a
@@ -97,9 +97,9 @@ static fr_status add_chunk(const fri_bucket *b, int64_t from, int64_t to) {
     const int64_t most = p->streams != NULL ? INT64_MAX : BLOCK;
     int64_t at = 0, first = 0;
     for (int i = b->cut[p->rank].member; i < b->n && i <= b->cut[p->rank + 1].member && at < to; i++) {
-        const int64_t n = fri_bucket_overlap(b, p->rank, i, &first), end = smaller(n, to - at);
+        const int64_t n = fri_bucket_overlap(b, p->rank, i, &first), end = min_number(n, to - at);
         for (int64_t e = from > at ? from - at : 0, count = 0; e < end; e += count) {
-            count = smaller(end - e, most);
+            count = min_number(end - e, most);
             const block k = {.m = &b->member[i],
                              .n = count,
                              .to = (char *)b->member[i].to + (size_t)e * size,
@@ -155,7 +155,7 @@ static fr_status add_up(fri_bucket *b, fr_comm *c) {
     const fr_share *p = b->share;
     const int64_t chunk = chunk_of(b), part = fri_bucket_part(b, p->rank);
     for (int64_t from = 0; from < b->largest; from += chunk) {
-        const int64_t to = smaller(part, from + chunk);
+        const int64_t to = min_number(part, from + chunk);
         FRI_TRY(move_chunk(b, from, chunk, c));
         if (to > from) FRI_TRY(add_chunk(b, from, to));
     }
@@ -167,7 +167,7 @@ static fr_status put_back(const fri_bucket *b) {
     int64_t first = 0;
     for (int i = 0; i < b->n && b->moved != NULL; i++) {
         const int64_t n = fri_bucket_overlap(b, b->share->rank, i, &first);
-        if (n > 0) FRI_TRY(copy(b, value_at(b, i, first), b->member[i].to, n));
+        if (n > 0) FRI_TRY(copy_elements(b, value_at(b, i, first), b->member[i].to, n));
     }
     return FR_OK;
 }
@@ -196,7 +196,7 @@ static fr_status hand_round(fri_bucket *b, fr_comm *c) {
     return s;
 }
 
-static fr_status timed(fri_bucket *b, fr_comm *c, fr_status (*part)(fri_bucket *b, fr_comm *c)) {
+static fr_status run_timed(fri_bucket *b, fr_comm *c, fr_status (*part)(fri_bucket *b, fr_comm *c)) {
     const double began = fri_now();
     fr_status s = fri_share_job_begin(b);
     if (s == FR_OK) s = part(b, c);
@@ -206,9 +206,9 @@ static fr_status timed(fri_bucket *b, fr_comm *c, fr_status (*part)(fri_bucket *
 }
 
 fr_status fri_share_exchange(void *bucket, fr_comm *c) {
-    return timed(bucket, c, add_up);
+    return run_timed(bucket, c, add_up);
 }
 
 fr_status fri_share_gather(void *bucket, fr_comm *c) {
-    return timed(bucket, c, hand_round);
+    return run_timed(bucket, c, hand_round);
 }

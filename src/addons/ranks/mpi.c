@@ -36,14 +36,14 @@ typedef struct engine {
     char error[FR_ENGINE_TEXT];
 } engine;
 
-static double now(void) {
+static double seconds_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* The first polls are immediate, later polls leave the core to other work. */
-static void nap(int turn) {
+static void poll_pause(int turn) {
     if (turn < SPINS) {
         sched_yield();
         return;
@@ -53,7 +53,7 @@ static void nap(int turn) {
     nanosleep(&t, NULL);
 }
 
-static fr_status failed(engine *e, const char *call, int code) {
+static fr_status fail_call(engine *e, const char *call, int code) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     MPI_Error_string(code, text, &length);
@@ -65,7 +65,7 @@ static fr_status failed(engine *e, const char *call, int code) {
 /* ---- goodbyes -------------------------------------------------------------------------------------------------- */
 
 /* Completes arrived farewells. Returns a rank with a farewell, or -1. */
-static int hear(engine *e) {
+static int poll_farewells(engine *e) {
     int from = -1;
     for (int i = 0; i < e->size; i++) {
         int done = 0;
@@ -76,10 +76,10 @@ static int hear(engine *e) {
     return from;
 }
 
-static const char *goodbye(void *ctx, const char *why) {
+static const char *mpi_shutdown(void *ctx, const char *why) {
     engine *e = ctx;
     char(*text)[FR_ENGINE_TEXT] = calloc(1, sizeof *text);
-    double until = now() + GOODBYE_SECONDS;
+    double until = seconds_now() + GOODBYE_SECONDS;
     int left = 1;
     if (text == NULL) return e->heard[0];
     snprintf(*text, sizeof *text, "%s", why[0] != '\0' ? why : "it ended");
@@ -89,11 +89,11 @@ static const char *goodbye(void *ctx, const char *why) {
             if (MPI_Isend(*text, FR_ENGINE_TEXT, MPI_CHAR, i, TAG, e->bye, &sent) == MPI_SUCCESS)
                 MPI_Request_free(&sent);
         }
-    for (int turn = 0; left > 0 && now() < until; turn++) {
-        hear(e);
+    for (int turn = 0; left > 0 && seconds_now() < until; turn++) {
+        poll_farewells(e);
         left = 0;
         for (int i = 0; i < e->size; i++) left += i != e->rank && e->heard[i][0] == '\0';
-        nap(turn);
+        poll_pause(turn);
     }
     return e->heard[0];
 }
@@ -110,18 +110,18 @@ static fr_status stop_waiting(engine *e, const fr_wait *w, const char *why) {
     return FR_EPEER;
 }
 
-static fr_status finish(engine *e, const fr_wait *w) {
-    double began = now();
+static fr_status wait_for_requests(engine *e, const fr_wait *w) {
+    double began = seconds_now();
     for (int turn = 0;; turn++) {
         int done = 0;
         int code = MPI_Testall(e->n, e->request, &done, e->status);
-        if (code != MPI_SUCCESS) return failed(e, "MPI_Testall", code);
+        if (code != MPI_SUCCESS) return fail_call(e, "MPI_Testall", code);
         if (done) return FR_OK;
-        int gone = hear(e);
+        int gone = poll_farewells(e);
         if (gone >= 0) return stop_waiting(e, w, e->heard[gone]);
         if (w->cancelled != NULL && w->cancelled(w->ctx)) return stop_waiting(e, w, "the wait was ended");
-        if (now() - began > w->seconds) return stop_waiting(e, w, NULL);
-        nap(turn);
+        if (seconds_now() - began > w->seconds) return stop_waiting(e, w, NULL);
+        poll_pause(turn);
     }
 }
 
@@ -150,7 +150,7 @@ static int describe(const fr_piece *piece, int n, MPI_Datatype *type) {
     return code;
 }
 
-static int post(engine *e, void *data, int count, MPI_Datatype type, int peer, bool out) {
+static int post_message(engine *e, void *data, int count, MPI_Datatype type, int peer, bool out) {
     MPI_Request *r = &e->request[e->n];
     int code =
         out ? MPI_Isend(data, count, type, peer, TAG, e->data, r) : MPI_Irecv(data, count, type, peer, TAG, e->data, r);
@@ -159,16 +159,16 @@ static int post(engine *e, void *data, int count, MPI_Datatype type, int peer, b
 }
 
 /* Both sides have pieces of equal sizes, and so equal messages. */
-static int begin(engine *e, fr_pieces p, int peer, bool out) {
+static int begin_pieces(engine *e, fr_pieces p, int peer, bool out) {
     const fr_piece *piece = &p.piece[p.first[peer]];
     const int n = p.first[peer + 1] - p.first[peer];
     MPI_Datatype small;
     int code = MPI_SUCCESS;
     if (peer == e->rank || n <= 0) return code;
     for (int i = 0; i < n && code == MPI_SUCCESS; i++)
-        if (is_large(&piece[i])) code = post(e, piece[i].data, (int)piece[i].bytes, MPI_BYTE, peer, out);
+        if (is_large(&piece[i])) code = post_message(e, piece[i].data, (int)piece[i].bytes, MPI_BYTE, peer, out);
     if (code == MPI_SUCCESS) code = describe(piece, n, &small);
-    return code == MPI_SUCCESS && small != MPI_DATATYPE_NULL ? post(e, MPI_BOTTOM, 1, small, peer, out) : code;
+    return code == MPI_SUCCESS && small != MPI_DATATYPE_NULL ? post_message(e, MPI_BOTTOM, 1, small, peer, out) : code;
 }
 
 static bool make_messages(engine *e, size_t n) {
@@ -183,15 +183,15 @@ static bool make_messages(engine *e, size_t n) {
     return n <= e->room;
 }
 
-static fr_status exchange(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *w) {
+static fr_status mpi_exchange(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *w) {
     engine *e = ctx;
     const int most = out.first[e->size] + in.first[e->size] + 2 * e->size;
     int code = make_messages(e, (size_t)most) ? MPI_SUCCESS : MPI_ERR_NO_MEM;
     e->n = 0;
     for (int i = 1; i < e->size && code == MPI_SUCCESS; i++) /* from different ranks at a time */
-        code = begin(e, in, (e->rank + e->size - i) % e->size, false);
-    for (int i = 1; i < e->size && code == MPI_SUCCESS; i++) code = begin(e, out, (e->rank + i) % e->size, true);
-    fr_status s = code == MPI_SUCCESS ? finish(e, w) : failed(e, "sending", code);
+        code = begin_pieces(e, in, (e->rank + e->size - i) % e->size, false);
+    for (int i = 1; i < e->size && code == MPI_SUCCESS; i++) code = begin_pieces(e, out, (e->rank + i) % e->size, true);
+    fr_status s = code == MPI_SUCCESS ? wait_for_requests(e, w) : fail_call(e, "sending", code);
     for (int i = 0; i < e->n; i++)
         if (e->message[i].type != MPI_DATATYPE_NULL) MPI_Type_free(&e->message[i].type);
     return s;
@@ -199,13 +199,13 @@ static fr_status exchange(void *ctx, fr_pieces out, fr_pieces in, const fr_wait 
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-static const char *error(const void *ctx) {
+static const char *mpi_error(const void *ctx) {
     return ((const engine *)ctx)->error;
 }
 
-static bool heard(void *ctx) {
+static bool peer_left(void *ctx) {
     engine *e = ctx;
-    const int gone = hear(e);
+    const int gone = poll_farewells(e);
     if (gone >= 0) snprintf(e->error, sizeof e->error, "%s", e->heard[gone]);
     return gone >= 0;
 }
@@ -213,13 +213,13 @@ static bool heard(void *ctx) {
 /* No rank answers between the barrier and MPI_Finalize. In MPI_Finalize, MPICH 4.0 on TCP asks all peers, then waits
  * for the launcher without answering: a rank that asks later waits forever. The nap is longer than the ranks' way out
  * of the barrier. */
-static void part(engine *e) {
+static void leave_together(engine *e) {
     MPI_Request all;
     int done = 0;
     if (MPI_Ibarrier(e->data, &all) != MPI_SUCCESS) return;
     for (int turn = 0; done == 0; turn++) {
         if (MPI_Test(&all, &done, &e->status[0]) != MPI_SUCCESS) return;
-        if (done == 0) nap(turn);
+        if (done == 0) poll_pause(turn);
     }
     struct timespec t = {0, NAP_LAST};
     nanosleep(&t, NULL);
@@ -234,7 +234,7 @@ static void close_engine(void *ctx, bool broken) {
             MPI_Cancel(&e->hears[i]);
             MPI_Wait(&e->hears[i], &e->status[0]);
         }
-    part(e);
+    leave_together(e);
     MPI_Comm_free(&e->data);
     MPI_Comm_free(&e->bye);
     MPI_Finalize();
@@ -253,7 +253,7 @@ static bool make_room(engine *e) {
     return e->hears != NULL && e->heard != NULL && make_messages(e, 1);
 }
 
-static int join(engine *e) {
+static int mpi_start(engine *e) {
     int provided = 0, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (code != MPI_SUCCESS) return code;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -289,17 +289,17 @@ fr_status fr_engine_open(int version, fr_engine *out, char *reason, size_t bytes
         return FR_EUNSUPPORTED;
     }
     e = calloc(1, sizeof *e);
-    code = e != NULL ? join(e) : MPI_ERR_NO_MEM;
+    code = e != NULL ? mpi_start(e) : MPI_ERR_NO_MEM;
     if (code != MPI_SUCCESS) {
         snprintf(reason, bytes, "MPI cannot be initialized (error %d)", code);
         return FR_ELIBRARY;
     }
     *out = (fr_engine){.rank = e->rank,
                        .size = e->size,
-                       .exchange = exchange,
-                       .goodbye = goodbye,
-                       .error = error,
-                       .heard = heard,
+                       .exchange = mpi_exchange,
+                       .goodbye = mpi_shutdown,
+                       .error = mpi_error,
+                       .heard = peer_left,
                        .close = close_engine,
                        .ctx = e};
     name_library(out->name);

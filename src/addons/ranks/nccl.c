@@ -29,7 +29,7 @@ static void *comm;
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
-static bool load(void) {
+static bool load_nccl(void) {
     const char *named = fri_env_get()->nccl;
     int version = 0;
     bool all = true;
@@ -54,9 +54,9 @@ static bool load(void) {
     return true;
 }
 
-static const char *name(const char **reason) {
+static const char *nccl_name(const char **reason) {
     pthread_mutex_lock(&lock);
-    if (!tried) usable = load();
+    if (!tried) usable = load_nccl();
     tried = true;
     pthread_mutex_unlock(&lock);
     *reason = usable ? "" : why_not;
@@ -96,7 +96,7 @@ static fr_status open_comm(const char id[FRI_LINKS_ID], int rank, int size) {
     return s == FR_OK ? check(table.init(&comm, size, told, rank, &config), "ncclCommInitRankConfig") : s;
 }
 
-static fr_status state(void) {
+static fr_status async_state(void) {
     int error = FRI_NCCL_SUCCESS;
     fr_status s = check(table.async_error(comm, &error), "ncclCommGetAsyncError");
     if (s == FR_OK && error == FRI_NCCL_IN_PROGRESS) return FR_END;
@@ -107,7 +107,7 @@ static void close_comm(bool abort) {
     const struct timespec nap = {0, 1000000};
     if (comm == NULL) return;
     abort = abort || check(table.finalize(comm), "ncclCommFinalize") < 0;
-    for (int i = 0; !abort && state() == FR_END; i++) {
+    for (int i = 0; !abort && async_state() == FR_END; i++) {
         nanosleep(&nap, NULL);
         abort = i == CLOSE_SECONDS * 1000;
     }
@@ -117,7 +117,7 @@ static void close_comm(bool abort) {
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
-static fr_status move(int peer, fr_pieces out, fr_pieces in, cudaStream_t stream) {
+static fr_status move_pieces(int peer, fr_pieces out, fr_pieces in, cudaStream_t stream) {
     for (int i = out.first[peer]; i < out.first[peer + 1]; i++)
         FRI_TRY(
             check(table.send(out.piece[i].data, out.piece[i].bytes, FRI_NCCL_UINT8, peer, comm, stream), "ncclSend"));
@@ -126,12 +126,12 @@ static fr_status move(int peer, fr_pieces out, fr_pieces in, cudaStream_t stream
     return FR_OK;
 }
 
-static fr_status exchange(int size, fr_pieces out, fr_pieces in) {
+static fr_status nccl_exchange(int size, fr_pieces out, fr_pieces in) {
     fri_exec e;
     fr_status s = FR_OK;
     FR_TRY(s, fri_cuda_streams.exec(FRI_STREAM_RANKS, &e));
     FR_TRY(s, check(table.group_start(), "ncclGroupStart"));
-    for (int peer = 0; peer < size && s == FR_OK; peer++) s = move(peer, out, in, e.stream);
+    for (int peer = 0; peer < size && s == FR_OK; peer++) s = move_pieces(peer, out, in, e.stream);
     fr_status ended = check(table.group_end(), "ncclGroupEnd");
     return s == FR_OK ? ended : s;
 done:
@@ -139,11 +139,11 @@ done:
 }
 
 static const fri_links links = {
-    .name = name,
+    .name = nccl_name,
     .id = make_id,
     .open = open_comm,
-    .exchange = exchange,
-    .state = state,
+    .exchange = nccl_exchange,
+    .state = async_state,
     .close = close_comm,
 };
 

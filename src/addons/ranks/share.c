@@ -178,7 +178,7 @@ done:
 }
 
 /* Distributes the owners' parameters; `queued`: transfers are running. */
-static fr_status gather(fr_share *p, bool queued) {
+static fr_status gather_parameters(fr_share *p, bool queued) {
     for (int i = 0; i < p->buckets && !queued; i++) FRI_TRY(hand_out(p, &p->bucket[i]));
     return p->buckets > 0 ? fri_share_wait(p, &p->bucket[p->buckets - 1]) : FR_OK; /* and for earlier buckets */
 }
@@ -186,13 +186,13 @@ static fr_status gather(fr_share *p, bool queued) {
 fr_status fri_share_ema_swap(fr_share *p) {
     if (p->optimizer->ema == 0) return FR_OK;
     fr_status s = fr_optimizer_ema_swap(p->optimizer);
-    return s == FR_OK ? gather(p, false) : s;
+    return s == FR_OK ? gather_parameters(p, false) : s;
 }
 
 fr_status fr_share_step_end(fr_share *p) {
     FRI_NOT_NULL(p);
     FRI_TRY(fri_statistics_end(p));
-    FRI_TRY(gather(p, p->optimizer->fused));
+    FRI_TRY(gather_parameters(p, p->optimizer->fused));
     FRI_TRY(move_statistics(p, fri_share_gather));
     fr_rng_set((fr_rng){.seed = p->rng.seed,
                         .next_stream = p->rng.next_stream + (uint64_t)p->opts.micro_batches * p->opts.streams});
@@ -204,7 +204,7 @@ fr_status fr_share_step_end(fr_share *p) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fr_optimizer *o, const fr_share_opts *opts) {
+static fr_status check_optimizer(const fr_optimizer *o, const fr_share_opts *opts) {
     if (o->sharing != NULL) return fr_fail(FR_EUSAGE, "ranks: the optimizer is shared already");
     for (int i = 0; i < o->n; i++)
         if (o->parameters[i].made) return fr_fail(FR_EUSAGE, "ranks: the optimizer has made steps already");
@@ -278,7 +278,7 @@ static fr_status make_parts(fr_share *p) {
     return set_hooks(p, true);
 }
 
-static fr_status make(fr_share *p) {
+static fr_status make_sharing(fr_share *p) {
     FRI_TRY(make_parts(p));
     p->sharing = fri_share_calls;
     p->sharing.ctx = p;
@@ -290,7 +290,7 @@ fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_sh
     FRI_NOT_NULL(m, o, c, out);
     const fr_share_opts with = opts != NULL ? *opts : fr_share_opts_default();
     const fr_device device = fri_device_of(o->parameters[0].parameter);
-    fr_status s = check(o, &with);
+    fr_status s = check_optimizer(o, &with);
     if (s < 0) return s;
     if (fri_comm_size(c) < 2) return fr_fail(FR_EUSAGE, "ranks: there is one rank, and nobody to share with");
     fr_share *p = calloc(1, sizeof *p);
@@ -308,7 +308,7 @@ fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_sh
     if (with.sync_batch_norm && p->opts.micro_batches != p->size)
         s = fr_fail(FR_EINVAL, "ranks: %lld micro-batches on %d ranks; synchronized batch norms need one per rank",
                     (long long)p->opts.micro_batches, p->size);
-    if (s == FR_OK) s = make(p);
+    if (s == FR_OK) s = make_sharing(p);
     if (s < 0) {
         fr_share_release(&p);
         return s;

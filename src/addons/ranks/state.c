@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The flag's owner adds all ranks' flags and distributes the sum; a device's host does not wait. */
-static fr_status any(void *ctx, fr_tensor *found) {
+static fr_status any_rank_found(void *ctx, fr_tensor *found) {
     fr_share *p = ctx;
     fri_bucket *b = &p->found;
     if (p->dry) return FR_OK;
@@ -91,7 +91,7 @@ static fr_status collect_parts(void *ctx, fr_comm *c) {
 }
 
 /* Wish of rank 0, told to all. */
-static fr_status hear(const fr_share *p, wish *w) {
+static fr_status hear_wish(const fr_share *p, wish *w) {
     wish *all = malloc((size_t)p->size * sizeof *all);
     fr_status s =
         all != NULL ? fri_comm_agree(p->comm, w, sizeof *w, all) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
@@ -100,39 +100,39 @@ static fr_status hear(const fr_share *p, wish *w) {
     return s;
 }
 
-static fr_status run(fr_share *p, int i, int k, void *whole) {
+static fr_status run_collection(fr_share *p, int i, int k, void *whole) {
     collection w = {p, i, k, whole};
     uint64_t ticket = 0;
     fr_status s = fri_comm_queue(p->comm, collect_parts, &w, &ticket);
     return s < 0 ? s : fri_comm_wait(p->comm, ticket);
 }
 
-static fr_status collect(void *ctx, int i, int k, void *whole) {
+static fr_status collect_slot(void *ctx, int i, int k, void *whole) {
     fr_share *p = ctx;
     wish w = {COLLECT, i, k, 0};
     if (p->dry || p->rank != 0)
         return fr_fail(FR_EUSAGE, "ranks: the optimizer's state is collected on rank 0 of a run, not %s",
                        p->dry ? "in a plan" : "on another");
-    fr_status s = hear(p, &w);
-    return s < 0 ? s : run(p, i, k, whole);
+    fr_status s = hear_wish(p, &w);
+    return s < 0 ? s : run_collection(p, i, k, whole);
 }
 
-const fri_sharing fri_share_calls = {.any = any, .collect = collect};
+const fri_sharing fri_share_calls = {.any = any_rank_found, .collect = collect_slot};
 
 fr_status fri_share_serve(fr_share *p) {
     fr_status s = FR_OK;
     while (s == FR_OK) {
         wish w = {0};
-        s = hear(p, &w);
+        s = hear_wish(p, &w);
         if (s == FR_OK && w.what == SERVED) return (fr_status)w.outcome;
-        if (s == FR_OK) s = run(p, (int)w.parameter, (int)w.slot, NULL);
+        if (s == FR_OK) s = run_collection(p, (int)w.parameter, (int)w.slot, NULL);
     }
     return s;
 }
 
 fr_status fri_share_served(fr_share *p, fr_status outcome) {
     wish w = {SERVED, 0, 0, outcome};
-    return hear(p, &w);
+    return hear_wish(p, &w);
 }
 
 /* ---- replicas ---------------------------------------------------------------------------------------------------- */

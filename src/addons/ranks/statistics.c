@@ -8,7 +8,7 @@
 /* ---- which ------------------------------------------------------------------------------------------------------- */
 
 /* A shared module is listed once. */
-static bool known(const fr_share *p, const fr_module *m) {
+static bool is_listed(const fr_share *p, const fr_module *m) {
     for (int i = 0; i < p->norms; i++)
         if (p->norm[i] == m) return true;
     return false;
@@ -19,8 +19,8 @@ static bool is_norm(const fr_module *m) {
     return call != NULL && (call->kind == FRI_LAYER_NORM || call->kind == FRI_LAYER_INPLACE_NORM);
 }
 
-static fr_status find(fr_share *p, fr_module *m) {
-    if (is_norm(m) && fri_norm_trains(m) && !known(p, m)) {
+static fr_status find_norm(fr_share *p, fr_module *m) {
+    if (is_norm(m) && fri_norm_trains(m) && !is_listed(p, m)) {
         const double momentum = ((const fr_norm_state *)m->state)->momentum;
         FRI_TRY(FRI_ROOM(p->norm, p->norms, "ranks"));
         p->norm[p->norms++] = m;
@@ -30,14 +30,14 @@ static fr_status find(fr_share *p, fr_module *m) {
             FRI_TRY(fri_bucket_add(&p->statistics, (fri_member){.tensor = t, .n = fri_numel(t), .momentum = momentum}));
         }
     }
-    for (int i = 0; i < m->n_children; i++) FRI_TRY(find(p, m->children[i]));
+    for (int i = 0; i < m->n_children; i++) FRI_TRY(find_norm(p, m->children[i]));
     return FR_OK;
 }
 
 fr_status fri_statistics_find(fr_share *p) {
     p->norms = 0;
     if (p->opts.sync_batch_norm) return FR_OK; /* each rank updates a part by the sample */
-    return find(p, p->module);
+    return find_norm(p, p->module);
 }
 
 fr_status fri_statistics_memory(fr_share *p) {
@@ -56,7 +56,7 @@ static fr_tensor *batches_of(const fr_module *m) {
     return m->tensors[FR_NORM_BATCHES].tensor;
 }
 
-static fr_status copy(const fr_tensor *like, const void *from, void *to, size_t bytes) {
+static fr_status copy_statistics(const fr_tensor *like, const void *from, void *to, size_t bytes) {
     return fri_backend_of(like)->copy(FRI_EXEC, FRI_COPY_DEVICE_TO_DEVICE, from, to, bytes);
 }
 
@@ -65,7 +65,7 @@ static fr_status copy(const fr_tensor *like, const void *from, void *to, size_t 
 static fr_status copy_counts(const fr_share *p, int64_t at, bool back) {
     for (int i = 0; i < p->norms; i++) {
         void *own = fri_data(batches_of(p->norm[i])), *all = fri_share_at(p->counts, at + i);
-        FRI_TRY(copy(p->counts, back ? all : own, back ? own : all, sizeof *p->counted));
+        FRI_TRY(copy_statistics(p->counts, back ? all : own, back ? own : all, sizeof *p->counted));
     }
     return FR_OK;
 }
@@ -78,8 +78,8 @@ static fr_status keep_part(fr_share *p) {
         const int64_t n = fri_bucket_overlap(b, p->rank, i, &first);
         if (n == 0) continue;
         b->member[i].to = fri_share_at(b->moved, at);
-        FRI_TRY(copy(b->moved, fri_share_at(b->member[i].tensor, first), b->member[i].to,
-                     (size_t)n * fr_dtype_size(b->dtype)));
+        FRI_TRY(copy_statistics(b->moved, fri_share_at(b->member[i].tensor, first), b->member[i].to,
+                                (size_t)n * fr_dtype_size(b->dtype)));
         at += n;
     }
     return copy_counts(p, 0, false);

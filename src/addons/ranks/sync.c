@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-static double *room(void *ctx, int64_t n) {
+static double *sum_buffer(void *ctx, int64_t n) {
     fr_share *p = ctx;
     if (n <= p->numbers_room) return p->numbers[0];
     for (int i = 0; i < 2; i++) {
@@ -21,14 +21,14 @@ static double *room(void *ctx, int64_t n) {
     return p->numbers[0];
 }
 
-static fr_status gather(void *ctx, int64_t n, const double **all) {
+static fr_status gather_sums(void *ctx, int64_t n, const double **all) {
     fr_share *p = ctx;
     *all = p->numbers[1];
     return fri_comm_agree(p->comm, p->numbers[0], (size_t)n * sizeof *p->numbers[0], p->numbers[1]);
 }
 
 void fri_share_sync_begin(fr_share *p) {
-    p->sync = (fri_statistics_sync){.ranks = p->size, .room = room, .gather = gather, .ctx = p};
+    p->sync = (fri_statistics_sync){.ranks = p->size, .room = sum_buffer, .gather = gather_sums, .ctx = p};
     fri_statistics_sync_set(&p->sync);
 }
 

@@ -8,8 +8,8 @@
 #include <frugal/ranks.h>
 #include <frugal/train.h>
 
-static fr_status share(fr_module *m, fr_optimizer *o, fr_comm *c, int64_t micro_batches, uint64_t streams,
-                       bool sync_batch_norm, fr_share **out) {
+static fr_status share_optimizer(fr_module *m, fr_optimizer *o, fr_comm *c, int64_t micro_batches, uint64_t streams,
+                                 bool sync_batch_norm, fr_share **out) {
     return fr_share_create(m, o, c,
                            FR_SHARE_OPTS(.micro_batches = micro_batches, .streams = streams,
                                          .sync_batch_norm = sync_batch_norm),
@@ -36,7 +36,7 @@ static const fr_rank_calls calls = {
     .engine = fr_comm_engine,
     .host = fri_comm_host,
     .threads = fri_comm_threads,
-    .share = share,
+    .share = share_optimizer,
     .unshare = fr_share_release,
     .rounds = fr_share_rounds,
     .micro_batch = fr_share_micro_batch,

@@ -26,7 +26,7 @@ void fri_tar_index_free(fri_tar_index *x) {
     *x = (fri_tar_index){0};
 }
 
-static fr_status add(fri_tar_index *x, const char *name, int64_t offset, int64_t bytes, int64_t label) {
+static fr_status add_entry(fri_tar_index *x, const char *name, int64_t offset, int64_t bytes, int64_t label) {
     FRI_TRY(FRI_ROOM(x->image, x->count, "tar index"));
     char *copy = strdup(name);
     if (copy == NULL) return fr_fail(FR_ENOMEM, "tar index: no memory for a name");
@@ -87,7 +87,7 @@ typedef struct scan {
     struct archive_entry *entry;
 } scan;
 
-static fr_status broken(const scan *c) {
+static fr_status fail_archive(const scan *c) {
     const char *why = library.call.error_string(c->archive);
     return fr_fail(FR_EFORMAT,
                    "%s: is no tar file that can be read to its end: %s; a shard is plain tar, not compressed", c->path,
@@ -104,7 +104,7 @@ static void give_label(scan *c) {
 static fr_status read_class(scan *c) {
     char text[CLASS_TEXT + 1] = "", *end = NULL;
     la_ssize_t n = library.call.data(c->archive, text, CLASS_TEXT);
-    if (n < 0) return broken(c);
+    if (n < 0) return fail_archive(c);
     long long label = strtoll(text, &end, 10);
     if (end != text) end += strspn(end, " \r\n");
     if (end == text || end != text + n || label < 0 || label > FRI_TAR_LABEL_MAX)
@@ -130,7 +130,7 @@ static fr_status read_image(scan *c) {
     fri_tar_index *x = c->out;
     if (x->count == c->first || !same_key(x->image[x->count - 1].name, c->now)) c->first = x->count;
     const bool labelled = c->labelled != NULL && same_key(c->labelled, c->now);
-    return add(x, c->now, offset, bytes, labelled ? c->label : FRI_TAR_NO_LABEL);
+    return add_entry(x, c->now, offset, bytes, labelled ? c->label : FRI_TAR_NO_LABEL);
 }
 
 static bool is_class(const char *name) {
@@ -142,7 +142,7 @@ static fr_status read_entries(scan *c) {
     for (;;) {
         int got = library.call.next_header(c->archive, &c->entry);
         if (got == ARCHIVE_EOF) return FR_OK;
-        if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return broken(c);
+        if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return fail_archive(c);
         c->now = library.call.pathname(c->entry);
         const bool link = library.call.hardlink(c->entry) != NULL || library.call.filetype(c->entry) == AE_IFLNK;
         if (c->now == NULL || (!link && library.call.filetype(c->entry) != AE_IFREG)) continue;
@@ -169,7 +169,7 @@ static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {
     c.archive = library.call.read_new();
     if (c.archive == NULL) return fr_fail(FR_ENOMEM, "%s: no memory to read a tar file", path);
     library.call.support_format_tar(c.archive);
-    s = library.call.open_fd(c.archive, fd, READ_BYTES) == ARCHIVE_OK ? read_entries(&c) : broken(&c);
+    s = library.call.open_fd(c.archive, fd, READ_BYTES) == ARCHIVE_OK ? read_entries(&c) : fail_archive(&c);
     free(c.labelled);
     library.call.read_free(c.archive);
     return s;
@@ -186,7 +186,7 @@ static fr_status bad_index(const char *name, int64_t at) {
 }
 
 /* A whole number in least..most. */
-static bool whole(const cJSON *j, double least, double most, int64_t *out) {
+static bool whole_number(const cJSON *j, double least, double most, int64_t *out) {
     if (!cJSON_IsNumber(j) || !(j->valuedouble >= least && j->valuedouble <= most)) return false;
     *out = (int64_t)j->valuedouble;
     return (double)*out == j->valuedouble;
@@ -198,10 +198,10 @@ static fr_status parse_image(const char *name, const cJSON *row, fri_tar_index *
     int64_t at = 0, n = 0, of = 0;
     const double end = (double)x->shard_bytes;
     if (!cJSON_IsString(text) || text->next != NULL || text->valuestring[0] == '\0' ||
-        strlen(text->valuestring) >= FRI_TAR_PATH || !whole(offset, FRI_TAR_BLOCK, end, &at) ||
-        !whole(bytes, 0, end - (double)at, &n) || !whole(label, FRI_TAR_NO_LABEL, FRI_TAR_LABEL_MAX, &of))
+        strlen(text->valuestring) >= FRI_TAR_PATH || !whole_number(offset, FRI_TAR_BLOCK, end, &at) ||
+        !whole_number(bytes, 0, end - (double)at, &n) || !whole_number(label, FRI_TAR_NO_LABEL, FRI_TAR_LABEL_MAX, &of))
         return bad_index(name, x->count);
-    return add(x, text->valuestring, at, n, of);
+    return add_entry(x, text->valuestring, at, n, of);
 }
 
 fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, const fri_tar_stamp *shard,
@@ -215,7 +215,7 @@ fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, 
     *other = false;
     *out = (fri_tar_index){.shard_bytes = shard->bytes};
     if (!cJSON_IsString(kind) || strcmp(kind->valuestring, format) != 0 || !cJSON_IsArray(images) ||
-        !whole(cJSON_GetObjectItemCaseSensitive(root, "bytes"), 0, 9e15, &size)) {
+        !whole_number(cJSON_GetObjectItemCaseSensitive(root, "bytes"), 0, 9e15, &size)) {
         s = bad_index(name, -1);
         goto done;
     }

@@ -67,7 +67,7 @@ static bool grow_table(lines *t) {
     return true;
 }
 
-static fri_source_line find(lines *t, const void *address) {
+static fri_source_line find_line(lines *t, const void *address) {
     if (2 * t->n_known >= t->capacity && !grow_table(t)) {
         t->no_memory = true;
         return (fri_source_line){0};
@@ -88,7 +88,7 @@ static bool same_place(const place *p, fr_device d, const void *address, const f
 
 /* SIZE_MAX: out of host memory. */
 static size_t place_of(lines *t, enum list l, fr_device d, const void *address) {
-    fri_source_line s = address != NULL ? find(t, address) : (fri_source_line){0};
+    fri_source_line s = address != NULL ? find_line(t, address) : (fri_source_line){0};
     size_t i = 0;
     while (i < t->n[l] && !same_place(&t->place[l][i], d, address, &s)) i++;
     if (i < t->n[l]) return i;
@@ -102,13 +102,13 @@ static size_t place_of(lines *t, enum list l, fr_device d, const void *address) 
 
 /* The innermost frames of the two lists, from the file's frames outwards: a sanitizer's frames may come first. In a
  * static program without debug information, the program begins outside the outermost call of the library. */
-static void walk(lines *t, const void *at[LISTS]) {
+static void walk_frames(lines *t, const void *at[LISTS]) {
     void *frame[FRAMES];
     int n = backtrace(frame, FRAMES), outermost = -1;
     bool inside = false;
     at[PROGRAM] = at[LIBRARY] = NULL;
     for (int i = 0; i < n && at[PROGRAM] == NULL; i++) {
-        fri_source_line s = find(t, frame[i]);
+        fri_source_line s = find_line(t, frame[i]);
         inside = inside || s.library;
         if (!inside) continue;
         if (!s.library) at[PROGRAM] = frame[i];
@@ -116,7 +116,7 @@ static void walk(lines *t, const void *at[LISTS]) {
         if (s.library && s.name != NULL && strncmp(s.name, "fr_", 3) == 0) outermost = i;
     }
     if (outermost >= 0 && outermost + 1 < n) {
-        fri_source_line behind = find(t, frame[outermost + 1]);
+        fri_source_line behind = find_line(t, frame[outermost + 1]);
         if (behind.library && behind.file == NULL) at[PROGRAM] = frame[outermost + 1];
     }
     if (at[PROGRAM] == NULL && n > 0) at[PROGRAM] = frame[n - 1];
@@ -175,7 +175,7 @@ static void on_lines_event(void *ctx, const fr_event *e) {
     const void *address[LISTS];
     if ((e->kind != FR_EVENT_ALLOC && e->kind != FR_EVENT_FREE) || t->no_memory) return;
     t->seen[e->device] = true;
-    walk(t, address);
+    walk_frames(t, address);
     if (e->kind == FR_EVENT_ALLOC)
         add_block(t, e->device, e->block, e->allocated, address);
     else

@@ -3,12 +3,12 @@
 
 #include <inttypes.h>
 
-static fr_status begin(void *state, const fr_run *r) {
+static fr_status plot_begin(void *state, const fr_run *r) {
     (void)state;
     return r->opts->files.memory_plot != NULL ? FR_OK : FR_END;
 }
 
-static fr_status draw(fr_timeline_recorder *recorder, const fr_run *r) {
+static fr_status plot_draw(fr_timeline_recorder *recorder, const fr_run *r) {
     const fr_train_opts *o = r->opts;
     const fr_timeline_panel panel = {&recorder->most, ""};
     char heading[256];
@@ -21,16 +21,16 @@ static fr_status draw(fr_timeline_recorder *recorder, const fr_run *r) {
     return s < 0 ? fr_fail_prefix(s, "--memory-plot ") : FR_OK;
 }
 
-static fr_status event(void *state, const fr_run *r, fr_run_event e) {
+static fr_status plot_event(void *state, const fr_run *r, fr_run_event e) {
     if (e == FR_RUN_SETUP) return fr_timeline_begin(state, r->planned ? FR_META : r->opts->device);
-    return e == FR_RUN_STEPS_END ? draw(state, r) : FR_OK;
+    return e == FR_RUN_STEPS_END ? plot_draw(state, r) : FR_OK;
 }
 
-static void end(void *state) {
+static void plot_end(void *state) {
     fr_timeline_free(state);
 }
 
 const fr_view fri_memory_plot_view = {.bytes = sizeof(fr_timeline_recorder),
-                                      .begin = begin,
-                                      .event = event,
-                                      .end = end};
+                                      .begin = plot_begin,
+                                      .event = plot_event,
+                                      .end = plot_end};

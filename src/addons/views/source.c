@@ -110,7 +110,7 @@ static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-static void classify(const fri_sources *s, const void *base, fri_source_line *f) {
+static void classify_line(const fri_sources *s, const void *base, fri_source_line *f) {
     if (f->file == NULL) { /* names of the library's calls mark the floors of memory */
         f->library = base == s->base;
         f->memory = f->library && (f->name == NULL || !begins(f->name, "fr_") || begins(f->name, "fr_tensor_"));
@@ -129,7 +129,7 @@ fri_source_line fri_sources_find(fri_sources *s, const void *address) {
     Dl_info at = {0};
     if (dladdr(pc, &at) != 0) f.name = at.dli_sname != NULL ? at.dli_sname : at.dli_fname;
     find_dwfl(s, (Dwarf_Addr)(uintptr_t)pc, &f);
-    classify(s, at.dli_fbase, &f);
+    classify_line(s, at.dli_fbase, &f);
     return f;
 }
 

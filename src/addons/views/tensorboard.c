@@ -43,7 +43,7 @@ static uint32_t crc32c(const void *data, size_t n) {
 }
 
 /* TFRecord rotates and adds, so the CRC of data with a CRC is no special value. */
-static uint32_t masked(uint32_t crc) {
+static uint32_t mask_crc(uint32_t crc) {
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
@@ -110,10 +110,10 @@ static void put_scalar(message *summary, const scalar *s) {
 static fr_status put_record(fr_tensorboard *t, const message *event) {
     message r = {.n = 0};
     put_fixed(&r, event->n, 8);
-    put_fixed(&r, masked(crc32c(r.bytes, 8)), 4);
+    put_fixed(&r, mask_crc(crc32c(r.bytes, 8)), 4);
     memcpy(r.bytes + r.n, event->bytes, event->n);
     r.n += event->n;
-    put_fixed(&r, masked(crc32c(event->bytes, event->n)), 4);
+    put_fixed(&r, mask_crc(crc32c(event->bytes, event->n)), 4);
     return fr_append(t->fd, t->path, &t->bytes, r.bytes, r.n);
 }
 
@@ -131,7 +131,7 @@ static fr_status put_first_records(fr_tensorboard *t, int64_t purge_from) {
 }
 
 /* TensorBoard reads a folder's files in the order of names, so names begin with the time. */
-static fr_status create(const char *folder, fr_tensorboard *t) {
+static fr_status create_file(const char *folder, fr_tensorboard *t) {
     char host[64] = "localhost";
     size_t room = strlen(folder) + 256;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
@@ -153,7 +153,7 @@ static fr_status create(const char *folder, fr_tensorboard *t) {
 fr_status fr_tensorboard_open(const char *folder, int64_t resume, fr_tensorboard *out) {
     FRI_NOT_NULL(folder, out);
     fr_tensorboard t = {.fd = -1};
-    fr_status s = create(folder, &t);
+    fr_status s = create_file(folder, &t);
     if (s == FR_OK) s = put_first_records(&t, resume >= 0 ? resume + 1 : -1);
     if (s < 0)
         fr_tensorboard_close(&t);

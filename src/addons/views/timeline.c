@@ -17,7 +17,7 @@ static const fr_category stacked[FR_CATEGORY_COUNT] = {FR_MEM_PARAMETER, FR_MEM_
 static const char *const colors[FR_CATEGORY_COUNT] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
                                                       "#edc948", "#b07aa1", "#76b7b2", "#9c9c9c"};
 
-static size_t total(const fr_timeline_point *p) {
+static size_t total_bytes(const fr_timeline_point *p) {
     size_t sum = 0;
     for (int c = 0; c < FR_CATEGORY_COUNT; c++) sum += p->bytes[c];
     return sum;
@@ -34,8 +34,8 @@ static void add_point(fr_timeline_recorder *r, const fr_event *e) {
     fr_timeline_point *p = &t->points[t->count++];
     memcpy(p->bytes, r->live, sizeof p->bytes);
     p->phase = fr_phase_get();
-    if (total(p) <= t->peak) return;
-    t->peak = total(p);
+    if (total_bytes(p) <= t->peak) return;
+    t->peak = total_bytes(p);
     t->peak_at = t->count - 1;
     t->at_peak = e->tag;
     t->at_peak.phase = p->phase;
@@ -103,18 +103,18 @@ static double x_of(const fr_timeline *t, size_t i) {
 }
 
 /* The samples to draw: all, or the highest of each column. */
-static size_t drawn(const fr_timeline *t, size_t column) {
+static size_t sample_of_column(const fr_timeline *t, size_t column) {
     if (t->count <= COLUMNS) return column;
     size_t first = column * t->count / COLUMNS, end = (column + 1) * t->count / COLUMNS, best = first;
     for (size_t i = first; i < end; i++)
-        if (total(&t->points[i]) > total(&t->points[best])) best = i;
+        if (total_bytes(&t->points[i]) > total_bytes(&t->points[best])) best = i;
     return best;
 }
 
 static void draw_areas(FILE *f, const fr_timeline *t, double scale, double bottom) {
     double base[COLUMNS] = {0};
     size_t at[COLUMNS], n = t->count < COLUMNS ? t->count : COLUMNS;
-    for (size_t i = 0; i < n; i++) at[i] = drawn(t, i);
+    for (size_t i = 0; i < n; i++) at[i] = sample_of_column(t, i);
     for (int k = 0; k < FR_CATEGORY_COUNT; k++) {
         const fr_category c = stacked[k];
         bool any = false;

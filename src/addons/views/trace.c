@@ -34,7 +34,7 @@ static void begin_event(trace *t, const char *kind) {
 }
 
 /* A JSON string, for arbitrary names of ops and modules. */
-static void text(trace *t, const char *key, const char *value) {
+static void put_text(trace *t, const char *key, const char *value) {
     fprintf(t->file, "\"%s\":\"", key);
     for (const unsigned char *c = (const unsigned char *)value; *c != '\0'; c++)
         if (*c == '"' || *c == '\\')
@@ -46,14 +46,14 @@ static void text(trace *t, const char *key, const char *value) {
     fputc('"', t->file);
 }
 
-static void slice(trace *t, const char *name, const char *category, const char *module) {
+static void put_slice(trace *t, const char *name, const char *category, const char *module) {
     begin_event(t, "B");
     fputc(',', t->file);
-    text(t, "name", name);
+    put_text(t, "name", name);
     fputc(',', t->file);
-    text(t, "cat", category);
+    put_text(t, "cat", category);
     fputs(",\"args\":{", t->file);
-    text(t, "module", module);
+    put_text(t, "module", module);
     fputs("}}", t->file);
 }
 
@@ -63,7 +63,7 @@ static void slice_end(trace *t) {
 }
 
 /* A single counter with all categories, stacked by viewers. */
-static void counter(trace *t) {
+static void put_counter(trace *t) {
     begin_event(t, "C");
     fputs(",\"name\":\"memory\",\"args\":{", t->file);
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
@@ -75,10 +75,10 @@ static void on_event(void *ctx, const fr_event *e) {
     trace *t = ctx;
     bool changed = fr_event_live(e, t->device, t->live);
     if (t->steps >= STEPS) return;
-    if (changed) counter(t);
+    if (changed) put_counter(t);
     switch (e->kind) {
-    case FR_EVENT_OP_BEGIN: slice(t, e->tag.op, fr_phase_name(e->tag.phase), e->tag.module); break;
-    case FR_EVENT_STEP_BEGIN: slice(t, "step", "step", ""); break;
+    case FR_EVENT_OP_BEGIN: put_slice(t, e->tag.op, fr_phase_name(e->tag.phase), e->tag.module); break;
+    case FR_EVENT_STEP_BEGIN: put_slice(t, "step", "step", ""); break;
     case FR_EVENT_OP_END: slice_end(t); break;
     case FR_EVENT_STEP_END:
         slice_end(t);
@@ -88,13 +88,13 @@ static void on_event(void *ctx, const fr_event *e) {
     }
 }
 
-static fr_status begin(void *state, const fr_run *r) {
+static fr_status trace_begin(void *state, const fr_run *r) {
     trace *t = state;
     t->device = r->opts->device;
     return fr_flag_output_open("trace", r->opts->files.trace, &t->output);
 }
 
-static fr_status event(void *state, const fr_run *r, fr_run_event e) {
+static fr_status trace_event(void *state, const fr_run *r, fr_run_event e) {
     trace *t = state;
     (void)r;
     t->file = t->output.output.stream;
@@ -104,13 +104,13 @@ static fr_status event(void *state, const fr_run *r, fr_run_event e) {
     return fr_flag_output_commit(&t->output);
 }
 
-static void end(void *state) {
+static void trace_end(void *state) {
     trace *t = state;
     fr_atomic_abandon(&t->output.output);
 }
 
 const fr_view fri_trace_view = {.bytes = sizeof(trace),
-                                .begin = begin,
-                                .event = event,
-                                .end = end,
+                                .begin = trace_begin,
+                                .event = trace_event,
+                                .end = trace_end,
                                 .on_memory = on_event};

@@ -22,7 +22,7 @@ typedef struct track {
     bool in_step, done, no_memory;
 } track;
 
-static live_block *find(track *t, uint64_t block) {
+static live_block *find_block(track *t, uint64_t block) {
     for (size_t i = t->n; i-- > 0;)
         if (t->block[i].block == block) return &t->block[i];
     return NULL;
@@ -44,7 +44,7 @@ static void memory_event(track *t, const fr_event *e) {
         size_t bytes = fri_tracker_bytes(&e->tag, e->requested);
         t->block[t->n++] = (live_block){e->block, e->tag, bytes};
         fri_tracker_count(&t->tracker, &e->tag, bytes, 1);
-    } else if ((b = find(t, e->block)) != NULL) {
+    } else if ((b = find_block(t, e->block)) != NULL) {
         fri_tracker_count(&t->tracker, &b->tag, b->bytes, -1);
         if (e->kind == FR_EVENT_FREE) {
             *b = t->block[--t->n];
@@ -82,13 +82,13 @@ static void on_event(void *ctx, const fr_event *e) {
     }
 }
 
-static fr_status begin(void *state, const fr_run *r) {
+static fr_status track_begin(void *state, const fr_run *r) {
     track *t = state;
     t->device = r->opts->device;
     return fr_flag_output_open("track", r->opts->files.track, &t->output);
 }
 
-static fr_status event(void *state, const fr_run *r, fr_run_event e) {
+static fr_status track_event(void *state, const fr_run *r, fr_run_event e) {
     track *t = state;
     (void)r;
     t->file = t->output.output.stream;
@@ -97,7 +97,7 @@ static fr_status event(void *state, const fr_run *r, fr_run_event e) {
     return fr_flag_output_commit(&t->output);
 }
 
-static void end(void *state) {
+static void track_end(void *state) {
     track *t = state;
     fr_atomic_abandon(&t->output.output);
     free(t->block);
@@ -105,7 +105,7 @@ static void end(void *state) {
 }
 
 const fr_view fri_track_view = {.bytes = sizeof(track),
-                                .begin = begin,
-                                .event = event,
-                                .end = end,
+                                .begin = track_begin,
+                                .event = track_event,
+                                .end = track_end,
                                 .on_memory = on_event};

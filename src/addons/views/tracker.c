@@ -10,14 +10,14 @@
 
 enum { ROUND_BYTES = 512, SHAPE_TEXT = 160 }; /* requested bytes are multiples of 512 */
 
-static int64_t elements(const fr_shape *s) {
+static int64_t shape_elements(const fr_shape *s) {
     int64_t n = 1;
     for (int i = 0; i < s->rank; i++) n *= s->dim[i];
     return n;
 }
 
 size_t fri_tracker_bytes(const fr_tag *tag, size_t requested) {
-    size_t exact = (size_t)elements(&tag->shape) * fr_dtype_size(tag->dtype);
+    size_t exact = (size_t)shape_elements(&tag->shape) * fr_dtype_size(tag->dtype);
     return exact <= requested && requested - exact < ROUND_BYTES ? exact : requested;
 }
 

@@ -11,22 +11,22 @@
 
 #define EPS 1e-6
 
-static fr_value begun(fr_net *n, fr_value x) {
+static fr_value begin_normal(fr_net *n, fr_value x) {
     fri_zoo_begin_normal(n, x, 0.02);
     return x;
 }
 
 static fr_value cn_conv(fr_net *n, const char *name, fr_value x, int64_t out, int64_t size) {
-    return begun(n, fr_net_conv2d(n, name, x, out, size, FR_CONV2D_OPTS(.stride = size), FR_BIAS));
+    return begin_normal(n, fr_net_conv2d(n, name, x, out, size, FR_CONV2D_OPTS(.stride = size), FR_BIAS));
 }
 
 static fr_value cn_block(fr_net *n, fr_value x, double p) {
     const int64_t c = fr_net_dim(n, x, -1);
     const fr_conv2d_opts *depthwise = FR_CONV2D_OPTS(.padding = 3, .groups = c);
-    fr_value y = begun(n, fr_net_conv2d(n, "block.0", x, c, 7, depthwise, FR_BIAS));
+    fr_value y = begin_normal(n, fr_net_conv2d(n, "block.0", x, c, 7, depthwise, FR_BIAS));
     y = fr_net_layer_norm(n, "block.2", y, EPS);
-    y = fr_net_gelu(n, "block.4", begun(n, fr_net_linear(n, "block.3", y, 4 * c, FR_BIAS)));
-    y = begun(n, fr_net_linear(n, "block.5", y, c, FR_BIAS));
+    y = fr_net_gelu(n, "block.4", begin_normal(n, fr_net_linear(n, "block.3", y, 4 * c, FR_BIAS)));
+    y = begin_normal(n, fr_net_linear(n, "block.5", y, c, FR_BIAS));
     y = fr_net_layer_scale(n, "layer_scale", y, 1e-6);
     return fr_net_add(n, "add", fr_net_stochastic_depth(n, "stochastic_depth", y, p), x);
 }
@@ -57,6 +57,6 @@ fr_status fr_convnext_tiny(const fr_model_opts *opts, fr_module **m) {
     fr_net_scope_end(n);
     x = fr_net_layer_norm(n, "classifier.0", fr_net_adaptive_avgpool2d(n, "avgpool", x, 1, 1), EPS);
     x = fr_net_linear(n, "classifier.2", fr_net_flatten(n, "classifier.1", x, 1), o.classes, FR_BIAS);
-    x = begun(n, x);
+    x = begin_normal(n, x);
     return fr_net_end(&n, &x, 1, m);
 }

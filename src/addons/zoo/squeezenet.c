@@ -30,14 +30,14 @@ static fr_value conv_relu(fr_net *n, const char *conv, const char *relu, fr_valu
     return fr_net_relu(n, relu, x);
 }
 
-static fr_value fire(fr_net *n, fr_value x, int64_t squeeze, int64_t expand) {
+static fr_value add_fire(fr_net *n, fr_value x, int64_t squeeze, int64_t expand) {
     x = conv_relu(n, "squeeze", "squeeze_activation", x, squeeze, 1);
     const fr_value sides[] = {conv_relu(n, "expand1x1", "expand1x1_activation", x, expand, 1),
                               conv_relu(n, "expand3x3", "expand3x3_activation", x, expand, 3)};
     return fr_net_concat(n, "cat", sides, 2);
 }
 
-static fr_value pool(fr_net *n, int at, fr_value x) {
+static fr_value add_pooling(fr_net *n, int at, fr_value x) {
     fr_net_scope_begin(n, "%d", at);
     x = fr_net_maxpool2d(n, NULL, x, 3, FR_POOL2D_OPTS(.stride = 2, .ceil_mode = true));
     fr_net_scope_end(n);
@@ -55,11 +55,11 @@ fr_status fr_squeezenet(int version, const fr_model_opts *opts, fr_module **m) {
     fr_net_scope_begin(n, "features");
     x = fr_net_conv2d(n, "0", x, fr_model_channels(&o, 64), 3, FR_CONV2D_OPTS(.stride = 2), FR_BIAS);
     begin_as_torchvision(n, x);
-    x = pool(n, 2, fr_net_relu(n, "1", x));
+    x = add_pooling(n, 2, fr_net_relu(n, "1", x));
     for (size_t i = 0; i < sizeof fires / sizeof *fires; i++) {
-        if (fires[i].pool) x = pool(n, fires[i].at - 1, x);
+        if (fires[i].pool) x = add_pooling(n, fires[i].at - 1, x);
         fr_net_scope_begin(n, "%d", fires[i].at);
-        x = fire(n, x, fr_model_channels(&o, fires[i].squeeze), fr_model_channels(&o, fires[i].expand));
+        x = add_fire(n, x, fr_model_channels(&o, fires[i].squeeze), fr_model_channels(&o, fires[i].expand));
         fr_net_scope_end(n);
     }
     fr_net_scope_end(n);
