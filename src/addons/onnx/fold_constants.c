@@ -278,7 +278,8 @@ static fr_status transpose(fri_onnx_reader *r, const node *n) {
     constant *c = NULL;
     FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
     if (fri_onnx_attribute(n, "perm") != NULL) FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 2, &count));
-    if (a->rank != 2 || perm[0] != 1 || perm[1] != 0) return fr_fail(FR_EUNSUPPORTED, "a constant of rank %d", a->rank);
+    if (a->rank != 2 || a->n == 0 || perm[0] != 1 || perm[1] != 0)
+        return fr_fail(FR_EUNSUPPORTED, "a constant of rank %d", a->rank);
     FRI_TRY(fri_onnx_constant_like(r, a->dtype, a, &c));
     fr_host_transpose(a->data, c->own, fr_dtype_size(a->dtype), 1, a->dim[0], a->dim[1]);
     c->dim[0] = a->dim[1];

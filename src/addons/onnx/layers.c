@@ -29,8 +29,7 @@ fr_status fri_onnx_same(fri_onnx_reader *r, int at) {
     return fri_onnx_put_like(r, n, x->x, x);
 }
 
-/* The number of a constant input i; NaN: none. */
-static double number(fri_onnx_reader *r, const node *n, size_t i) {
+double fri_onnx_number(fri_onnx_reader *r, const node *n, size_t i) {
     const fri_onnx_value *v = fri_onnx_input(r, n, i);
     return v != NULL && v->constant != NULL && v->constant->n == 1 ? fri_onnx_float(v->constant, 0) : NAN;
 }
@@ -42,7 +41,7 @@ static bool near(double a, double b) {
 /* True if an input of the node is the number. */
 static bool has_number(fri_onnx_reader *r, int at, double v) {
     const node *n = r->graph->node[at];
-    return n->n_input == 2 && (near(number(r, n, 0), v) || near(number(r, n, 1), v));
+    return n->n_input == 2 && (near(fri_onnx_number(r, n, 0), v) || near(fri_onnx_number(r, n, 1), v));
 }
 
 /* Is x an input of the node? */
@@ -102,8 +101,8 @@ static fr_status leaky_relu(fri_onnx_reader *r, int at) {
 
 /* Bounds of a Clip: attributes before opset 11. */
 static void bounds(fri_onnx_reader *r, const node *n, double *low, double *high) {
-    *low = fri_onnx_input(r, n, 1) == NULL ? fri_onnx_attribute_float(n, "min", -INFINITY) : number(r, n, 1);
-    *high = fri_onnx_input(r, n, 2) == NULL ? fri_onnx_attribute_float(n, "max", INFINITY) : number(r, n, 2);
+    *low = fri_onnx_input(r, n, 1) == NULL ? fri_onnx_attribute_float(n, "min", -INFINITY) : fri_onnx_number(r, n, 1);
+    *high = fri_onnx_input(r, n, 2) == NULL ? fri_onnx_attribute_float(n, "max", INFINITY) : fri_onnx_number(r, n, 2);
 }
 
 static fr_status clip(fri_onnx_reader *r, int at) {
@@ -202,7 +201,7 @@ static int hardswish_end(fri_onnx_reader *r, int at) {
     const int cut = has_number(r, at, 3) ? fri_onnx_next(r, at, "Clip") : -1;
     const int mul = cut >= 0 ? fri_onnx_next(r, cut, "Mul") : -1, end = mul >= 0 ? fri_onnx_next(r, mul, "Div") : -1;
     double low = 1, high = 0;
-    if (end < 0 || !reads(r, mul, x) || !near(number(r, r->graph->node[end], 1), 6)) return -1;
+    if (end < 0 || !reads(r, mul, x) || !near(fri_onnx_number(r, r->graph->node[end], 1), 6)) return -1;
     bounds(r, r->graph->node[cut], &low, &high);
     if (low != 0 || high != 6) return -1;
     r->done[cut] = r->done[mul] = r->done[end] = true;
@@ -222,13 +221,13 @@ static fr_status subtract(fri_onnx_reader *r, int at) {
 }
 
 static fr_status divide(fri_onnx_reader *r, int at) {
-    const int end = near(number(r, r->graph->node[at], 1), sqrt(2)) ? gelu_end(r, at) : -1;
+    const int end = near(fri_onnx_number(r, r->graph->node[at], 1), sqrt(2)) ? gelu_end(r, at) : -1;
     return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_div, false);
 }
 
 static fr_status mul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
-    const int end = near(number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
+    const int end = near(fri_onnx_number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
     return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_mul, true);
 }
 
@@ -326,7 +325,8 @@ static fr_status cast(fri_onnx_reader *r, int at) {
 static fr_status dropout(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool given = fri_onnx_input(r, n, 1) != NULL;
-    const double p = given ? fri_onnx_decimal((float)number(r, n, 1)) : fri_onnx_attribute_float(n, "ratio", 0.5);
+    const double p =
+        given ? fri_onnx_decimal((float)fri_onnx_number(r, n, 1)) : fri_onnx_attribute_float(n, "ratio", 0.5);
     fri_onnx_value *x = NULL;
     fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
     return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_dropout(r->net, r->name[at], x->x, p), x);
@@ -341,10 +341,10 @@ static fr_status stochastic_depth(fri_onnx_reader *r, int at) {
     const fri_onnx_constant *c = like != NULL ? like->constant : NULL;
     int next[4], end = at;
     for (int i = 0; i < 4; i++) next[i] = end = end >= 0 ? fri_onnx_next(r, end, chain[i]) : -1;
-    const double keep = end >= 0 ? fri_onnx_decimal((float)number(r, r->graph->node[next[0]], 1)) : NAN;
-    if (!(keep > 0 && keep <= 1) || !near(number(r, r->graph->node[next[2]], 1), keep) || c == NULL || c->rank != 4 ||
-        c->dim[1] * c->dim[2] * c->dim[3] != 1 || fri_onnx_attribute_float(n, "low", 0) != 0 ||
-        fri_onnx_attribute_float(n, "high", 1) != 1)
+    const double keep = end >= 0 ? fri_onnx_decimal((float)fri_onnx_number(r, r->graph->node[next[0]], 1)) : NAN;
+    if (!(keep > 0 && keep <= 1) || !near(fri_onnx_number(r, r->graph->node[next[2]], 1), keep) || c == NULL ||
+        c->rank != 4 || c->dim[1] != 1 || c->dim[2] != 1 || c->dim[3] != 1 ||
+        fri_onnx_attribute_float(n, "low", 0) != 0 || fri_onnx_attribute_float(n, "high", 1) != 1)
         return fr_fail(FR_EUNSUPPORTED, "random numbers but in torchvision's stochastic depth");
     const node *mul = r->graph->node[end];
     const char *scaled = r->graph->node[next[2]]->output[0];

@@ -4,7 +4,6 @@
  * (fri_onnx_value.last) because the file counts its dimensions otherwise. */
 #include "addons/onnx/reader.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef Onnx__NodeProto node;
@@ -68,12 +67,6 @@ fr_status fri_onnx_layer_norm(fri_onnx_reader *r, int at) {
     return norm(r, at, at, x, eps, (const char *const[]){n->input[1], n->input[2]});
 }
 
-/* The number of a node's constant input i; NaN: none. */
-static double number(fri_onnx_reader *r, const node *n, size_t i) {
-    const fri_onnx_value *v = fri_onnx_input(r, n, i);
-    return v != NULL && v->constant != NULL && v->constant->n == 1 ? fri_onnx_float(v->constant, 0) : NAN;
-}
-
 /* The other input's name of a node that reads the result of node `from`; "" if it has not two. */
 static const char *other(const fri_onnx_reader *r, int from, int at) {
     const node *n = r->graph->node[at];
@@ -109,7 +102,7 @@ fr_status fri_onnx_written_norm(fri_onnx_reader *r, int at) {
         if ((part[i] = fri_onnx_next(r, part[i - 1], chain[i])) < 0) return FR_END;
     const node *sub = r->graph->node[part[SUB]], *div = r->graph->node[part[DIV]];
     const fri_onnx_value *eps = fri_onnx_value_find(r, other(r, part[VARIANCE], part[ADD]));
-    if (fri_onnx_input(r, sub, 0) != x || number(r, r->graph->node[part[POW]], 1) != 2 ||
+    if (fri_onnx_input(r, sub, 0) != x || fri_onnx_number(r, r->graph->node[part[POW]], 1) != 2 ||
         !is_mean(r, part[VARIANCE], fri_onnx_rank(r, x->x)) || div->n_input != 2 ||
         strcmp(div->input[0], centred) != 0 || eps == NULL || eps->constant == NULL || eps->constant->n != 1)
         return FR_END;

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST = 1 << 20 }; /* pixels of a window, of padding, or of a result's side */
+
 typedef Onnx__NodeProto node;
 
 /* Input 0, of images. */
@@ -14,14 +16,14 @@ static fr_status images(fri_onnx_reader *r, const node *n, bool pads, fri_onnx_v
     return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; images are needed", fri_onnx_rank(r, (*x)->x));
 }
 
-/* Integers of an attribute of `want` numbers, each 0..2^31; `out` stays without an attribute. */
+/* Integers of an attribute of `want` numbers, each 0..MOST; `out` stays without an attribute. */
 static fr_status window(fri_onnx_reader *r, const node *n, const char *name, int want, int64_t *out) {
     int count = 0;
     if (fri_onnx_attribute(n, name) == NULL) return FR_OK;
     fr_status s = fri_onnx_integers(r, n, SIZE_MAX, name, out, want, &count);
     if (s == FR_OK && count != want) s = fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers, not %d", name, count, want);
     for (int i = 0; i < want && s == FR_OK; i++)
-        if (out[i] < 0 || out[i] > INT32_MAX) s = fr_fail(FR_EFORMAT, "'%s' holds %lld", name, (long long)out[i]);
+        if (out[i] < 0 || out[i] > MOST) s = fr_fail(FR_EFORMAT, "'%s' holds %lld", name, (long long)out[i]);
     return s;
 }
 
@@ -30,12 +32,17 @@ fr_status fri_onnx_pads(fri_onnx_reader *r, const node *n, fr_value x, const int
     char how[64];
     fri_onnx_attribute_text(n, "auto_pad", "NOTSET", how);
     memset(pad, 0, 4 * sizeof *pad);
+    for (int i = 0; i < 2; i++)
+        if (kernel[i] < 1 || stride[i] < 1 || dilation[i] < 1 || kernel[i] > MOST || stride[i] > MOST ||
+            dilation[i] > MOST)
+            return fr_fail(FR_EFORMAT, "kernel %lld, stride %lld and dilation %lld are impossible; 1 to %d",
+                           (long long)kernel[i], (long long)stride[i], (long long)dilation[i], MOST);
     if (strcmp(how, "NOTSET") == 0) return window(r, n, "pads", 4, pad);
     if (strcmp(how, "VALID") == 0) return FR_OK;
     if (strcmp(how, "SAME_UPPER") != 0 && strcmp(how, "SAME_LOWER") != 0)
         return fr_fail(FR_EFORMAT, "auto_pad %s is none of ONNX's", how);
     for (int i = 0; i < 2; i++) { /* so many that the result has size / stride pixels */
-        const int64_t size = fri_onnx_dim(r, x, 2 + i), s = stride[i] > 0 ? stride[i] : 1;
+        const int64_t size = fri_onnx_dim(r, x, 2 + i), s = stride[i];
         const int64_t all = ((size + s - 1) / s - 1) * s + (kernel[i] - 1) * dilation[i] + 1 - size, less = all / 2;
         pad[i] = all > 0 ? (strcmp(how, "SAME_UPPER") == 0 ? less : all - less) : 0;
         pad[i + 2] = all > 0 ? all - pad[i] : 0;
@@ -76,8 +83,6 @@ fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
     const bool taken = in->pad[0] > 0 || in->pad[1] > 0;
     const bool counts = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0;
     if (average && (dilation[0] != 1 || dilation[1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
-    if (kernel[0] < 1 || kernel[1] < 1)
-        return fr_fail(FR_EFORMAT, "its kernel is %lld x %lld", (long long)kernel[0], (long long)kernel[1]);
     fr_value x = in->x;
     FRI_TRY(pad_a_side(r, at, average, counts, pad, &x));
     const fr_pool2d_opts *o =
@@ -159,7 +164,7 @@ fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
         return fr_fail(FR_EUNSUPPORTED, "it pads with a computed value; frugal needs a constant there");
     const double value = with != NULL ? fri_onnx_float(with->constant, 0) : fri_onnx_attribute_float(n, "value", 0);
     for (int i = 0; i < 8; i++)
-        if (pad[i] < 0 || pad[i] > (i % 4 < 2 ? 0 : INT32_MAX))
+        if (pad[i] < 0 || pad[i] > (i % 4 < 2 ? 0 : MOST))
             return fr_fail(FR_EUNSUPPORTED, "pads[%d] is %lld; frugal pads height and width", i, (long long)pad[i]);
     if (value != 0 || !waits(r, at, pad)) {
         const int64_t sides[4] = {pad[3], pad[7], pad[2], pad[6]};
@@ -221,7 +226,7 @@ static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, const re
         const int64_t k = axis[i] < 0 ? axis[i] + 4 : axis[i], from = k >= 0 && k < 4 ? size[k] : 0;
         const float scale = by_scale ? (float)fri_onnx_float(c, i) : (float)fri_onnx_int(c, i) / (float)from;
         const double v = by_scale ? (double)floorf((float)from * scale) : (double)fri_onnx_int(c, i);
-        if (!(v >= 1 && v <= INT32_MAX) || from < 1) return fr_fail(FR_EFORMAT, "dimension %d becomes %g", i, v);
+        if (!(v >= 1 && v <= MOST) || from < 1) return fr_fail(FR_EFORMAT, "dimension %d becomes %g", i, v);
         size[k] = (int64_t)v;
         if (!same_sources(how, from, size[k], scale))
             return fr_fail(FR_EUNSUPPORTED,

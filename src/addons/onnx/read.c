@@ -286,6 +286,7 @@ static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProt
                              int *rank) {
     const Onnx__TypeProto__Tensor *t =
         v->type != NULL && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? v->type->tensor_type : NULL;
+    int64_t all = 1;
     const int64_t given[4] = {1, last ? r->opts.height : 0, last ? r->opts.width : r->opts.height,
                               last ? 0 : r->opts.width};
     if (t == NULL || !t->has_elem_type || t->elem_type != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || t->shape == NULL)
@@ -301,8 +302,9 @@ static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProt
         if (!known && dim[i] == 0)
             return fr_fail(FR_EINVAL, "dimension %d of input '%.200s' is open; give %s", i, v->name,
                            *rank == 4 && i != (last ? 3 : 1) ? "height and width" : "it a number when exporting");
-        if (dim[i] > INT32_MAX)
-            return fr_fail(FR_EFORMAT, "dimension %d of input '%.200s' is %lld", i, v->name, (long long)dim[i]);
+        if (dim[i] > INT32_MAX || (all *= dim[i]) > INT32_MAX)
+            return fr_fail(FR_EFORMAT, "dimension %d of input '%.200s' is %lld; %d elements are read at most", i,
+                           v->name, (long long)dim[i], INT32_MAX);
     }
     return FR_OK;
 }

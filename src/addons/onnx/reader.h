@@ -108,6 +108,8 @@ fr_status fri_onnx_activation(fri_onnx_reader *r, const Onnx__NodeProto *n, size
                               fri_onnx_value **out);
 fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i,
                                   const fri_onnx_constant **out);
+/* The number of a constant input i; NaN: none. */
+double fri_onnx_number(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
 /* The rank of an activation, and dimension i in the file's order. */
 int fri_onnx_rank(const fri_onnx_reader *r, fr_value x);
 int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i);

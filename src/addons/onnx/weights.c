@@ -26,7 +26,7 @@ fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char 
 /* ---- the layers ------------------------------------------------------------------------------------------ */
 
 static fr_status check_constant(const constant *c, const char *what, int rank, int64_t n) {
-    if (c->dtype != FR_F32 || c->rank != rank || (n >= 0 && c->n != n))
+    if (c->dtype != FR_F32 || c->rank != rank || c->n == 0 || (n >= 0 && c->n != n))
         return fr_fail(FR_EUNSUPPORTED,
                        "its %s has rank %d, %lld values and type %s; rank %d%s%.0lld and f32 are needed", what, c->rank,
                        (long long)c->n, fr_dtype_name(c->dtype), rank, n >= 0 ? ", values " : "",
@@ -54,11 +54,6 @@ static fr_status conv_opts(fri_onnx_reader *r, const node *n, const fri_onnx_val
         if (count != 2) return fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count);
     }
     FRI_TRY(fri_onnx_pads(r, n, x->x, w->dim + 2, v[0], v[1], v[2]));
-    for (int i = 0; i < 4; i++)
-        if (v[0][i % 2] < 1 || v[1][i % 2] < 1 || v[2][i] < 0 || v[0][i % 2] > INT32_MAX || v[1][i % 2] > INT32_MAX ||
-            v[2][i] > INT32_MAX)
-            return fr_fail(FR_EFORMAT, "stride %lld, dilation %lld and padding %lld are impossible",
-                           (long long)v[0][i % 2], (long long)v[1][i % 2], (long long)v[2][i]);
     for (int i = 0; i < 2; i++) {
         const int64_t begin = v[2][i], end = v[2][i + 2], both = begin < end ? begin : end;
         sides[2 - 2 * i] = begin - both;
@@ -109,7 +104,6 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
         return fr_fail(FR_ESHAPE,
                        "its weight reads %lld channels in %lld groups; its input has rank %d and %lld channels",
                        (long long)w->dim[1], (long long)o.groups, fri_onnx_rank(r, x->x), (long long)channels);
-    if (w->n == 0) return fr_fail(FR_EUNSUPPORTED, "its weight has no elements");
     fr_value y = padded(r, at, x->x, sides);
     if (r->again[at])
         fr_net_again(r->net, r->name[at], &y, 1, &y, 1);
@@ -137,8 +131,8 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
     if (strncmp(how, "SAME", 4) == 0) return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", how);
     if (fri_onnx_attribute(n, "output_padding") != NULL)
         FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
-    if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || w->dim[0] != fri_onnx_dim(r, x->x, 1) || w->n == 0 ||
-        w->dim[1] > INT32_MAX || o.groups > INT32_MAX || count != 2)
+    if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || w->dim[0] != fri_onnx_dim(r, x->x, 1) || w->dim[1] > INT32_MAX ||
+        o.groups > INT32_MAX || count != 2)
         return fr_fail(FR_ESHAPE,
                        "its weight reads %lld channels in %lld groups; its input has rank %d and %lld channels, and "
                        "'output_padding' %d numbers",
@@ -179,7 +173,7 @@ static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *
     FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
     FRI_TRY(check_constant(w, "weight", 2, -1));
     const int64_t features = fr_net_dim(r->net, x->x, -1);
-    if ((fri_onnx_rank(r, x->x) != 2 && !x->last) || w->dim[1] != features || w->n == 0)
+    if ((fri_onnx_rank(r, x->x) != 2 && !x->last) || w->dim[1] != features)
         return fr_fail(FR_ESHAPE, "its weight reads %lld features; its input has rank %d and %lld features",
                        (long long)w->dim[1], fri_onnx_rank(r, x->x), (long long)features);
     if (b != NULL) FRI_TRY(check_constant(b, "bias", 1, w->dim[0]));

@@ -91,6 +91,8 @@ def pads_and_windows():
          [wave("w", 3, 2, 3, 3)], refused="its kernel_shape has 1 numbers, from 3; its weight is 3 x 3")
     case("group_as_float", [N("Conv", ["x", "w"], ["y"], group=1.5)], image, ["y"], [wave("w", 3, 2, 3, 3)],
          refused="its attribute 'group' is no integer")
+    case("auto_pad_of_a_far_dilation", [N("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", dilations=[2 ** 62, 1])],
+         image, ["y"], [wave("w", 3, 2, 3, 3)], refused=f"kernel 3, stride 1 and dilation {2 ** 62} are impossible")
     beside = wave("w", 4, 2, 1, 1)
     onnx.external_data_helper.set_external_data(beside, "data.bin")
     beside.ClearField("raw_data")
@@ -111,6 +113,8 @@ def resizing():
          {"x": [1, 1, 10, 10], "e": [1, 1, 7, 7]}, ["y", "r"], [const("s", [1, 1, 0.7, 0.7])], once=True)
     case("aspect_ratio_kept", [N("Resize", ["x", "", "", "z"], ["y"], keep_aspect_ratio_policy="not_larger", **half)],
          {"x": [1, 1, 3, 3]}, ["y"], [ints("z", [1, 1, 6, 6])], refused="keep_aspect_ratio_policy 'not_larger'")
+    case("resize_without_an_end", [N("Resize", ["x", "", "", "z"], ["y"])], {"x": [1, 1, 3, 3]}, ["y"],
+         [ints("z", [1, 1, 3 * 2 ** 29, 3])], refused="dimension 2 becomes 1.61061e+09")
     case("resize_by_default", [N("Resize", ["x", "", "s"], ["y"], coordinate_transformation_mode="tf_crop_and_resize")],
          {"x": [1, 1, 3, 3]}, ["y"], [const("s", [1, 1, 2, 2])],
          refused="mode 'nearest', coordinates 'tf_crop_and_resize', nearest_mode 'round_prefer_floor'")
