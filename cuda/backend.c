@@ -12,7 +12,7 @@
 #include "nvml.h"
 #include "streams.h"
 
-static void remark(char *buf, size_t bytes) {
+static void describe_plans(char *buf, size_t bytes) {
     int64_t timed, guessed;
     fri_cuda_conv2d_timed(&timed, &guessed);
     buf[0] = '\0';
@@ -39,7 +39,7 @@ const fri_backend fri_backend_cuda = {
     .copy = fri_cuda_copy,
     .describe = fri_cuda_describe,
     .numerics = 1,
-    .remark = remark,
+    .remark = describe_plans,
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
     .streams = &fri_cuda_streams,

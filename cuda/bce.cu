@@ -7,8 +7,8 @@
 #include "softmax.cuh"
 
 /* Target and weight of an element. False: the row is ignored. */
-static __device__ __forceinline__ bool element(const fri_loss_desc &d, const fri_targets &t, int64_t row, int64_t j,
-                                               float *of, float *weight) {
+static __device__ __forceinline__ bool read_target(const fri_loss_desc &d, const fri_targets &t, int64_t row, int64_t j,
+                                                   float *of, float *weight) {
     *weight = fri_target_weight(t, j);
     *of = fri_target_at(t, d.classes, row, j);
     return t.classes == NULL || fri_row_counts(d, t.classes[row]);
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     for (int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * FRI_THREADS) {
         const int64_t row = i / d.classes;
         float of, weight;
-        if (element(d, t, row, i - row * d.classes, &of, &weight)) {
+        if (read_target(d, t, row, i - row * d.classes, &of, &weight)) {
             loss += (double)fri_focal(fri_load(x[i]), of, weight, &d);
             counted++;
         } else if (t.classes[row] != d.ignore_index) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     for (int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * FRI_THREADS) {
         const int64_t row = i / d.classes;
         float of, weight;
-        const bool counted = element(d, t, row, i - row * d.classes, &of, &weight);
+        const bool counted = read_target(d, t, row, i - row * d.classes, &of, &weight);
         fri_store(&dx[i], counted ? g * fri_focal_gradient(fri_load(x[i]), of, weight, &d) : 0);
     }
 }

@@ -19,7 +19,7 @@
 
 /* CUDA reports faults of a kernel at a later call, so the call that returns the error may be innocent. FRUGAL_SYNC=1
  * makes errors synchronous. */
-static const char *late(int code) {
+static const char *async_fault_hint(int code) {
     if (code < (int)cudaErrorIllegalAddress || code > (int)cudaErrorLaunchFailure || fri_env_get()->sync) return "";
     return ": an earlier kernel may be at fault; FRUGAL_SYNC=1 names it";
 }
@@ -29,7 +29,7 @@ fr_status fri_cuda_check(int code, const char *call) {
     const char *text = fri_cudart_table->GetErrorString((cudaError_t)code);
     (void)fri_cudart_table->GetLastError();
     return fr_fail(code == (int)cudaErrorMemoryAllocation ? FR_ENOMEM : FR_ELIBRARY, "%s: %s (CUDA error %d)%s", call,
-                   text, code, late(code));
+                   text, code, async_fault_hint(code));
 }
 
 fr_status fri_cuda_launched(const char *kernel) {
@@ -74,7 +74,7 @@ static cudaStream_t compute; /* a stream, not synchronizing with the default str
 
 /* Chooses a device of n: the first, or a separate device for each rank of a machine. The launcher may show a rank a
  * single device. CUDA_VISIBLE_DEVICES selects visible devices. */
-static bool choose(int n) {
+static bool choose_device(int n) {
     int rank = 0;
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
         if ((*a)->local_rank != NULL) rank = (*a)->local_rank();
@@ -97,7 +97,7 @@ static bool has_code(void) {
     return false;
 }
 
-static bool probe(void) {
+static bool probe_driver(void) {
     const fri_cudart *rt = fri_cudart_table;
     struct cudaDeviceProp p;
     int n = 0, driver = 0;
@@ -118,7 +118,7 @@ static bool probe(void) {
         snprintf(why_not, sizeof why_not, "no CUDA device: the driver sees none");
         return false;
     }
-    if (!choose(n)) return false;
+    if (!choose_device(n)) return false;
     if ((code = rt->GetDeviceProperties(&p, device.index)) != cudaSuccess) {
         (void)rt->GetLastError();
         snprintf(why_not, sizeof why_not, "CUDA device %d does not tell its properties: %s", device.index,
@@ -142,7 +142,7 @@ static bool probe(void) {
 
 bool fri_cuda_available(const char **reason) {
     pthread_mutex_lock(&lock);
-    if (!probed) usable = probe();
+    if (!probed) usable = probe_driver();
     probed = true;
     pthread_mutex_unlock(&lock);
     *reason = usable ? "" : why_not;

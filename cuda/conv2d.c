@@ -52,7 +52,7 @@ static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
 }
 
 /* The fewest equal parts with small enough x and y that start at multiples of 16 bytes. */
-static fr_status divide(const fri_conv2d_desc *d, way *v) {
+static fr_status divide_batch(const fri_conv2d_desc *d, way *v) {
     const int64_t x = d->h * d->w * d->c, y = d->p * d->q * d->k, most = x > y ? x : y;
     const int64_t size = (int64_t)fr_dtype_size(d->dtype);
     v->part = *d;
@@ -83,7 +83,7 @@ static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way
     const size_t size = fr_dtype_size(d->dtype);
     *v = (way){.pass = pass};
     if (d->n == 0) return FR_OK; /* nothing runs */
-    FRI_TRY(divide(d, v));
+    FRI_TRY(divide_batch(d, v));
     FRI_TRY(find_plan(&v->part, v));
     v->bytes = v->plan->choice.workspace;
     for (int i = 0; i < 3; i++) {
@@ -96,7 +96,7 @@ static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way
 }
 
 /* *p becomes the planned copy. */
-static fr_status align(const fri_exec *e, const way *v, int i, const void **p) {
+static fr_status align_operand(const fri_exec *e, const way *v, int i, const void **p) {
     char *copy = (char *)e->workspace + v->at[i];
     if (v->size[i] > 0) {
         fr_status s = fri_cuda_copy(e, FRI_COPY_DEVICE_TO_DEVICE, *p, copy, v->size[i]);
@@ -131,9 +131,9 @@ static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data
 static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
     fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .b = b, .workspace = e->workspace};
     FRI_TRY(fri_cuda_workspace(e, fri_cuda_conv2d_pass_name[v->pass], v->bytes));
-    FRI_TRY(align(e, v, X, &data.x));
-    FRI_TRY(align(e, v, W, &data.w));
-    FRI_TRY(align(e, v, Y, &data.y));
+    FRI_TRY(align_operand(e, v, X, &data.x));
+    FRI_TRY(align_operand(e, v, W, &data.w));
+    FRI_TRY(align_operand(e, v, Y, &data.y));
     return run_parts(e, v, data);
 }
 

@@ -166,8 +166,8 @@ static fri_depthwise geometry(const fri_conv2d_desc *d, bool gradient) {
 }
 
 template <typename T, int N, bool GRADIENT>
-static void map(const fri_exec *e, const fri_conv2d_desc *d, const void *in_, const void *w_, const void *bias_,
-                void *out_) {
+static void launch_map(const fri_exec *e, const fri_conv2d_desc *d, const void *in_, const void *w_, const void *bias_,
+                       void *out_) {
     const fri_depthwise m = geometry(d, GRADIENT);
     const fri_columns g = fri_columns_of(m.n * m.out_h * m.strips, d->c, N);
     const bool wide = bias_ != NULL && d->bias_dtype != d->dtype;
@@ -191,9 +191,9 @@ static fr_status map_of(const fri_exec *e, const char *kernel, const fri_conv2d_
     FRI_FLOAT_TYPES(d->dtype, kernel, {
         constexpr int N = 16 / sizeof(T);
         if (d->c % N == 0 && fri_aligned(in, 16) && fri_aligned(out, 16))
-            map<T, N, GRADIENT>(e, d, in, w, bias, out);
+            launch_map<T, N, GRADIENT>(e, d, in, w, bias, out);
         else
-            map<T, 1, GRADIENT>(e, d, in, w, bias, out);
+            launch_map<T, 1, GRADIENT>(e, d, in, w, bias, out);
     })
     return fri_cuda_launched(kernel);
 }
@@ -230,7 +230,7 @@ extern "C" size_t fri_cuda_conv2d_depthwise_weight_workspace(const fri_conv2d_de
 }
 
 template <typename T, int N, int SIZE>
-static void chunks(const fri_exec *e, const fri_columns &g, const fri_depthwise &m, const void *x, const void *dy) {
+static void run_chunks(const fri_exec *e, const fri_columns &g, const fri_depthwise &m, const void *x, const void *dy) {
     float *partial = (float *)e->workspace;
     if (g.chunks > 0)
         fri_depthwise_chunks<T, N, SIZE>
@@ -251,11 +251,11 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const f
     if (s < 0) return s;
     FRI_FLOAT_TYPES(d->dtype, kernel, {
         constexpr int WIDEST = 16 / sizeof(T);
-        if (d->r == 3 && pack > 1) chunks<T, WIDEST, 3>(e, g, m, x, dy);
-        if (d->r == 3 && pack == 1) chunks<T, 1, 3>(e, g, m, x, dy);
-        if (d->r == 5 && pack > 1) chunks<T, 2, 5>(e, g, m, x, dy);
-        if (d->r == 5 && pack == 1) chunks<T, 1, 5>(e, g, m, x, dy);
-        if (d->r == 7) chunks<T, 1, 7>(e, g, m, x, dy);
+        if (d->r == 3 && pack > 1) run_chunks<T, WIDEST, 3>(e, g, m, x, dy);
+        if (d->r == 3 && pack == 1) run_chunks<T, 1, 3>(e, g, m, x, dy);
+        if (d->r == 5 && pack > 1) run_chunks<T, 2, 5>(e, g, m, x, dy);
+        if (d->r == 5 && pack == 1) run_chunks<T, 1, 5>(e, g, m, x, dy);
+        if (d->r == 7) run_chunks<T, 1, 7>(e, g, m, x, dy);
     })
     s = fri_cuda_launched(kernel);
     if (s < 0) return s;

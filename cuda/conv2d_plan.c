@@ -81,7 +81,7 @@ done:
 
 static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, fri_cuda_conv2d_plan **out);
 
-static fr_status make(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, entry *e) {
+static fr_status make_plan(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool benchmark, entry *e) {
     fr_status s = FR_OK;
     if (!benchmark) {
         FR_TRY(s, fri_cuda_conv2d_search(d, pass, &e->plan));
@@ -115,7 +115,7 @@ static fr_status get(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, bool b
     entry *e = calloc(1, sizeof *e);
     if (e == NULL) return fr_fail(FR_ENOMEM, "%s: out of host memory", fri_cuda_conv2d_pass_name[pass]);
     memcpy(e->key, key, sizeof key);
-    fr_status s = make(d, pass, benchmark, e);
+    fr_status s = make_plan(d, pass, benchmark, e);
     if (s < 0 && s != FR_ENOMEM && pass == FRI_CUDA_CONV2D_FORWARD_BIAS)
         e->none = true; /* the plain pass works, or reports the error */
     if (s < 0 && !e->none) {

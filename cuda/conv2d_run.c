@@ -19,7 +19,7 @@ enum {
 /* ---- executing --------------------------------------------------------------------------------------------- */
 
 /* cuDNN's plan for the thread's handle; text before handle, as NVIDIA's frontend sets them. */
-static fr_status bind(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_plan *p) {
+static fr_status bind_plan(fri_cudnn_call c, cudnnHandle_t handle, fri_cuda_conv2d_plan *p) {
     cudnnBackendDescriptor_t d = NULL;
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
@@ -41,8 +41,8 @@ done:
     return s;
 }
 
-static fr_status execute(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_conv2d_plan *p,
-                         const fri_cuda_conv2d_data *data) {
+static fr_status execute_plan(fri_cudnn_call c, cudnnHandle_t handle, const fri_cuda_conv2d_plan *p,
+                              const fri_cuda_conv2d_data *data) {
     int64_t uid[TENSORS] = {FRI_UID_X, FRI_UID_W, FRI_UID_Y}, n = 3;
     const void *at[TENSORS] = {data->x, data->w, data->y};
     cudnnBackendDescriptor_t pack = NULL;
@@ -63,7 +63,7 @@ done:
     return s;
 }
 
-static fr_status begin(void *stream, fri_cuda_conv2d_pass pass, fri_cudnn_call *c, cudnnHandle_t *handle) {
+static fr_status begin_call(void *stream, fri_cuda_conv2d_pass pass, fri_cudnn_call *c, cudnnHandle_t *handle) {
     char reason[256];
     fr_status s = fri_cudnn_handle(stream, handle);
     *c = (fri_cudnn_call){s >= 0 ? fri_cudnn_open(reason, sizeof reason) : NULL, fri_cuda_conv2d_pass_name[pass]};
@@ -74,9 +74,9 @@ fr_status fri_cuda_conv2d_run(void *stream, fri_cuda_conv2d_pass pass, fri_cuda_
                               const fri_cuda_conv2d_data *data) {
     cudnnHandle_t handle = NULL;
     fri_cudnn_call c;
-    FRI_TRY(begin(stream, pass, &c, &handle));
-    FRI_TRY(bind(c, handle, p));
-    return execute(c, handle, p, data);
+    FRI_TRY(begin_call(stream, pass, &c, &handle));
+    FRI_TRY(bind_plan(c, handle, p));
+    return execute_plan(c, handle, p, data);
 }
 
 /* ---- timing ------------------------------------------------------------------------------------------------ */
@@ -90,7 +90,7 @@ typedef struct stage {
     fri_cuda_conv2d_data data;
 } stage;
 
-static size_t rounded(size_t bytes) {
+static size_t round_up(size_t bytes) {
     return (bytes + 511) / 512 * 512;
 }
 
@@ -103,14 +103,14 @@ static size_t most_workspace(const fri_cuda_conv2d_plan *plans, int n) {
 
 /* FR_ENOMEM where the driver has no room for x, w, y, b and the largest workspace. Every byte is 0x3c: numbers
  * between 0.01 and 1.1 in all three types. */
-static fr_status take(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *plans, int n) {
+static fr_status allocate_stage(stage *t, const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *plans, int n) {
     const size_t size = fr_dtype_size(d->dtype);
-    const size_t x = rounded((size_t)(d->n * d->h * d->w * d->c) * size), b = rounded((size_t)d->k * size);
-    const size_t w = rounded((size_t)(d->k * d->r * d->s * (d->c / d->groups)) * size);
-    const size_t y = rounded((size_t)(d->n * d->p * d->q * d->k) * size);
+    const size_t x = round_up((size_t)(d->n * d->h * d->w * d->c) * size), b = round_up((size_t)d->k * size);
+    const size_t w = round_up((size_t)(d->k * d->r * d->s * (d->c / d->groups)) * size);
+    const size_t y = round_up((size_t)(d->n * d->p * d->q * d->k) * size);
     void *memory = NULL;
     fr_status s = FR_OK;
-    t->bytes = x + w + y + b + rounded(most_workspace(plans, n));
+    t->bytes = x + w + y + b + round_up(most_workspace(plans, n));
     FR_TRY(s, fri_cuda_segment_alloc(t->bytes, &memory));
     t->memory = memory;
     t->stream = fri_cuda_stream();
@@ -188,7 +188,7 @@ fr_status fri_cuda_conv2d_time(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pa
     fr_status s = FR_OK;
     *best = -1;
     FR_TRY(s, fri_cuda_context(NULL));
-    s = take(&t, d, plans, n);
+    s = allocate_stage(&t, d, plans, n);
     if (s == FR_ENOMEM) {
         s = FR_OK; /* not timed, and no failure: the heuristics' choice runs */
         goto done;

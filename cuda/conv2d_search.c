@@ -40,7 +40,7 @@ void fri_cuda_conv2d_plan_drop(fri_cuda_conv2d_plan *p) {
 /* Notes of an engine decide whether the search tries the engine and whether it looks for a better one. The engine of
  * last resort, which alone keeps NaN strictly, and in half types an engine without tensor cores take many times as
  * long. */
-static bool suits(const search *c, cudnnBackendDescriptor_t configuration, fri_cuda_conv2d_choice *found) {
+static bool is_usable(const search *c, cudnnBackendDescriptor_t configuration, fri_cuda_conv2d_choice *found) {
     cudnnBackendNumericalNote_t number[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     const fri_cudnn *dnn = c->call.dnn;
@@ -84,18 +84,18 @@ static fr_status keep_json(const search *c, cudnnBackendDescriptor_t plan, fri_c
 }
 
 /* True for a repeated plan: cuDNN lists some engines with several settings, and some twice. */
-static bool known(const search *c, const fri_cuda_conv2d_plan *p) {
+static bool is_repeated(const search *c, const fri_cuda_conv2d_plan *p) {
     for (int i = 0; i < c->n_all; i++)
         if (c->all[i].json_bytes == p->json_bytes && memcmp(c->all[i].json, p->json, (size_t)p->json_bytes) == 0)
             return true;
     return false;
 }
 
-static fr_status add(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_conv2d_choice *choice) {
+static fr_status add_plan(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_conv2d_choice *choice) {
     fri_cuda_conv2d_plan p = {.choice = *choice};
     if (c->all == NULL || c->n_all == FRI_CONV2D_PLANS || choice->workspace > limit_of(c->d)) return FR_OK;
     fr_status s = keep_json(c, plan, &p);
-    if (s >= 0 && !known(c, &p)) {
+    if (s >= 0 && !is_repeated(c, &p)) {
         c->all[c->n_all++] = p;
         p.json = NULL;
     }
@@ -106,7 +106,7 @@ static fr_status add(search *c, cudnnBackendDescriptor_t plan, const fri_cuda_co
 /* The lists have the best first: a later engine replaces an earlier only if the earlier is slow or above the limit. If
  * the first engine with a plan is slow, as cuDNN's first choice for a depthwise convolution in f16 is by its notes,
  * slowness decides nothing. */
-static bool better(const search *c, const fri_cuda_conv2d_choice *found) {
+static bool is_better(const search *c, const fri_cuda_conv2d_choice *found) {
     if (c->best == NULL) return true;
     if (found->slow != c->choice.slow && !c->usual) return c->choice.slow;
     return c->choice.workspace > limit_of(c->d) && found->workspace < c->choice.workspace;
@@ -119,7 +119,7 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
     fri_cuda_conv2d_choice found = {.fallback = fallback, .configurations = c->looked_at};
     int64_t bytes = 0, n = 0;
     fr_status s = FR_OK;
-    if (!suits(c, c->configuration[i], &found)) return FR_OK;
+    if (!is_usable(c, c->configuration[i], &found)) return FR_OK;
     if (dnn->BackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS)
         return FR_OK;
     if (dnn->BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
@@ -133,8 +133,8 @@ static fr_status try_configuration(search *c, int i, bool fallback) {
     found.workspace = bytes > 0 ? (size_t)bytes : 0;
     if (!c->begun) c->usual = found.slow;
     c->begun = true;
-    FR_TRY(s, add(c, plan, &found));
-    if (better(c, &found)) {
+    FR_TRY(s, add_plan(c, plan, &found));
+    if (is_better(c, &found)) {
         fri_descriptor_destroy(dnn, &c->best);
         c->best = plan;
         c->choice = found;
@@ -146,7 +146,7 @@ done:
 }
 
 /* The first fast engine within the limit ends a search for the best. */
-static bool enough(const search *c) {
+static bool is_found(const search *c) {
     return c->all == NULL && c->best != NULL && (c->usual || !c->choice.slow) && c->choice.workspace <= limit_of(c->d);
 }
 
@@ -177,7 +177,7 @@ static fr_status search_list(search *c, cudnnBackendHeurMode_t mode, bool fallba
         FR_TRY(s, fri_descriptor_make(call, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &c->configuration[i]));
     FR_TRY(s, fri_descriptor_get(call, c->heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                  CONFIGURATIONS, &n, c->configuration));
-    for (int64_t i = 0; i < n && i < CONFIGURATIONS && !enough(c); i++) {
+    for (int64_t i = 0; i < n && i < CONFIGURATIONS && !is_found(c); i++) {
         c->looked_at++;
         FR_TRY(s, try_configuration(c, (int)i, fallback));
     }
@@ -200,7 +200,7 @@ static fr_status no_engine(const search *c) {
 
 /* ---- searching --------------------------------------------------------------------------------------------- */
 
-static fr_status look(search *c, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *out) {
+static fr_status search_engines(search *c, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *out) {
     char reason[256];
     fr_status s = FR_OK;
     c->call.name = fri_cuda_conv2d_pass_name[pass];
@@ -209,7 +209,7 @@ static fr_status look(search *c, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan
     FR_TRY(s, fri_cudnn_device(&c->device));
     FR_TRY(s, fri_cuda_conv2d_graph_make(c->call.dnn, c->d, pass, &c->graph));
     FR_TRY(s, search_list(c, CUDNN_HEUR_MODE_A, false));
-    if (!enough(c)) FR_TRY(s, search_list(c, CUDNN_HEUR_MODE_FALLBACK, true));
+    if (!is_found(c)) FR_TRY(s, search_list(c, CUDNN_HEUR_MODE_FALLBACK, true));
     if (c->best == NULL) {
         s = no_engine(c);
         goto done;
@@ -228,7 +228,7 @@ done:
 fr_status fri_cuda_conv2d_search(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, fri_cuda_conv2d_plan *out) {
     search c = {.d = d};
     *out = (fri_cuda_conv2d_plan){0};
-    fr_status s = look(&c, pass, out);
+    fr_status s = search_engines(&c, pass, out);
     if (s < 0) fri_cuda_conv2d_plan_drop(out);
     return s;
 }
@@ -237,7 +237,7 @@ fr_status fri_cuda_conv2d_search_all(const fri_conv2d_desc *d, fri_cuda_conv2d_p
                                      fri_cuda_conv2d_plan out[FRI_CONV2D_PLANS], int *n) {
     search c = {.d = d, .all = out};
     memset(out, 0, FRI_CONV2D_PLANS * sizeof *out);
-    fr_status s = look(&c, pass, &out[0]);
+    fr_status s = search_engines(&c, pass, &out[0]);
     *n = c.n_all > 0 ? c.n_all : 1;
     if (s >= 0) return s;
     for (int i = 0; i < *n; i++) fri_cuda_conv2d_plan_drop(&out[i]);

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 }
 
 /* The first largest element; NaN is larger than every number, as in torch.argmax. */
-static __device__ __forceinline__ bool better(float a, int64_t at_a, float b, int64_t at_b) {
+static __device__ __forceinline__ bool is_larger(float a, int64_t at_a, float b, int64_t at_b) {
     if (at_b < 0) return at_a >= 0;
     if (at_a < 0) return false;
     const bool nan_a = a != a, nan_b = b != b;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
         long long at = -1;
         for (int64_t j = (int)threadIdx.x & (lanes - 1); there && j < d.classes; j += lanes) {
             float v = fri_load(x[row * d.classes + j]);
-            if (better(v, j, max, at)) {
+            if (is_larger(v, j, max, at)) {
                 max = v;
                 at = j;
             }
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
         for (int step = lanes / 2; step > 0; step /= 2) {
             float other = __shfl_xor_sync(0xffffffffu, max, step);
             long long other_at = __shfl_xor_sync(0xffffffffu, at, step);
-            if (better(other, other_at, max, at)) {
+            if (is_larger(other, other_at, max, at)) {
                 max = other;
                 at = other_at;
             }

@@ -48,7 +48,7 @@ static __device__ __forceinline__ void next_pack(const shape &s, walk &w) {
 }
 
 /* First element of group i in x. */
-static __device__ __forceinline__ int64_t origin(const shape &s, int64_t i) {
+static __device__ __forceinline__ int64_t group_start(const shape &s, int64_t i) {
     return i / s.groups * s.hw * s.c + i % s.groups * s.width;
 }
 
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     const int64_t i = team<TEAM>();
     float sum = 0, squares = 0;
     if (i >= s.count) return; /* a whole team */
-    const int64_t from = origin(s, i);
+    const int64_t from = group_start(s, i);
     const walk begin = first_pack<N, TEAM>(s);
     const float *g = gamma + i % s.groups * s.width, *b = beta + i % s.groups * s.width;
     for (walk w = begin; w.row < s.hw; next_pack(s, w)) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     const int64_t i = team<TEAM>();
     float plain = 0, normalized = 0;
     if (i >= s.count) return;
-    const int64_t from = origin(s, i);
+    const int64_t from = group_start(s, i);
     const walk begin = first_pack<N, TEAM>(s);
     const float *weight = gamma + i % s.groups * s.width;
     const float m = mean[i], inv = invstd[i];
@@ -188,8 +188,8 @@ extern "C" fr_status fri_cuda_group_norm_forward(const fri_exec *e, const fri_gr
     return fri_cuda_launched("group_norm_forward");
 }
 
-static fr_status vectors(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *mean,
-                         const void *invstd, const void *dy, void *dgamma, void *dbeta) {
+static fr_status reduce_vectors(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *mean,
+                                const void *invstd, const void *dy, void *dgamma, void *dbeta) {
     const shape s = shape_of(d);
     float *partial = (float *)e->workspace;
     int64_t chunks = 0;
@@ -220,7 +220,7 @@ extern "C" fr_status fri_cuda_group_norm_backward(const fri_exec *e, const fri_g
                                                   const void *dy, void *dx, void *dgamma, void *dbeta) {
     const shape s = shape_of(d);
     if (d->c == 0) return FR_OK;
-    fr_status status = dgamma != NULL ? vectors(e, d, x, mean, invstd, dy, dgamma, dbeta) : FR_OK;
+    fr_status status = dgamma != NULL ? reduce_vectors(e, d, x, mean, invstd, dy, dgamma, dbeta) : FR_OK;
     if (status < 0 || dx == NULL || s.count * s.size == 0) return status;
     FRI_FLOAT_TYPES(d->dtype, "group_norm_backward",
                     FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16),

@@ -199,8 +199,8 @@ static fr_status algorithm_of(call *c, const fri_linear_desc *d, const product *
 
 /* Runs a product; with an epilogue, `bias` is the vector. *ran is false, and no kernel ran, if no algorithm has the
  * epilogue. */
-static fr_status run(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
-                     cublasLtEpilogue_t epilogue, const void *bias, void *out, bool *ran) {
+static fr_status run_product(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
+                             cublasLtEpilogue_t epilogue, const void *bias, void *out, bool *ran) {
     const float one = 1, zero = 0;
     const product p = product_of(d, which);
     const size_t workspace = workspace_of(&p);
@@ -234,37 +234,37 @@ done:
 static fr_status run_plain(const fri_exec *e, const fri_linear_desc *d, pass which, const void *a, const void *b,
                            void *out) {
     bool ran;
-    return run(e, d, which, a, b, CUBLASLT_EPILOGUE_DEFAULT, NULL, out, &ran);
+    return run_product(e, d, which, a, b, CUBLASLT_EPILOGUE_DEFAULT, NULL, out, &ran);
 }
 
-static fr_status answer(const fri_linear_desc *d, pass which, size_t *bytes) {
+static fr_status workspace_bytes(const fri_linear_desc *d, pass which, size_t *bytes) {
     const product p = product_of(d, which);
     *bytes = p.k == 0 ? 0 : workspace_of(&p);
     return FR_OK;
 }
 
 /* True if cuBLASLt's epilogue takes the vector: type, a start at 16 bytes, and a product to end. */
-static bool fusable(const fri_linear_desc *d, int64_t k, const void *vector) {
+static bool can_fuse(const fri_linear_desc *d, int64_t k, const void *vector) {
     return d->bias_dtype == d->dtype && (uintptr_t)vector % 16 == 0 && k > 0 && d->n > 0 && d->in > 0 && d->out > 0;
 }
 
 /* ---- the kernels ------------------------------------------------------------------------------------------- */
 
 fr_status fri_cuda_linear_forward_workspace(const fri_linear_desc *d, size_t *bytes) {
-    return answer(d, FORWARD, bytes);
+    return workspace_bytes(d, FORWARD, bytes);
 }
 
 fr_status fri_cuda_linear_forward(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
-    bool fused = b != NULL && fusable(d, d->in, b);
-    if (fused) FRI_TRY(run(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
+    bool fused = b != NULL && can_fuse(d, d->in, b);
+    if (fused) FRI_TRY(run_product(e, d, FORWARD, w, x, CUBLASLT_EPILOGUE_BIAS, b, y, &fused));
     if (fused) return FR_OK;
     FRI_TRY(run_plain(e, d, FORWARD, w, x, y));
     return b != NULL ? fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n, d->out, b, y) : FR_OK;
 }
 
 fr_status fri_cuda_linear_backward_input_workspace(const fri_linear_desc *d, size_t *bytes) {
-    return answer(d, BACKWARD_INPUT, bytes);
+    return workspace_bytes(d, BACKWARD_INPUT, bytes);
 }
 
 fr_status fri_cuda_linear_backward_input(const fri_exec *e, const fri_linear_desc *d, const void *w, const void *dy,
@@ -275,15 +275,15 @@ fr_status fri_cuda_linear_backward_input(const fri_exec *e, const fri_linear_des
 /* Includes memory for bias.cu, because only the device tells whether the library sums the bias's gradient. */
 fr_status fri_cuda_linear_backward_weight_workspace(const fri_linear_desc *d, size_t *bytes) {
     const size_t sum = d->bias_gradient ? fri_cuda_bias_workspace(d->dtype, d->n, d->out) : 0;
-    fr_status s = answer(d, BACKWARD_WEIGHT, bytes);
+    fr_status s = workspace_bytes(d, BACKWARD_WEIGHT, bytes);
     if (*bytes < sum) *bytes = sum;
     return s;
 }
 
 fr_status fri_cuda_linear_backward_weight(const fri_exec *e, const fri_linear_desc *d, const void *x, const void *dy,
                                           void *dw, void *db) {
-    bool fused = db != NULL && fusable(d, d->n, db);
-    if (fused) FRI_TRY(run(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
+    bool fused = db != NULL && can_fuse(d, d->n, db);
+    if (fused) FRI_TRY(run_product(e, d, BACKWARD_WEIGHT, x, dy, CUBLASLT_EPILOGUE_BGRADB, db, dw, &fused));
     if (fused) return FR_OK;
     FRI_TRY(run_plain(e, d, BACKWARD_WEIGHT, x, dy, dw));
     return db != NULL ? fri_cuda_linear_backward_bias(e, d, dy, db) : FR_OK;

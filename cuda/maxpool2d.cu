@@ -11,7 +11,7 @@
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
 /* Positions first .. last of a window whose position 0 is at `origin` lie inside the image. */
-static __device__ __forceinline__ void clip(const fri_axis &a, int32_t origin, int32_t *first, int32_t *last) {
+static __device__ __forceinline__ void clip_window(const fri_axis &a, int32_t origin, int32_t *first, int32_t *last) {
     *first = origin < 0 ? (-origin + a.dilation - 1) / a.dilation : 0;
     *last = origin + a.reach < a.in ? a.kernel : origin < a.in ? (a.in - 1 - origin) / a.dilation + 1 : 0;
 }
@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     int32_t at[N];
     bool first = true;
     if (!o.inside) return;
-    clip(ah, h0, &r0, &r1);
-    clip(aw, w0, &s0, &s1);
+    clip_window(ah, h0, &r0, &r1);
+    clip_window(aw, w0, &s0, &s1);
 #pragma unroll
     for (int k = 0; k < N; k++) {
         best[k] = -INFINITY;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
 }
 
 /* Windows first .. last may cover position `at` of an axis. */
-static __device__ __forceinline__ void cover(const fri_axis &a, int32_t at, int32_t *first, int32_t *last) {
+static __device__ __forceinline__ void windows_over(const fri_axis &a, int32_t at, int32_t *first, int32_t *last) {
     const int32_t from = at + a.pad - a.reach;
     *first = from > 0 ? (from + a.stride - 1) / a.stride : 0;
     *last = (at + a.pad) / a.stride + 1;
@@ -73,7 +73,7 @@ static __device__ __forceinline__ void cover(const fri_axis &a, int32_t at, int3
 }
 
 /* Position in the window at `offset` from the start, or -1 if skipped by the dilation. */
-static __device__ __forceinline__ int32_t position(int32_t offset, int32_t dilation) {
+static __device__ __forceinline__ int32_t tap_position(int32_t offset, int32_t dilation) {
     if (dilation == 1) return offset;
     return offset % dilation == 0 ? offset / dilation : -1;
 }
@@ -100,13 +100,13 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     int32_t p0, p1, q0, q1;
     float sum[N] = {0};
     if (!i.inside) return;
-    cover(ah, i.h, &p0, &p1);
-    cover(aw, i.w, &q0, &q1);
+    windows_over(ah, i.h, &p0, &p1);
+    windows_over(aw, i.w, &q0, &q1);
     for (int32_t p = p0; p < p1; p++) {
-        const int32_t r = position(i.h + ah.pad - p * ah.stride, ah.dilation);
+        const int32_t r = tap_position(i.h + ah.pad - p * ah.stride, ah.dilation);
         if (r < 0) continue;
         for (int32_t q = q0; q < q1; q++) {
-            const int32_t s = position(i.w + aw.pad - q * aw.stride, aw.dilation);
+            const int32_t s = tap_position(i.w + aw.pad - q * aw.stride, aw.dilation);
             if (s < 0) continue;
             const int64_t from = fri_pixel_at(i, in.c, ah.out, aw.out, p, q);
             const I code = (I)(sizeof(I) == 1 ? r * aw.kernel + s : i.h * aw.in + i.w);
@@ -129,7 +129,7 @@ template <typename T, typename I> __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
-static fr_status check(const fri_pool2d_desc *d, fr_dtype index_dtype, fri_axis *h, fri_axis *w) {
+static fr_status check_sizes(const fri_pool2d_desc *d, fr_dtype index_dtype, fri_axis *h, fri_axis *w) {
     if (index_dtype == FR_U8 && d->kernel_h * d->kernel_w > 255)
         return fr_fail(FR_EUNSUPPORTED, "maxpool2d: a window of %lld x %lld does not fit u8 indices (255 positions)",
                        (long long)d->kernel_h, (long long)d->kernel_w);
@@ -159,7 +159,7 @@ extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_poo
     const fr_dtype it = index != NULL ? index_dtype : FR_I32;
     const fri_pixel_grid out = {d->n * d->p * d->q, d->p, d->q, d->c};
     fri_axis ah = {}, aw = {};
-    fr_status s = check(d, it, &ah, &aw);
+    fr_status s = check_sizes(d, it, &ah, &aw);
     if (s < 0 || out.count * out.c == 0) return s;
     bool aligned = fri_aligned(x, 16) && fri_aligned(y, 16) && fri_aligned(index, 16);
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_forward",
@@ -175,7 +175,7 @@ extern "C" fr_status fri_cuda_maxpool2d_backward(const fri_exec *e, const fri_po
                                                  const void *index, const void *dy, void *dx) {
     const fri_pixel_grid in = {d->n * d->h * d->w, d->h, d->w, d->c};
     fri_axis ah = {}, aw = {};
-    fr_status s = check(d, index_dtype, &ah, &aw);
+    fr_status s = check_sizes(d, index_dtype, &ah, &aw);
     if (s < 0 || in.count * in.c == 0) return s;
     bool aligned = fri_aligned(index, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16);
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_backward",
@@ -192,7 +192,7 @@ extern "C" fr_status fri_cuda_maxpool2d_mask(const fri_exec *e, const fri_pool2d
                                              fr_dtype index_dtype, void *index) {
     const int64_t n = d->n * d->p * d->q * d->c;
     fri_axis ah = {}, aw = {};
-    fr_status s = check(d, index_dtype, &ah, &aw);
+    fr_status s = check_sizes(d, index_dtype, &ah, &aw);
     if (s < 0 || n == 0) return s;
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_mask", INDEX_TYPES(index_dtype, {
                         mask<T, I><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)y, (I *)index);

@@ -44,7 +44,7 @@ done:
     return s;
 }
 
-static fr_status mark(fri_stream_id id, fri_fence *out) {
+static fr_status stream_mark(fri_stream_id id, fri_fence *out) {
     pthread_mutex_lock(&lock);
     fr_status s = mark_locked(id, out);
     pthread_mutex_unlock(&lock);
@@ -55,7 +55,7 @@ static cudaEvent_t event_of(fri_fence f) {
     return lanes[f.stream].event[f.number % FRI_FENCES];
 }
 
-static fr_status follow(fri_stream_id id, fri_fence f) {
+static fr_status stream_follow(fri_stream_id id, fri_fence f) {
     lane *l = NULL;
     fr_status s = FR_OK;
     if (f.number == 0 || f.stream == id) return FR_OK;
@@ -75,7 +75,7 @@ static void has_passed(fri_fence f) {
     pthread_mutex_unlock(&lock);
 }
 
-static bool passed(fri_fence f) {
+static bool fence_passed(fri_fence f) {
     pthread_mutex_lock(&lock);
     const bool known = f.number <= lanes[f.stream].passed;
     pthread_mutex_unlock(&lock);
@@ -89,16 +89,16 @@ static bool passed(fri_fence f) {
 }
 
 /* The host waits without the lock, because a single thread uses a stream's events. */
-static fr_status wait(fri_fence f) {
+static fr_status fence_wait(fri_fence f) {
     fr_status s = FR_OK;
-    if (passed(f)) return FR_OK;
+    if (fence_passed(f)) return FR_OK;
     FRI_CUDART(s, EventSynchronize, (event_of(f)));
     has_passed(f);
 done:
     return s;
 }
 
-static fr_status exec(fri_stream_id id, fri_exec *out) {
+static fr_status stream_exec(fri_stream_id id, fri_exec *out) {
     lane *l = NULL;
     fr_status s = FR_OK;
     pthread_mutex_lock(&lock);
@@ -109,7 +109,7 @@ done:
     return s;
 }
 
-static fr_status copy(fri_stream_id id, fri_copy_kind kind, const void *src, void *dst, size_t bytes) {
+static fr_status stream_copy(fri_stream_id id, fri_copy_kind kind, const void *src, void *dst, size_t bytes) {
     static const enum cudaMemcpyKind kinds[] = {
         [FRI_COPY_HOST_TO_DEVICE] = cudaMemcpyHostToDevice,
         [FRI_COPY_DEVICE_TO_HOST] = cudaMemcpyDeviceToHost,
@@ -141,18 +141,18 @@ static void host_free(void *p, size_t bytes) {
     if (p == NULL) return;
     for (int i = 0; i < FRI_STREAM_COUNT; i++) {
         fri_fence last = {0};
-        if (lanes[i].stream != NULL && mark((fri_stream_id)i, &last) == FR_OK) (void)wait(last);
+        if (lanes[i].stream != NULL && stream_mark((fri_stream_id)i, &last) == FR_OK) (void)fence_wait(last);
     }
     if (fri_cudart_table->FreeHost(p) != cudaSuccess) (void)fri_cudart_table->GetLastError();
 }
 
 const fri_streams fri_cuda_streams = {
-    .mark = mark,
-    .follow = follow,
-    .wait = wait,
-    .passed = passed,
-    .copy = copy,
-    .exec = exec,
+    .mark = stream_mark,
+    .follow = stream_follow,
+    .wait = fence_wait,
+    .passed = fence_passed,
+    .copy = stream_copy,
+    .exec = stream_exec,
     .host_alloc = host_alloc,
     .host_free = host_free,
 };

@@ -12,7 +12,7 @@ typedef fri_upsample_axis axis;
 typedef fri_upsample_source source;
 
 /* Outputs first .. last: no other one reads source i. */
-static __device__ __forceinline__ void readers(const axis &a, int64_t i, int64_t *first, int64_t *last) {
+static __device__ __forceinline__ void outputs_reading(const axis &a, int64_t i, int64_t *first, int64_t *last) {
     if (!a.bilinear) {
         *first = (i * a.out + a.in - 1) / a.in;
         *last = ((i + 1) * a.out + a.in - 1) / a.in;
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     int64_t p0, p1, q0, q1;
     float sum[N] = {0};
     if (!i.inside) return;
-    readers(ah, i.h, &p0, &p1);
-    readers(aw, i.w, &q0, &q1);
+    outputs_reading(ah, i.h, &p0, &p1);
+    outputs_reading(aw, i.w, &q0, &q1);
     for (int64_t p = p0; p < p1; p++) {
         const source sh = fri_upsample_source_of(&ah, p);
         if (sh.low != i.h && sh.high != i.h) continue;
