@@ -9,13 +9,13 @@ static const char *const head[] = {"head"}; /* --train-only */
 
 static fr_status named(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
     if (o->model.depth != FR_TRAIN_AUTO)
-        return fr_fail(FR_EINVAL, "--model %s says which network; --depth is of the other trainers", model);
+        return fr_fail(FR_EINVAL, "--depth belongs to the other trainers; --model %s names the network", model);
     if (o->device != FR_META && o->files.weights == NULL && o->files.resume == NULL && o->files.predict == NULL &&
         o->model.train_only == head)
         return fr_fail(FR_EINVAL,
                        "--weights FILE is missing, and a head on random features learns little; --train-only "
                        "all trains the whole network from random weights");
-    if (o->model.inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: --model NAME_abn is the network with it");
+    if (o->model.inplace_abn) return fr_fail(FR_EINVAL, "--inplace-abn: name the network with it, --model NAME_abn");
     snprintf(name, FR_TRAIN_NAME_BYTES, "%s", model);
     fr_train_width_name(o, name);
     return fr_model(name,
@@ -49,8 +49,8 @@ int main(int argc, char **argv) {
         .name = "finetune",
         .summary = "fine-tune a pretrained network inside a memory budget",
         .description = "Gives a network with pretrained weights (safetensors, torchvision's names) a new head for the "
-                       "classes of a folder of images, and trains that; --train-only says what else trains. What is "
-                       "frozen keeps nothing for backward. Images are normalized as the file of weights says, else by "
+                       "classes of a folder of images, and trains the head; --train-only trains more layers. Frozen "
+                       "layers keep nothing for backward. Images are normalized as the file of weights says, else by "
                        "ImageNet's mean and deviation.",
         .examples = examples,
         .defaults = fr_train_opts_default(),

@@ -24,7 +24,7 @@ static const char *const examples[] = {
     "--epochs 5",
     "DenseNet-BC-40 on the digits:",
     "--depth 100",
-    "DenseNet-BC-100, its concatenations and activations made again in backward:",
+    "DenseNet-BC-100; backward recomputes concatenations and activations:",
     "--depth 121 --device meta --dataset synthetic --classes 1000 --image-size 224 --steps 2",
     "What DenseNet-121 on ImageNet would need, without running it:",
     NULL,

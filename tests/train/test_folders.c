@@ -197,7 +197,7 @@ Test(folders, finetune_names_what_is_not_there) {
     EXPECT_MATCH(o.err, "--weights FILE is missing, .* random features .* --train-only all");
     o = program_run("finetune", "--depth 18 --dataset synthetic --steps 1");
     cr_expect_eq(o.status, 2);
-    EXPECT_MATCH(o.err, "--depth is of the other trainers");
+    EXPECT_MATCH(o.err, "--depth belongs to the other trainers");
 }
 
 static void shell(const char *in_the_folder) {
