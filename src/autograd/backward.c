@@ -195,7 +195,7 @@ static fr_status give_gradient(fri_backward_run *p, fr_node *node, int input, fr
     FR_TRY(s, check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(p, node->edges[input].leaf, dx);
     if (up->executed) {
-        s = fr_fail(FR_EUSAGE, "backward: the graph behind op %s was already used and freed", up->op->name);
+        s = fr_fail(FR_EUSAGE, "backward: the graph before op %s was already used; run forward again", up->op->name);
         goto done;
     }
     up->awaited--;
@@ -237,8 +237,8 @@ static fr_status check_handed(const fr_node *n) {
     int wanted = 0;
     for (int i = 0; i < n->n_inputs; i++) wanted += fr_node_wants(n, i);
     if (n->handed == wanted) return FR_OK;
-    return fr_fail(FR_EUSAGE, "%s: its backward handed over %d gradients, but %d of its inputs want one", n->op->name,
-                   n->handed, wanted);
+    return fr_fail(FR_EUSAGE, "%s: backward passed on %d gradients, but %d inputs need one", n->op->name, n->handed,
+                   wanted);
 }
 
 /* ---- the walk ---------------------------------------------------------------------------------------------- */

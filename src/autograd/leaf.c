@@ -124,7 +124,7 @@ fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ct
     FRI_NOT_NULL(leaf);
     fri_grad_state *g = leaf->grad_state;
     if (g == NULL || g->leaf == NULL)
-        return fr_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad, or did");
+        return fr_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad");
     g->leaf->hook = fn;
     g->leaf->hook_ctx = ctx;
     return FR_OK;

@@ -127,7 +127,7 @@ static fr_status create_allocator(const fri_streams *streams) {
 }
 
 fr_status fr_offload_open(const char *path) {
-    if (store.allocator != NULL) return fr_fail(FR_EUSAGE, "offload: a file is open already");
+    if (store.allocator != NULL) return fr_fail(FR_EUSAGE, "offload: a file is open already; call fr_offload_close");
     FRI_TRY(open_file(path));
     fr_status s = create_allocator(NULL);
     if (s < 0) {
@@ -167,7 +167,7 @@ void fr_offload_close(void) {
 
 fr_status fri_offload_stats_get(fr_memory_stats *out) {
     FRI_NOT_NULL(out);
-    if (store.allocator == NULL) return fr_fail(FR_EUSAGE, "offload: no file is open");
+    if (store.allocator == NULL) return fr_fail(FR_EUSAGE, "offload: no file is open; call fr_offload_open");
     fri_allocator_stats(store.allocator, out);
     return FR_OK;
 }

@@ -35,7 +35,7 @@ static fr_status ring_read(const fr_dataset *d, own *ring, int64_t index, void *
         memcpy(target, ring->targets + (size_t)at * target_bytes(d), target_bytes(d));
     }
     pthread_mutex_unlock(&ring->lock);
-    return held > 0 ? FR_OK : fr_fail(FR_EUSAGE, "%s: no image was pushed into the ring yet", d->source);
+    return held > 0 ? FR_OK : fr_fail(FR_EUSAGE, "%s: the ring is empty; call fr_dataset_push first", d->source);
 }
 
 static fr_status own_read(const fr_dataset *d, int64_t index, fr_image *image) {
@@ -77,8 +77,7 @@ fr_status fr_dataset_push(fr_dataset *ring, const void *pixels, const void *targ
     FRI_NOT_NULL(ring, pixels, target);
     own *o = ring->ops == &own_ops ? ring->state : NULL;
     if (o == NULL || o->pixels == NULL)
-        return fr_fail(FR_EUSAGE, "%s: is no ring, fr_dataset_create without a function that reads makes one",
-                       ring->source);
+        return fr_fail(FR_EUSAGE, "%s: not a ring; fr_dataset_create makes a ring if `read` is NULL", ring->source);
     const fr_image image = {.height = ring->height,
                             .width = ring->width,
                             .label = ring->target == FR_TARGET_CLASS ? *(const int64_t *)target : 0,

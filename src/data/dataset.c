@@ -164,7 +164,7 @@ fr_status fr_dataset_label(const fr_dataset *dataset, int64_t index, int64_t *la
     fr_status s = check_index(dataset, index);
     if (s != FR_OK) return s;
     if (dataset->target != FR_TARGET_CLASS)
-        return fr_fail(FR_EUSAGE, "%s: its images have no labels; fr_dataset_info_get tells the kind of their targets",
+        return fr_fail(FR_EUSAGE, "%s: the images have no labels; fr_dataset_info_get gives the kind of target",
                        dataset->source);
     if (dataset->labels != NULL) {
         *label = dataset->labels[index];
@@ -256,7 +256,7 @@ fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double *
         mean[c] = (m.about[c] + first) / scale;
         std[c] = sqrt(variance > 0 ? variance : 0) / scale;
         if (!isfinite(mean[c]) || !isfinite(variance))
-            s = fr_fail(FR_EINVAL, "%s: there is inf or NaN in channel %lld of its images", d->source, (long long)c);
+            s = fr_fail(FR_EINVAL, "%s: channel %lld of the images has inf or NaN", d->source, (long long)c);
     }
 done:
     fr_image_clear(&image);

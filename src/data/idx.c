@@ -76,7 +76,7 @@ static fr_status read_both(const char *name, fri_source *images, fri_source *lab
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
     if (classes < 1 || classes > 256) {
-        s = fr_fail(FR_EINVAL, "%s: %lld classes, IDX labels can tell 1..256 apart", name, (long long)classes);
+        s = fr_fail(FR_EINVAL, "%s: %lld classes; IDX labels allow 1..256", name, (long long)classes);
         goto done;
     }
     FR_TRY(s, fri_dataset_new(&fri_dataset_array_ops, name, &d));

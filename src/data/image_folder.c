@@ -158,7 +158,7 @@ static fr_status check_same_classes(const char *root, const char *test_path, con
         const char *a = i < train.count ? train.name[i] : NULL, *b = i < test->count ? test->name[i] : NULL;
         if (a != NULL && b != NULL && strcmp(a, b) == 0) continue;
         bool only_train = b == NULL || (a != NULL && strcmp(a, b) < 0);
-        s = fr_fail(FR_EFORMAT, "%s: class %s is in %s but not in %s, so their labels do not agree", root,
+        s = fr_fail(FR_EFORMAT, "%s: class %s is in %s but not in %s; both need the same classes", root,
                     only_train ? a : b, only_train ? path : test_path, only_train ? test_path : path);
         break;
     }
@@ -177,7 +177,7 @@ fr_status fri_split_path(const char *root, fr_split split, char path[PATH_BYTES]
     }
     if (!is_folder(root))
         return fr_fail(FR_EIO, "%s: %s", root, access(root, F_OK) == 0 ? "is no folder" : strerror(errno));
-    return fr_fail(FR_EIO, "%s: holds no folder %s; the folder to name is the one above train and test", root,
+    return fr_fail(FR_EIO, "%s: holds no folder %s; name the folder above train and test", root,
                    split == FR_SPLIT_TRAIN ? "train" : "test or val");
 }
 

@@ -245,18 +245,18 @@ static fr_status start_workers(fri_loader *l) {
 static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
     const fr_augmentation *a = &o->augmentation;
     if (o->dtype != FR_F32 && (a->real != NULL || a->last != NULL || a->batch != NULL))
-        return fr_fail(FR_EDTYPE, "loader: augmentations but those of bytes are of f32 batches, and %s is asked for",
+        return fr_fail(FR_EDTYPE, "loader: batches are %s, but augmentations (except those of bytes) need f32",
                        fr_dtype_name(o->dtype));
     if (o->dtype != FR_F32 && (o->dtype != FR_U8 || d->f32))
-        return fr_fail(FR_EDTYPE, "loader: batches of %s, and %s holds %s images; f32, or u8 of u8 images",
+        return fr_fail(FR_EDTYPE, "loader: dtype is %s but %s holds %s images; f32, or u8 for u8 images",
                        fr_dtype_name(o->dtype), d->source, d->f32 ? "f32" : "u8");
     if (a->bytes != NULL && (d->f32 || d->target == FR_TARGET_PIXELS))
-        return fr_fail(FR_EINVAL, "loader: augmentations of bytes are of 8-bit images without masks, and %s holds %s",
+        return fr_fail(FR_EINVAL, "loader: augmentations of bytes need 8-bit images without masks, but %s holds %s",
                        d->source, d->f32 ? "f32 images" : "masks");
     if (o->batch_size < 1)
-        return fr_fail(FR_EINVAL, "loader: batch_size is %lld, must be >= 1", (long long)o->batch_size);
+        return fr_fail(FR_EINVAL, "loader: batch_size is %lld; it must be >= 1", (long long)o->batch_size);
     if (o->drop_last && o->batch_size > d->count)
-        return fr_fail(FR_EINVAL, "loader: a batch of %lld images, but %s holds %lld and drop_last is set",
+        return fr_fail(FR_EINVAL, "loader: batch_size is %lld but %s holds %lld images, and drop_last is set",
                        (long long)o->batch_size, d->source, (long long)d->count);
     if (o->workers < 0 || o->workers > FRI_LOADER_WORKERS_MAX)
         return fr_fail(FR_EINVAL, "loader: workers is %d, must lie in 0..%d", o->workers, FRI_LOADER_WORKERS_MAX);
@@ -268,10 +268,10 @@ static fr_status check_opts(const fr_loader_opts *o, const fr_dataset *d) {
     if (o->shuffle_window < 0)
         return fr_fail(FR_EINVAL, "loader: shuffle_window is %lld, must be >= 0", (long long)o->shuffle_window);
     if (o->balanced && (!o->shuffle || o->shuffle_window > 0))
-        return fr_fail(FR_EINVAL, "loader: balanced draws at random; shuffle is %d, shuffle_window %lld", o->shuffle,
+        return fr_fail(FR_EINVAL, "loader: balanced needs shuffle 1 and shuffle_window 0, not %d and %lld", o->shuffle,
                        (long long)o->shuffle_window);
     if (a->batch != NULL && d->target != FR_TARGET_CLASS)
-        return fr_fail(FR_EINVAL, "loader: augmentations of batches share classes, and the images of %s have none",
+        return fr_fail(FR_EINVAL, "loader: augmentations of batches mix classes, but the images of %s have none",
                        d->source);
     return FR_OK;
 }

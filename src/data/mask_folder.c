@@ -36,7 +36,7 @@ static fr_status pair_masks(const mask_folder *f) {
         const int order = i >= a->count ? 1 : i >= b->count ? -1 : compare_stems(a->name[i], b->name[i]);
         const int has = order < 0 ? IMAGES : MASKS;
         if (order != 0)
-            return fr_fail(FR_EFORMAT, "%s: %s has no counterpart in %s", f->path[has], f->names[has].name[i],
+            return fr_fail(FR_EFORMAT, "%s: %s has no file of the same name in %s", f->path[has], f->names[has].name[i],
                            f->path[1 - has]);
         if (i > 0 && compare_stems(a->name[i - 1], a->name[i]) == 0)
             return fr_fail(FR_EFORMAT, "%s: %s and %s have one stem", f->path[IMAGES], a->name[i - 1], a->name[i]);
@@ -62,7 +62,7 @@ static fr_status mask_folder_read(const fr_dataset *d, int64_t index, fr_image *
     FR_TRY(s, fri_image_file(mask, image, &bytes));
     FR_TRY(s, fri_png_decode_mask(mask, image->file.data, bytes, image, &height, &width));
     if (height != image->height || width != image->width)
-        return fr_fail(FR_EFORMAT, "%s: %" PRId64 " x %" PRId64 " pixels, and its image has %" PRId64 " x %" PRId64,
+        return fr_fail(FR_EFORMAT, "%s: %" PRId64 " x %" PRId64 " pixels, but its image has %" PRId64 " x %" PRId64,
                        mask, width, height, image->width, image->height);
     s = fri_target_check(d, index, image);
     if (s < 0) return fr_fail_prefix(FR_EFORMAT, "%s: ", mask);

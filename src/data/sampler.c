@@ -31,7 +31,7 @@ static fr_status sort_by_class(const fr_dataset *d, fri_balance *b) {
 
 fr_status fri_balance_init(const fr_dataset *d, fri_balance *b) {
     if (d->target != FR_TARGET_CLASS || d->live)
-        return fr_fail(FR_EINVAL, "loader: balanced, and the images of %s have no classes%s", d->source,
+        return fr_fail(FR_EINVAL, "loader: balanced needs classes, but the images of %s have none%s", d->source,
                        d->live ? " that stay" : "");
     b->image = malloc((size_t)d->count * sizeof *b->image);
     b->end = calloc((size_t)d->classes, sizeof *b->end);

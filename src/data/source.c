@@ -136,7 +136,7 @@ fr_status fri_source_end(fri_source *s) {
     uint64_t before = s->delivered;
     fr_status status = read_some(s, &extra, 1, &got);
     if (status == FR_OK && got != 0)
-        return fr_fail(FR_EFORMAT, "%s: goes on after the %llu bytes that its header promises", s->name,
+        return fr_fail(FR_EFORMAT, "%s: is longer than the %llu bytes that its header promises", s->name,
                        (unsigned long long)before);
     return status;
 }

@@ -40,7 +40,7 @@ fr_status fr_dataset_synthetic(int64_t count, int64_t classes, int64_t height, i
         return fr_fail(FR_EINVAL, "synthetic: %lld images and %lld classes, both must lie in 1..%d", (long long)count,
                        (long long)classes, INT32_MAX);
     if (channels != 1 && channels != 3)
-        return fr_fail(FR_EINVAL, "synthetic: %lld channels, must be 1 or 3", (long long)channels);
+        return fr_fail(FR_EINVAL, "synthetic: %lld channels; 1 or 3 are possible", (long long)channels);
     if (fri_image_check_size("synthetic", height, width) != FR_OK) return FR_EINVAL;
     fr_dataset *d = NULL;
     FRI_TRY(fri_dataset_new(&synthetic_ops, "synthetic", &d));

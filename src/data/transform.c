@@ -56,7 +56,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     if (!native) FRI_TRY(check_side("resize_height", t->resize_height));
     if (!native) FRI_TRY(check_side("resize_width", t->resize_width));
     if (t->channels != channels && !(is_color(t->channels) && is_color(channels)))
-        return fr_fail(FR_EINVAL, "loader: channels is %lld, and the images have %lld; only 1 and 3 become each other",
+        return fr_fail(FR_EINVAL, "loader: channels is %lld but the images have %lld; only 1 and 3 are converted",
                        (long long)t->channels, (long long)channels);
     if (t->padding < 0 || t->padding > FRI_IMAGE_SIDE_MAX)
         return fr_fail(FR_EINVAL, "loader: padding is %lld, must lie in 0..%d", (long long)t->padding,
@@ -67,7 +67,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
                        (long long)t->width, (long long)t->height, (long long)t->resize_width,
                        (long long)t->resize_height, FRI_IMAGE_PIXELS_MAX);
     if (!native && (t->height > t->resize_height + 2 * t->padding || t->width > t->resize_width + 2 * t->padding))
-        return fr_fail(FR_EINVAL, "loader: a crop of %lld x %lld from images of %lld x %lld padded by %lld",
+        return fr_fail(FR_EINVAL, "loader: the crop of %lld x %lld exceeds images of %lld x %lld padded by %lld",
                        (long long)t->width, (long long)t->height, (long long)t->resize_width,
                        (long long)t->resize_height, (long long)t->padding);
     if (!(t->degrees >= 0 && t->degrees <= 180))
@@ -77,7 +77,7 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
         return fr_fail(FR_EINVAL, "loader: shear is %g degrees, must lie in 0..45", t->shear);
     const bool real = o->augmentation.real != NULL;
     if ((real || o->augmentation.bytes != NULL) && !is_color(t->channels))
-        return fr_fail(FR_EINVAL, "loader: augmentations before the normalization are of 1 or 3 channels, not %lld",
+        return fr_fail(FR_EINVAL, "loader: augmentations before normalization need 1 or 3 channels, not %lld",
                        (long long)t->channels);
     for (int64_t c = 0; c < t->channels; c++) {
         if (!isfinite(o->mean[c]) || !isfinite(o->std[c]) || o->std[c] <= 0)

@@ -54,8 +54,8 @@ static fr_status set_features(fr_entry *e, const fr_weights_opts *given, int64_t
         spatial = columns + 1;
     if (spatial == 0)
         return fr_fail(FR_EINVAL,
-                       "the %lld features of '%s' lie behind a Flatten whose height and width the module does not "
-                       "tell; give flatten_height and flatten_width",
+                       "the %lld features of '%s' come from a Flatten of unknown height and width; give flatten_height "
+                       "and flatten_width",
                        (long long)columns, e->name);
     if (columns % spatial != 0)
         return fr_fail(FR_EINVAL, "the %lld features of '%s' are not made of %lld pixels (%lld x %lld given)",

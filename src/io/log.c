@@ -131,7 +131,7 @@ static fr_status write_jsonl(text_file *f, const fr_log_step *p) {
 }
 
 static fr_status check_step(int64_t step) {
-    if (step < 0) return fr_fail(FR_EINVAL, "the log: step %lld must not be negative", (long long)step);
+    if (step < 0) return fr_fail(FR_EINVAL, "the log: step is %lld; it must be >= 0", (long long)step);
     return FR_OK;
 }
 

@@ -74,7 +74,7 @@ static fr_status check_text(const char *text, size_t n) {
                 in_string = false;
             }
         } else if (depth == 0 && i > 0 && c != ' ' && c != '\t' && c != '\n' && c != '\r') {
-            return fr_fail(FR_EFORMAT, "the header goes on at byte %zu, after its object has ended", i);
+            return fr_fail(FR_EFORMAT, "the header has text at byte %zu, after the end of its object", i);
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
@@ -147,7 +147,7 @@ static fr_status parse_offsets(const char *name, const cJSON *item, size_t data_
     for (int i = 0; i < 2; i++, end = end->next) {
         int64_t at = 0;
         if (!whole_number(end, &at))
-            return fr_fail(FR_EFORMAT, "tensor '%s': data offset %s is no whole number in [0, 2^53)", name,
+            return fr_fail(FR_EFORMAT, "tensor '%s': data offset %s is not a whole number in [0, 2^53)", name,
                            found(end, text));
         offset[i] = (size_t)at;
     }
@@ -440,8 +440,7 @@ static fr_status open_copied(int fd, uint64_t bytes, fri_safetensors *f) {
     if (!f->private->checked) return s;
     if (s == FR_OK) return check_file_sum(fd, bytes);
     if (s == FR_ENOMEM || s == FR_EIO) return s;
-    return fr_fail(FR_EFORMAT, "%s: the file is damaged or incomplete, and its checksum was not looked at",
-                   fr_last_error());
+    return fr_fail(FR_EFORMAT, "%s: the file is damaged or incomplete; its checksum was not checked", fr_last_error());
 }
 
 static fri_safetensors *new_file(void) {

@@ -58,18 +58,18 @@ static fr_status compare_run(restoring *v) {
     for (size_t i = 0; i < state->n_numbers; i++) {
         double value = 0;
         if (fri_state_record_number(r, state->numbers[i].name, &value) || state->numbers[i].may_lack) continue;
-        s = fr_fail(FR_EINVAL, "it has no number '%.100s', which this run keeps", state->numbers[i].name);
+        s = fr_fail(FR_EINVAL, "it has no number '%.100s', which this run needs", state->numbers[i].name);
         goto done;
     }
     if (state->loader == NULL) goto done;
     int64_t batches = fr_loader_batches(state->loader);
     if (!r->has_loader)
-        s = fr_fail(FR_EINVAL, "it has no position in a dataset, and this run needs one");
+        s = fr_fail(FR_EINVAL, "it has no position in a dataset, but this run needs one");
     else if (r->loader_batches != batches)
         s = fr_fail(FR_EINVAL, "it was saved with %" PRId64 " batches per epoch, this run has %" PRId64,
                     r->loader_batches, batches);
     else if (r->loader_batch > batches)
-        s = fr_fail(FR_EFORMAT, "its position is batch %" PRId64 " of %" PRId64, r->loader_batch, batches);
+        s = fr_fail(FR_EFORMAT, "its position is batch %" PRId64 ", outside 0..%" PRId64, r->loader_batch, batches);
 done:
     return s;
 }
@@ -121,7 +121,7 @@ static fr_status compare_optimizer(const restoring *v) {
     for (size_t i = 0; i < v->file->n_entries; i++)
         found += strncmp(v->file->entries[i].name, FRI_STATE_OPTIMIZER, prefix) == 0;
     if (found == saved) return FR_OK;
-    return fr_fail(FR_EFORMAT, "it holds %" PRId64 " tensors of the optimizer, and was saved with %" PRId64, found,
+    return fr_fail(FR_EFORMAT, "it holds %" PRId64 " tensors of the optimizer but was saved with %" PRId64, found,
                    saved);
 }
 

@@ -135,7 +135,7 @@ static fr_status check_request(const fr_state *state, int64_t keep) {
         return fr_fail(FR_EINVAL, "the schedule's lr %g and gamma %g must be finite and not negative",
                        state->schedule.lr, state->schedule.gamma);
     if (state->schedule.kind < FR_SCHEDULE_CONSTANT || state->schedule.kind > FR_SCHEDULE_COSINE)
-        return fr_fail(FR_EINVAL, "%d is no kind of schedule", (int)state->schedule.kind);
+        return fr_fail(FR_EINVAL, "%d is not a kind of schedule", (int)state->schedule.kind);
     for (size_t i = 0; i < state->n_settings; i++)
         if (state->settings[i].name == NULL || state->settings[i].value == NULL)
             return fr_fail(FR_EINVAL, "the name or the value of setting %zu is NULL", i);

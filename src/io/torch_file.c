@@ -88,7 +88,7 @@ static fr_status read_archive(archive *z) {
         return fr_fail(FR_EFORMAT, "a zip archive without its end: the file is damaged or incomplete");
     if (n == 0xffff || from == 0xffffffff)
         return fr_fail(FR_EUNSUPPORTED, "a zip archive of 4 GiB or of 65535 records" CONVERT);
-    if (from > z->bytes || size > z->bytes - from) return fr_fail(FR_EFORMAT, "its zip's directory is out of the file");
+    if (from > z->bytes || size > z->bytes - from) return fr_fail(FR_EFORMAT, "its zip directory is outside the file");
     FRI_TRY(read_block(z, from, size, &z->directory));
     z->record = calloc(n + 1, sizeof *z->record);
     if (z->record == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu records", n);
@@ -131,7 +131,7 @@ static fr_status damaged(void) {
 }
 
 static fr_status foreign(const char *what, const char *text, size_t n) {
-    return fr_fail(FR_EUNSUPPORTED, "it is no plain state dict of tensors: its pickle has %s%.*s" CONVERT, what,
+    return fr_fail(FR_EUNSUPPORTED, "it is not a plain state dict of tensors: its pickle has %s%.*s" CONVERT, what,
                    (int)(n < 80 ? n : 80), text);
 }
 
@@ -375,7 +375,7 @@ static fr_status read_tensors(archive *z, machine *m, unsigned char **pickle, fr
     value top = {0};
     FRI_TRY(read_archive(z));
     const record *r = find_record(z, "data.pkl", 8), *order = find_record(z, "byteorder", 9);
-    if (r == NULL) return fr_fail(FR_EUNSUPPORTED, "a zip archive without data.pkl: no file of torch.save");
+    if (r == NULL) return fr_fail(FR_EUNSUPPORTED, "a zip archive without data.pkl; torch.save writes one");
     if (order != NULL && order->bytes != strlen("little"))
         return fr_fail(FR_EUNSUPPORTED, "its numbers are big-endian" CONVERT);
     FRI_TRY(read_block(z, r->at, r->bytes, pickle));

@@ -211,11 +211,11 @@ static fr_status check_layout(const fr_weights_opts *o, loading *l) {
     for (int i = FR_WEIGHTS_TORCH; said != NULL && i <= FR_WEIGHTS_FRUGAL; i++) {
         if (strcmp(said, layout_names[i]) != 0) continue;
         if (layout != FR_WEIGHTS_AUTO && (int)layout != i)
-            return fr_fail(FR_EINVAL, "it says that its layout is %s, but %s is asked for", said, layout_names[layout]);
+            return fr_fail(FR_EINVAL, "its layout is %s, but the caller asks for %s", said, layout_names[layout]);
         layout = (fr_weights_layout)i;
         said = NULL;
     }
-    if (said != NULL) return fr_fail(FR_EFORMAT, "its layout is '%.40s'; torch and frugal exist", said);
+    if (said != NULL) return fr_fail(FR_EFORMAT, "its layout is '%.40s'; only torch and frugal exist", said);
     l->torch = layout != FR_WEIGHTS_FRUGAL;
     return FR_OK;
 }
@@ -232,7 +232,7 @@ static fr_status prepare_loading(fr_module *m, const fr_weights_opts *o, loading
     find_missing(l, o->strict, &c);
     if (o->strict) FRI_TRY(find_unexpected(l, &c));
     find_unfit(l, &c);
-    if (c.status < 0) return fr_fail(c.status, "does not fit the module, which stays as it was: %s", c.text);
+    if (c.status < 0) return fr_fail(c.status, "does not fit the module, which is unchanged: %s", c.text);
     for (size_t i = 0; i < l->entries.n; i++) {
         size_t a = fri_nbytes(l->entries.entry[i].tensor), b = l->from[i] != NULL ? l->from[i]->bytes : 0;
         largest = a > largest ? a : largest;

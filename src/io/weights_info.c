@@ -174,7 +174,7 @@ fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
     fr_status s =
         text != NULL
             ? fri_weights_info_parse(path, text, out)
-            : fr_fail(FR_EFORMAT, "'%s' says nothing of its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"",
+            : fr_fail(FR_EFORMAT, "'%s' does not describe its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"",
                       path);
     fri_safetensors_close(&f);
     return s;

@@ -381,7 +381,7 @@ fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {
     fr_status s = FR_OK;
     fri_allocator_lock(a);
     if (a->arena != NULL)
-        s = fr_fail(FR_EUSAGE, "arena: the allocator of %s has one", fr_device_name(a->device));
+        s = fr_fail(FR_EUSAGE, "arena: %s has an arena already; remove it first", fr_device_name(a->device));
     else if (!fri_plain_segment_take(a, extent, &a->arena_data))
         s = out_of_memory(a, extent, &tag);
     else
@@ -392,7 +392,7 @@ fr_status fri_allocator_arena_install(fri_allocator *a, fri_arena *arena) {
 
 static fr_status remove_arena(fri_allocator *a) {
     if (a->arena == NULL) return FR_OK;
-    if (a->arena_blocks > 0) return fr_fail(FR_EUSAGE, "arena: %zu blocks still live in it", a->arena_blocks);
+    if (a->arena_blocks > 0) return fr_fail(FR_EUSAGE, "arena: %zu blocks are still in use", a->arena_blocks);
     fri_plain_segment_give(a, fri_arena_extent(a->arena), a->arena_data);
     if (a->extension_bytes > 0) fri_plain_segment_give(a, a->extension_bytes, a->extension);
     a->arena_data = a->extension = NULL;

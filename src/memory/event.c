@@ -52,7 +52,7 @@ fr_status fr_event_subscribe(fr_event_fn *fn, void *ctx) {
     fr_status s = FR_OK;
     pthread_mutex_lock(&l->lock);
     if (l->count == SUBSCRIBERS) {
-        s = fr_fail(FR_ENOMEM, "memory events: all %d subscriber places are taken", SUBSCRIBERS);
+        s = fr_fail(FR_ENOMEM, "memory events: %d subscribers are the most, and all are in use", SUBSCRIBERS);
     } else {
         l->subscribers[l->count].fn = fn;
         l->subscribers[l->count].ctx = ctx;

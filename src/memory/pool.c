@@ -93,7 +93,7 @@ void fr_event_blocks(fr_event_fn *fn, void *ctx) {
 
 fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
     if (fri_forked())
-        return fr_fail(FR_EUSAGE, "this process was forked from one that uses frugal: it can use it after exec only");
+        return fr_fail(FR_EUSAGE, "this process was forked from a frugal process; call exec before using frugal");
     if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return check_device(d);
     *out = fri_allocator_there(d);
     return *out != NULL ? FR_OK : make_default(d, out);

@@ -60,10 +60,10 @@ static fr_status configure(int depth, const fr_model_opts *o, plan *p) {
     }
     int per_block = (depth - 4) / 6; /* two convolutions a layer, three blocks */
     if (depth < 10 || (depth - 4) % 6 != 0 || per_block > MAX_LAYERS)
-        return fr_fail(FR_EINVAL, "DenseNet: depth %d; 121, 169, 201, or 6 n + 4 (22, 40, 100, ...) up to %d exist",
+        return fr_fail(FR_EINVAL, "DenseNet: depth is %d; 121, 169, 201, or 6 n + 4 (22, 40, 100, ...) up to %d exist",
                        depth, 6 * MAX_LAYERS + 4);
     if (o->growth < 1 || o->growth > MOST_GROWTH)
-        return fr_fail(FR_EINVAL, "DenseNet: growth %lld; 1..%d is possible", (long long)o->growth, MOST_GROWTH);
+        return fr_fail(FR_EINVAL, "DenseNet: growth is %lld; it must be in 1..%d", (long long)o->growth, MOST_GROWTH);
     const int64_t growth = fr_model_channels(o, o->growth);
     *p = (plan){.blocks = 3, .layers = {per_block, per_block, per_block}, .growth = growth, .stem = 2 * growth};
     return FR_OK;

@@ -39,7 +39,7 @@ fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module **m) {
     fr_model_opts o;
     fr_value x;
     int at = 1;
-    if (version != 2) return fr_fail(FR_EINVAL, "MobileNet: version %d; 2 exists", version);
+    if (version != 2) return fr_fail(FR_EINVAL, "MobileNet: version is %d; only 2 exists", version);
     const bool small = opts != NULL && opts->small_stem;
     fr_status s = fr_model_opts_check("MobileNet", opts, small ? 8 : 32, &o);
     if (s < 0) return s;

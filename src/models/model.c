@@ -169,8 +169,8 @@ static fr_status check_size(const char *path, const own_network *own, const fr_w
     const int64_t parameters = fr_module_parameter_count(m);
     fr_module_release(&m);
     if (s < 0 || stat(path, &file) != 0 || parameters <= file.st_size / 2) return s; /* a half at least has 2 bytes */
-    return fr_fail(FR_EFORMAT, "'%s' says that it is of %s, %lld parameters, and has %lld bytes", path, info->model,
-                   (long long)parameters, (long long)file.st_size);
+    return fr_fail(FR_EFORMAT, "'%s' names %s, of %lld parameters, but has %lld bytes: the file is damaged", path,
+                   info->model, (long long)parameters, (long long)file.st_size);
 }
 
 static fr_status load_classifier(const char *path, const own_network *own, fr_device device, fr_classifier *c) {

@@ -16,7 +16,7 @@ fr_status fr_model_opts_check(const char *model, const fr_model_opts *opts, int6
         return fr_fail(FR_EINVAL, "%s: abn_slope is %g; it must be > 0, or 0 for batch norm and relu", model,
                        out->abn_slope);
     if (!(out->width >= 0.01 && out->width <= 16))
-        return fr_fail(FR_EINVAL, "%s: width is %g; 0.01..16 is possible", model, out->width);
+        return fr_fail(FR_EINVAL, "%s: width is %g; it must be in 0.01..16", model, out->width);
     if (out->image_width == 0) out->image_width = out->image_size;
     if (smaller_side(out) < stride)
         return fr_fail(FR_EINVAL, "%s: images of %lld pixels are smaller than the network's stride of %lld", model,

@@ -43,7 +43,7 @@ fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *
     fr_module_evaluation_begin(m);
     FR_TRY(s, run_image(m, image, as, at, &y));
     if (fr_tensor_numel(y) != n) {
-        s = fr_fail(FR_ESHAPE, "predict: the network has %lld results, %lld are asked for",
+        s = fr_fail(FR_ESHAPE, "predict: the network has %lld results but the caller asks for %lld",
                     (long long)fr_tensor_numel(y), (long long)n);
         goto done;
     }

@@ -62,7 +62,7 @@ fr_status fr_resnet(int depth, const fr_model_opts *opts, fr_module **m) {
     int at = -1;
     for (int i = 0; i < (int)(sizeof variants / sizeof *variants); i++)
         if (variants[i].depth == depth) at = i;
-    if (at < 0) return fr_fail(FR_EINVAL, "ResNet: depth %d; 18, 34, 50, 101 and 152 exist", depth);
+    if (at < 0) return fr_fail(FR_EINVAL, "ResNet: depth is %d; 18, 34, 50, 101 and 152 exist", depth);
     fr_status s = fr_model_opts_check("ResNet", opts, opts != NULL && opts->small_stem ? 8 : 32, &o);
     if (s < 0) return s;
     fr_net *n = fri_model_begin(&o, &x);

@@ -50,11 +50,11 @@ fr_status fr_vgg(int depth, const fr_model_opts *opts, fr_module **m) {
     const int *layers = NULL;
     for (size_t i = 0; i < sizeof configurations / sizeof *configurations; i++)
         if (configurations[i].depth == depth) layers = configurations[i].layers;
-    if (layers == NULL) return fr_fail(FR_EINVAL, "VGG: depth %d; 11, 13, 16 and 19 exist", depth);
+    if (layers == NULL) return fr_fail(FR_EINVAL, "VGG: depth is %d; 11, 13, 16 and 19 exist", depth);
     fr_status s = fr_model_opts_check("VGG", opts, 32, &o);
     if (s < 0) return s;
     if (o.abn_slope > 0 && !o.batch_norm)
-        return fr_fail(FR_EINVAL, "VGG: abn_slope %g without batch_norm: there is no batch norm to activate in place",
+        return fr_fail(FR_EINVAL, "VGG: abn_slope is %g but batch_norm is off; set batch_norm, or abn_slope 0",
                        o.abn_slope);
     fr_net *n = fri_model_begin(&o, &x);
     fr_net_init(n, FR_NET_INIT_FAN_OUT);

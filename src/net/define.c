@@ -52,13 +52,13 @@ fr_net *fr_net_begin(fr_device device) {
 static fr_status finish_net(fr_net *n, const fr_value *results, int count) {
     fr_status s = FR_OK;
     if (n->status < 0) return fr_fail(n->status, "%s", n->error != NULL ? n->error : "network: out of host memory");
-    if (n->scopes > 0) return fr_fail(FR_EINVAL, "network: the scope '%s' was not ended", n->scope);
+    if (n->scopes > 0) return fr_fail(FR_EINVAL, "network: scope '%s' is open; call fr_net_scope_end", n->scope);
     if (n->list->inputs == 0 || count < 1)
         return fr_fail(FR_EINVAL, "network: %d inputs and %d results; at least one of each", n->list->inputs, count);
     for (int i = 0; i < count && s == FR_OK; i++)
         s = results[i].id >= 0 && results[i].id < n->list->values
                 ? fri_list_result(n->list, results[i].id)
-                : fr_fail(FR_EINVAL, "network: result %d is no value of it", i);
+                : fr_fail(FR_EINVAL, "network: result %d is not a value of this network", i);
     return s;
 }
 
@@ -152,7 +152,7 @@ void fr_net_scope_begin(fr_net *n, const char *format, ...) {
 void fr_net_scope_end(fr_net *n) {
     if (n == NULL || n->status < 0) return;
     if (n->scopes == 0) {
-        fr_net_try(n, fr_fail(FR_EINVAL, "network: a scope ends, but none is open"));
+        fr_net_try(n, fr_fail(FR_EINVAL, "network: fr_net_scope_end without an open scope"));
         return;
     }
     n->scope[n->scope_length[--n->scopes]] = '\0';
@@ -307,7 +307,7 @@ static fr_status check_values(const fr_net *n, const char *name, const fr_value 
                        MOST_VALUES);
     for (int i = 0; i < n_in; i++)
         if (in[i].id < 0 || in[i].id >= n->list->values)
-            return fr_fail(FR_EINVAL, "%s: input %d is no value of this network", name, i);
+            return fr_fail(FR_EINVAL, "%s: input %d is not a value of this network", name, i);
     return FR_OK;
 }
 
@@ -399,7 +399,7 @@ void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_
         !fails(n, check_values(n, path, in, n_in, n_out))) {
         for (int i = 0; i < n_in; i++) id[i] = in[i].id;
         if ((m = fr_module_retain(fri_module_at(n->root, path, NULL, NULL))) == NULL)
-            fr_net_try(n, fr_fail(FR_EINVAL, "network: there is no layer '%s' that could run again", path));
+            fr_net_try(n, fr_fail(FR_EINVAL, "network: no layer is called '%s', so none can run again", path));
         else if (fri_is_net(m))
             fr_net_try(n, splice_net(n, path, m, id, n_in, out, n_out));
         else

@@ -244,8 +244,8 @@ static fr_status group_norm_create(const fr_module_class *class_, int64_t channe
 
 fr_status fri_nn_group_norm(int64_t channels, int64_t groups, double eps, fr_device device, fr_module **m) {
     if (groups < 1 || channels % groups != 0)
-        return fr_fail(FR_EINVAL, "GroupNorm: %lld groups of %lld channels; they must divide", (long long)groups,
-                       (long long)channels);
+        return fr_fail(FR_EINVAL, "GroupNorm: %lld groups for %lld channels; groups must divide channels",
+                       (long long)groups, (long long)channels);
     return group_norm_create(&group_norm_class, channels, (fr_group_norm_state){groups, eps}, device, m);
 }
 
@@ -303,7 +303,7 @@ fr_status fri_nn_layer_shift(int64_t channels, double init, fr_device device, fr
 fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype) {
     FRI_NOT_NULL(m);
     if (dtype != FR_F32 && dtype != FR_F16 && dtype != FR_BF16)
-        return fr_fail(FR_EDTYPE, "to_dtype: %s; f32, f16 or bf16 is needed", fr_dtype_name(dtype));
+        return fr_fail(FR_EDTYPE, "to_dtype: the type is %s; f32, f16 or bf16 is needed", fr_dtype_name(dtype));
     for (int i = 0; i < m->n_children; i++) {
         fr_status s = fr_module_to_dtype(m->children[i], dtype);
         if (s < 0) return s;

@@ -192,7 +192,7 @@ fr_status fr_module_layer_get(fr_module *m, int i, fr_layer *out) {
 
 fr_status fr_net_info_get(fr_module *m, fr_net_info *out) {
     FRI_NOT_NULL(m, out);
-    if (!fri_is_net(m)) return fr_fail(FR_EINVAL, "%s is no network (net.h)", m->class_->name);
+    if (!fri_is_net(m)) return fr_fail(FR_EINVAL, "%s is not a network (net.h)", m->class_->name);
     const fri_list *l = m->state;
     *out = (fr_net_info){l->layers, l->values, l->inputs, l->results, l->result};
     return FR_OK;
@@ -202,7 +202,7 @@ fr_status fr_net_value_get(fr_module *m, int i, fr_net_value *out) {
     fr_net_info net;
     FRI_NOT_NULL(out);
     FRI_TRY(fr_net_info_get(m, &net));
-    if (i < 0 || i >= net.values) return fr_fail(FR_EINVAL, "value %d: the network has %d values", i, net.values);
+    if (i < 0 || i >= net.values) return fr_fail(FR_EINVAL, "value %d is outside 0..%d", i, net.values - 1);
     const fri_net_value *v = &((const fri_list *)m->state)->value[i];
     *out = (fr_net_value){v->dtype, v->shape, v->made_by, v->readers, v->last_layer, v->piece, v->pieces};
     return FR_OK;
@@ -248,14 +248,13 @@ fr_status fr_module_replace(fr_module *m, const char *path, fr_module **layer) {
     fr_module *parent = NULL, *old = NULL;
     int at = 0;
     fr_status s = FRI_CHECK_NULL(m, path, layer);
-    if (s == FR_OK && *layer == NULL)
-        s = fr_fail(FR_EINVAL, "replace '%s': the slot of the new layer holds NULL", path);
+    if (s == FR_OK && *layer == NULL) s = fr_fail(FR_EINVAL, "replace '%s': the new layer is NULL", path);
     if (s == FR_OK && ((old = fri_module_at(m, path, &parent, &at)) == NULL || old == m))
-        s = fr_fail(FR_EINVAL, "replace: there is no layer '%s'", path);
+        s = fr_fail(FR_EINVAL, "replace: no layer is called '%s'", path);
     if (s == FR_OK && old->n_children > 0 && !fri_is_net(old) && old->class_->forward == NULL)
-        s = fr_fail(FR_EINVAL, "replace: '%s' is no layer, but what %d of them stand below", path, old->n_children);
+        s = fr_fail(FR_EINVAL, "replace: '%s' is not a layer but a group of %d; name one", path, old->n_children);
     if (s == FR_OK && fr_graph_stats_get().nodes > 0)
-        s = fr_fail(FR_EUSAGE, "replace '%s': a graph of %llu nodes is alive on this thread, which may hold the layer",
+        s = fr_fail(FR_EUSAGE, "replace '%s': a graph of %llu nodes is alive; run backward or release its tensors",
                     path, (unsigned long long)fr_graph_stats_get().nodes);
     if (s == FR_OK) {
         fr_module_retain(old);
@@ -274,6 +273,6 @@ fr_status fr_module_tap(fr_module *m, const char *name) {
     const fri_list *l = fri_is_net(m) ? m->state : NULL;
     for (int i = 0; l != NULL && i < l->layers; i++)
         if (fri_path_is_below(l->layer[i].name, name) && l->layer[i].n_out > 0) found = i;
-    if (found < 0) return fr_fail(FR_EINVAL, "tap: there is no layer '%s'", name);
+    if (found < 0) return fr_fail(FR_EINVAL, "tap: no layer is called '%s'", name);
     return fri_list_result(m->state, l->layer[found].out[l->layer[found].n_out - 1]);
 }

@@ -61,15 +61,15 @@ const fr_module_class *fr_module_class_of(const fr_module *m) {
 /* ---- parts ------------------------------------------------------------------------------------------------- */
 
 static fr_status check_name(const fr_module *m, const char *name, const void *part) {
-    if (part == NULL) return fr_fail(FR_EINVAL, "module %s: the slot of part '%s' holds NULL", m->class_->name, name);
+    if (part == NULL) return fr_fail(FR_EINVAL, "module %s: part '%s' is NULL", m->class_->name, name);
     if (name[0] == '\0' || strchr(name, '.') != NULL)
-        return fr_fail(FR_EINVAL, "module %s: '%s' is no name for a part", m->class_->name, name);
+        return fr_fail(FR_EINVAL, "module %s: '%s' cannot be the name of a part", m->class_->name, name);
     for (int i = 0; i < m->n_children; i++)
         if (strcmp(m->names[i], name) == 0)
-            return fr_fail(FR_EINVAL, "module %s: there is a child '%s' already", m->class_->name, name);
+            return fr_fail(FR_EINVAL, "module %s: a child is called '%s' already", m->class_->name, name);
     for (int i = 0; i < m->n_tensors; i++)
         if (strcmp(m->tensors[i].name, name) == 0)
-            return fr_fail(FR_EINVAL, "module %s: there is a tensor '%s' already", m->class_->name, name);
+            return fr_fail(FR_EINVAL, "module %s: a tensor is called '%s' already", m->class_->name, name);
     return FR_OK;
 }
 
@@ -204,16 +204,14 @@ fr_status fri_layer_run_n(fr_module *m, const char *name, fr_tensor **in, int n_
     if (c->run != NULL) {
         s = c->run(m, in, n_in, out, n_out);
     } else if (c->forward == NULL || n_in != 1 || n_out != 1) {
-        s = fr_fail(FR_EINVAL, "%d inputs for %d results; %s", n_in, n_out,
-                    c->forward != NULL ? "it has one of each" : "its class has no forward");
+        s = fr_fail(FR_EINVAL, "%d inputs and %d results; %s", n_in, n_out,
+                    c->forward != NULL ? "the layer has one of each" : "the layer's class has no forward function");
     } else {
         s = c->forward(m, in);
-        if (s == FR_OK) {
-            FRI_MOVE(&out[0], in[0]);
-        }
+        if (s == FR_OK) FRI_MOVE(&out[0], in[0]);
     }
     for (int i = 0; i < n_out && s == FR_OK; i++)
-        if (out[i] == NULL) s = fr_fail(FR_EINVAL, "result %d of %d was not made", i, n_out);
+        if (out[i] == NULL) s = fr_fail(FR_EINVAL, "the layer left result %d of %d NULL", i, n_out);
     return run_end(m, &r, s, n_out > 0 ? out[0] : NULL);
 }
 
@@ -374,14 +372,16 @@ typedef struct copying {
 } copying;
 
 static fr_status copy_one(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     const copying *c = ctx;
     wanted w = {.path = path};
     fr_status s = fr_module_each_tensor(c->from, match_path, &w);
     (void)is_parameter;
     if (s < 0) return s;
-    if (w.tensor == NULL) return fr_fail(FR_EINVAL, "module_copy_from: %s: the other network has none", path);
+    if (w.tensor == NULL) return fr_fail(FR_EINVAL, "module_copy_from: the other network has no tensor '%s'", path);
     if (!fri_shape_equal(&w.tensor->shape, &t->shape))
-        return fr_fail(FR_ESHAPE, "module_copy_from: %s: the other network's has another shape", path);
+        return fr_fail(FR_ESHAPE, "module_copy_from: '%s' is %s but the other network's is %s", path,
+                       fri_shape_text(&t->shape, a), fri_shape_text(&w.tensor->shape, b));
     return c->write ? fr_tensor_copy(t, w.tensor) : FR_OK;
 }
 

@@ -32,7 +32,7 @@ int fri_module_frozen_prefix(fr_module *m) {
 
 fr_status fri_module_prefix_parts(fr_module *m, int64_t images) {
     FRI_NOT_NULL(m);
-    if (!fri_is_net(m)) return fr_fail(FR_EINVAL, "prefix parts: %s is no network (net.h)", m->class_->name);
+    if (!fri_is_net(m)) return fr_fail(FR_EINVAL, "prefix parts: %s is not a network (net.h)", m->class_->name);
     if (images < 0)
         return fr_fail(FR_EINVAL, "prefix parts: %lld images; at least 1, or 0 for all at once", (long long)images);
     fri_list_edit(m)->prefix_images = images;
@@ -62,7 +62,7 @@ static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
     for (int v = 1; v < l->values; v++) {
         if (q.value[v] == NULL || l->value[v].last_reader < end) continue;
         if (q.value[v]->shape.rank < 1 || q.value[v]->shape.dim[0] != n)
-            FRI_TRY(fr_fail(FR_ESHAPE, "prefix parts: what %s makes has no row per image",
+            FRI_TRY(fr_fail(FR_ESHAPE, "prefix parts: the result of layer %s has no row per image",
                             l->layer[l->value[v].made_by].name));
         FRI_TRY(put_rows(q.value[v], first, all, &p->value[v]));
         fr_tensor_release(&q.value[v]);

@@ -72,7 +72,7 @@ static const fr_module_class clamp_class = {.name = "Clamp", .forward = clamp_fo
 
 fr_status fri_nn_clamp(double low, double high, fr_module **m) {
     const double bounds[2] = {low, high};
-    if (!(low <= high)) return fr_fail(FR_EINVAL, "Clamp: low %g is not <= high %g", low, high);
+    if (!(low <= high)) return fr_fail(FR_EINVAL, "Clamp: low is %g and high is %g; low must be <= high", low, high);
     return make_layer(&clamp_class, bounds, sizeof bounds, m);
 }
 
@@ -196,7 +196,7 @@ static const fr_module_class constant_pad2d_class = {.name = "ConstantPad2d",
 static fr_status make_pad(const fr_module_class *class_, const int64_t pad[4], double value, fr_module **m) {
     fr_pad2d_state s = {.value = value};
     for (int i = 0; i < 4; i++) {
-        if (pad[i] < 0) return fr_fail(FR_EINVAL, "%s: side %d gets %lld; >= 0", class_->name, i, (long long)pad[i]);
+        if (pad[i] < 0) return fr_fail(FR_EINVAL, "%s: pad[%d] is %lld, below 0", class_->name, i, (long long)pad[i]);
         s.pad[i] = pad[i];
     }
     return make_layer(class_, &s, sizeof s, m);
@@ -235,7 +235,7 @@ static fr_status channel_shuffle_forward(fr_module *m, fr_tensor **x) {
     const fr_shape shape = (*x)->shape;
     const int64_t groups = *(int64_t *)m->state, channels = shape.rank > 0 ? shape.dim[shape.rank - 1] : 0;
     if (channels < 1 || channels % groups != 0)
-        return fr_fail(FR_ESHAPE, "ChannelShuffle: %lld channels in %lld groups; the groups must divide",
+        return fr_fail(FR_ESHAPE, "ChannelShuffle: %lld channels in %lld groups; groups must divide channels",
                        (long long)channels, (long long)groups);
     FRI_TRY(fr_reshape(*x, 3, (int64_t[]){fri_numel(*x) / channels, groups, channels / groups}, x));
     FRI_TRY(fr_permute(*x, (int[]){0, 2, 1}, x));
@@ -260,8 +260,8 @@ static const fr_module_class narrow_class = {.name = "Narrow",
 
 fr_status fri_nn_narrow(int64_t start, int64_t length, fr_module **m) {
     if (start < 0 || length < 1)
-        return fr_fail(FR_EINVAL, "Narrow: %lld channels from %lld; at least 1 from 0", (long long)length,
-                       (long long)start);
+        return fr_fail(FR_EINVAL, "Narrow: length is %lld and start is %lld; they must be >= 1 and >= 0",
+                       (long long)length, (long long)start);
     return make_layer(&narrow_class, (int64_t[]){start, length}, 2 * sizeof start, m);
 }
 
@@ -316,7 +316,7 @@ static const fr_module_class slice_class = {.name = "Slice", .forward = slice_fo
 fr_status fri_nn_slice(int dim, int64_t start, int64_t end, int64_t step, fr_module **m) {
     const fr_slice_state s = {dim, start, end, step};
     if (dim < 1 || dim > 2)
-        return fr_fail(FR_EINVAL, "Slice: dimension %d; height and width, 1 and 2, are cut (fr_net_narrow: channels)",
+        return fr_fail(FR_EINVAL, "Slice: dim is %d; it must be 1 (height) or 2 (width); fr_net_narrow cuts channels",
                        dim);
     return make_layer(&slice_class, &s, sizeof s, m);
 }

@@ -104,6 +104,6 @@ static const fri_unary clamp_op = {{.name = "clamp", .backward = clamp_back, FRI
 fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     const double bounds[2] = {low, high};
-    if (!(low <= high)) return fr_fail(FR_EINVAL, "clamp: between %g and %g; low must be <= high", low, high);
+    if (!(low <= high)) return fr_fail(FR_EINVAL, "clamp: low is %g and high is %g; low must be <= high", low, high);
     return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, FRI_NOT_THERE, y);
 }

@@ -18,7 +18,7 @@ fr_status fr_bce(fr_tensor *x, fr_tensor *target, const fr_bce_opts *opts, fr_te
     FRI_NOT_NULL(x, target, loss);
     const fr_bce_opts *o = opts != NULL ? opts : FR_BCE_OPTS();
     if (!(o->gamma >= 0) || !(o->alpha <= 1))
-        return fr_fail(FR_EINVAL, "bce: gamma %g and alpha %g: they must be >= 0 and <= 1", o->gamma, o->alpha);
+        return fr_fail(FR_EINVAL, "bce: gamma is %g and alpha %g; needed: gamma >= 0, alpha <= 1", o->gamma, o->alpha);
     const fri_loss_desc d = {.ignore_index = o->ignore_index, .gamma = o->gamma, .alpha = o->alpha};
     return fri_loss_call(&bce, x, target, o->pos_weight, true, &d, loss);
 }

@@ -230,7 +230,7 @@ static fr_status call_binary(fri_binary op, fr_tensor *a, fr_tensor *b, bool the
     else
         FRI_TRY(fri_result_like(c.in[0], y, &out));
     if (there && out != a)
-        FRI_TRY(fr_fail(FR_EINTERNAL, "%s: a sum that is there already cannot go elsewhere", ops[op].name));
+        FRI_TRY(fr_fail(FR_EINTERNAL, "%s: a fused sum must stay in the tensor that holds it", ops[op].name));
     if (!there) FRI_TRY(relu ? rectified_sum(&p, c.in[0], c.in[1], out) : values(&p, op, c.in[0], c.in[1], out));
     FRI_TRY(record_node(&p, c.in, out));
     fri_tensor_put(&out, y);

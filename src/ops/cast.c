@@ -34,7 +34,7 @@ fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
     FRI_TRY(fri_call_begin(&c, &cast, 1, &x, 1));
     if (fr_dtype_size(dtype) == 0) return fr_fail(FR_EDTYPE, "cast: %d is not an element type", (int)dtype);
     if (x->requires_grad && !fr_dtype_is_float(dtype) && fr_grad_enabled())
-        return fr_fail(FR_EDTYPE, "cast: x requires grad and %s has no gradient; detach it first",
+        return fr_fail(FR_EDTYPE, "cast: x requires grad, but %s has no gradient; detach x first",
                        fr_dtype_name(dtype));
     if (x->dtype == dtype) { /* no copy, as in PyTorch */
         out = fr_tensor_retain(x);

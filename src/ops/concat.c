@@ -84,7 +84,7 @@ static fr_status expect_inputs(fr_tensor *const *x, int n) {
 static fr_status describe(fr_tensor *const *x, int n, params *p, fr_shape *shape) {
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     *shape = x[0]->shape;
-    if (shape->rank < 1) return fr_fail(FR_ESHAPE, "concat: scalars have no channels");
+    if (shape->rank < 1) return fr_fail(FR_ESHAPE, "concat: input 0 is a scalar; at least 1 dimension is needed");
     int64_t *last = &shape->dim[shape->rank - 1];
     p->n = n;
     p->width = malloc((size_t)n * sizeof(*p->width));

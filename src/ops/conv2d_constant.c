@@ -42,8 +42,8 @@ static fr_status run_fused(const fri_call *c, const fri_conv2d_desc *d, fr_tenso
     if (addend == NULL) return fri_result_new(c, &shape, d->dtype, &wanted, out);
     if (!fri_shape_equal(&(*addend)->shape, &shape) || (*addend)->dtype != d->dtype) {
         char is[FRI_SHAPE_TEXT], wants[FRI_SHAPE_TEXT];
-        return fr_fail(FR_ESHAPE, "conv2d: %s is to be added to a result of %s", fri_shape_text(&(*addend)->shape, is),
-                       fri_shape_text(&shape, wants));
+        return fr_fail(FR_ESHAPE, "conv2d: the addend is %s but the result is %s",
+                       fri_shape_text(&(*addend)->shape, is), fri_shape_text(&shape, wants));
     }
     if (!fri_tensor_sole(*addend)) return fr_tensor_clone(*addend, out);
     *out = *addend;
@@ -80,7 +80,7 @@ fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **
     fri_conv2d_layout plan = {0};
     fr_status s = FR_OK;
     if (fr_grad_enabled() && x->requires_grad)
-        s = fr_fail(FR_EUSAGE, "conv2d: the network is folded for inference, but a gradient of its input is wanted");
+        s = fr_fail(FR_EUSAGE, "conv2d: a network folded for inference has no backward; train the unfolded one");
     if (s < 0) goto released;
     FR_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, k->w, k->b}, 3));
     FR_TRY(s, fri_conv2d_describe(x, k->w, k->b, &k->opts, &d));

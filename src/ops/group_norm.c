@@ -95,8 +95,8 @@ fr_status fr_group_norm(fr_tensor *x, int64_t groups, fr_tensor *gamma, fr_tenso
     FRI_TRY(fri_expect_rank(&group_norm, c.in[0], "x", 4));
     const int64_t *dim = c.in[0]->shape.dim;
     if (groups < 1 || dim[3] % groups != 0)
-        FRI_TRY(fr_fail(FR_ESHAPE, "group_norm: %lld groups of %lld channels; they must divide", (long long)groups,
-                        (long long)dim[3]));
+        FRI_TRY(fr_fail(FR_ESHAPE, "group_norm: %lld groups for %lld channels; groups must divide channels",
+                        (long long)groups, (long long)dim[3]));
     const fri_group_norm_desc d = {c.in[0]->dtype, dim[0], dim[1] * dim[2], dim[3], groups, eps};
     return run_norm(&group_norm, &c, &d, y);
 }

@@ -167,7 +167,7 @@ fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dty
 
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x) {
     if (fr_grad_enabled() && x->requires_grad && fri_node_of(x) == NULL)
-        return fr_fail(FR_EUSAGE, "%s: a leaf that requires grad cannot be changed in place", op->name);
+        return fr_fail(FR_EUSAGE, "%s: a leaf that requires grad cannot be changed in place; use no_grad", op->name);
     return FR_OK;
 }
 

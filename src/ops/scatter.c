@@ -50,11 +50,11 @@ static fr_status describe(const fr_op *op, const fr_tensor *x, int dim, const fr
                           params *p) {
     FRI_TRY(fri_gather_describe(op, x, dim, index, &p->d));
     if (src->dtype != x->dtype)
-        return fr_fail(FR_EDTYPE, "%s: src is %s, x is %s", op->name, fr_dtype_name(src->dtype),
+        return fr_fail(FR_EDTYPE, "%s: src is %s but x is %s", op->name, fr_dtype_name(src->dtype),
                        fr_dtype_name(x->dtype));
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     if (!fri_shape_equal(&src->shape, &index->shape))
-        return fr_fail(FR_ESHAPE, "%s: src has shape %s, index has %s", op->name, fri_shape_text(&src->shape, a),
+        return fr_fail(FR_ESHAPE, "%s: src has shape %s but index has %s", op->name, fri_shape_text(&src->shape, a),
                        fri_shape_text(&index->shape, b));
     *p = (params){p->d, src->shape, op == &scatter_add};
     return FR_OK;
@@ -94,7 +94,7 @@ static fr_status scatter_inplace(const fr_op *op, fr_tensor *x, int dim, fr_tens
     FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
     FRI_TRY(fri_check_inplace(op, x));
     FRI_TRY(describe(op, x, dim, index, src, &p));
-    if (src == x) FRI_TRY(fr_fail(FR_EINVAL, "%s: src is x itself, which is written over", op->name));
+    if (src == x) FRI_TRY(fr_fail(FR_EINVAL, "%s: src is x itself, which is overwritten; clone src", op->name));
     fri_bump_version(x);
     FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, x));
     return record_node(op, &p, x, index, src, x);

@@ -141,7 +141,7 @@ static fr_status take_range(fr_tensor *x, int dim, int64_t start, int64_t count,
 
 static fr_status expect_dim(const char *op, const fr_tensor *x, int *dim) {
     const int rank = x->shape.rank, at = *dim < 0 ? *dim + rank : *dim;
-    if (at < 0 || at >= rank) return fr_fail(FR_EINVAL, "%s: dimension %d; x has rank %d", op, *dim, rank);
+    if (at < 0 || at >= rank) return fr_fail(FR_EINVAL, "%s: no dimension %d; x has rank %d", op, *dim, rank);
     *dim = at;
     return FR_OK;
 }
@@ -151,8 +151,8 @@ fr_status fr_narrow(fr_tensor *x, int dim, int64_t start, int64_t length, fr_ten
     FRI_TRY(expect_dim("narrow", x, &dim));
     const int64_t size = x->shape.dim[dim];
     if (start < 0 || length < 0 || start > size || length > size - start)
-        return fr_fail(FR_EINVAL, "narrow: %lld elements from %lld on; dimension %d has %lld", (long long)length,
-                       (long long)start, dim, (long long)size);
+        return fr_fail(FR_EINVAL, "narrow: %lld elements from %lld on exceed dimension %d of size %lld",
+                       (long long)length, (long long)start, dim, (long long)size);
     return take_range(x, dim, start, length, 1, y);
 }
 
@@ -164,7 +164,7 @@ static int64_t clamp_index(int64_t at, int64_t size) {
 fr_status fr_slice(fr_tensor *x, int dim, int64_t start, int64_t end, int64_t step, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     FRI_TRY(expect_dim("slice", x, &dim));
-    if (step < 1) return fr_fail(FR_EINVAL, "slice: step %lld; it must be >= 1", (long long)step);
+    if (step < 1) return fr_fail(FR_EINVAL, "slice: step is %lld; it must be >= 1", (long long)step);
     const int64_t size = x->shape.dim[dim], from = clamp_index(start, size), to = clamp_index(end, size);
     return take_range(x, dim, from, to > from ? (to - from - 1) / step + 1 : 0, step, y);
 }
@@ -209,7 +209,7 @@ static fr_status shuffle(const fr_op *op, fr_tensor *x, const fr_shape *small, i
 static fr_status expect_image(const fr_op *op, const fr_tensor *x, int64_t r) {
     fr_status s = fri_expect_rank(op, x, "x", 4);
     if (s < 0 || (r >= 1 && r <= 1024)) return s;
-    return fr_fail(FR_EINVAL, "%s: a factor of %lld; it must be in 1..1024", op->name, (long long)r);
+    return fr_fail(FR_EINVAL, "%s: the factor is %lld; it must be in 1..1024", op->name, (long long)r);
 }
 
 fr_status fr_pixel_shuffle(fr_tensor *x, int64_t r, fr_tensor **y) {

@@ -14,7 +14,7 @@ fr_status fr_optimizer_ema(fr_optimizer *o, double decay) {
                        fr_optimizer_name(o), decay);
     for (int i = 0; i < o->n && decay != o->ema; i++)
         if (o->parameters[i].made)
-            return fr_fail(FR_EUSAGE, "%s: averages are switched before the first step; '%s' has its state",
+            return fr_fail(FR_EUSAGE, "%s: set averages before the first step; '%s' has state already",
                            fr_optimizer_name(o), o->parameters[i].path);
     o->ema = decay;
     return FR_OK;
@@ -110,9 +110,7 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
     fri_state_slot slots[FRI_STATE_SLOTS];
     for (int i = 0; i < o->n && o->ema > 0; i++)
         if (o->parameters[i].made && loses_precision(o, o->parameters[i].parameter))
-            return fr_fail(FR_EUSAGE,
-                           "%s: '%s' is of %s and its average of f32; with master weights they can change "
-                           "places",
+            return fr_fail(FR_EUSAGE, "%s: '%s' is %s but its average is f32; set master weights to swap them",
                            fr_optimizer_name(o), o->parameters[i].path,
                            fr_dtype_name(o->parameters[i].parameter->dtype));
     FRI_TRY(fri_optimizer_make_between(o)); /* a restored state lacks the average */

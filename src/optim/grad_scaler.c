@@ -225,7 +225,7 @@ fr_status fr_grad_scaler_unscale(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_TRY(forget_other_step(g));
     if (g->stage == UNSCALED)
         return fr_fail(FR_EUSAGE, "grad scaler: unscale was already called for this optimizer since the last update");
-    if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: unscale is called after step");
+    if (g->stage == STEPPED) return fr_fail(FR_EUSAGE, "grad scaler: unscale was called after step; call it before");
     fr_status s = check_all(g, o, true);
     if (s == FR_OK) g->stage = UNSCALED;
     return s;
@@ -262,9 +262,9 @@ fr_status fr_grad_scaler_step(fr_grad_scaler *g, fr_optimizer *o) {
 fr_status fri_grad_scaler_check_begin(fr_grad_scaler *g, fr_optimizer *o) {
     FRI_NOT_NULL(g, o);
     if (!o->fused) return fr_fail(FR_EUSAGE, "grad scaler: check_begin is for a fused optimizer; this one is not");
-    if (!g->opts.enabled) return fr_fail(FR_EUSAGE, "grad scaler: check_begin of a scaler that is not enabled");
+    if (!g->opts.enabled) return fr_fail(FR_EUSAGE, "grad scaler: check_begin needs an enabled scaler");
     if (o->sharing != NULL)
-        return fr_fail(FR_EUNSUPPORTED, "grad scaler: check_begin of an optimizer that several ranks share");
+        return fr_fail(FR_EUNSUPPORTED, "grad scaler: check_begin does not support an optimizer shared by ranks");
     FRI_TRY(forget_other_step(g));
     if (g->stage != READY) return fr_fail(FR_EUSAGE, "grad scaler: check_begin before the last step's update");
     FRI_TRY(set_inverse(g));
@@ -278,7 +278,7 @@ fr_status fri_grad_scaler_check_end(fr_grad_scaler *g, fr_optimizer *o, bool *fo
     double value = 0;
     *found = false;
     if (g->stage != CHECKING || o->scaler != g)
-        return fr_fail(FR_EUSAGE, "grad scaler: check_end without a check_begin of this optimizer");
+        return fr_fail(FR_EUSAGE, "grad scaler: check_end without check_begin for this optimizer");
     if (g->device != FR_META && !(g->device_decides && fri_optimizer_can_skip(o))) {
         FRI_TRY(fr_tensor_item(g->found, &value));
     }

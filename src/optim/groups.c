@@ -37,7 +37,7 @@ fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const fr_param
         const int group = group_of(o, g.lr_factor >= 0 ? g.lr_factor : was->lr_factor,
                                    g.weight_decay >= 0 ? g.weight_decay : was->weight_decay);
         if (group < 0)
-            return fr_fail(FR_EINVAL, "%s: '%.200s' would be in group %d; there are %d at most", fr_optimizer_name(o),
+            return fr_fail(FR_EINVAL, "%s: '%.200s' needs group %d; at most %d are possible", fr_optimizer_name(o),
                            p->path, FRI_GROUPS_MOST + 1, FRI_GROUPS_MOST);
         p->group = group;
         any = true;

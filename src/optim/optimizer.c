@@ -63,18 +63,18 @@ static fr_status optimizer_create(fr_module *m, fr_optimizer like, fr_optimizer 
     return FR_OK;
 }
 
-static fr_status check_option(const char *name, const char *option, double value, bool fine) {
-    if (fine && isfinite(value)) return FR_OK;
-    return fr_fail(FR_EINVAL, "%s: %s is %g, which is out of range", name, option, value);
+static fr_status check_option(const char *name, const char *option, double value, double least, double end) {
+    if (isfinite(value) && value >= least && value < end) return FR_OK;
+    return fr_fail(FR_EINVAL, "%s: %s is %g; it must be >= %g and < %g", name, option, value, least, end);
 }
 
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
     const fr_sgd_opts o = opts != NULL ? *opts : *FR_SGD_OPTS();
-    FRI_TRY(check_option("SGD", "lr", o.lr, o.lr >= 0));
-    FRI_TRY(check_option("SGD", "momentum", o.momentum, o.momentum >= 0));
-    FRI_TRY(check_option("SGD", "dampening", o.dampening, true));
-    FRI_TRY(check_option("SGD", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FRI_TRY(check_option("SGD", "lr", o.lr, 0, INFINITY));
+    FRI_TRY(check_option("SGD", "momentum", o.momentum, 0, INFINITY));
+    FRI_TRY(check_option("SGD", "dampening", o.dampening, -INFINITY, INFINITY));
+    FRI_TRY(check_option("SGD", "weight_decay", o.weight_decay, 0, INFINITY));
     if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
         return fr_fail(FR_EINVAL, "SGD: Nesterov needs momentum > 0 and dampening 0, not %g and %g", o.momentum,
                        o.dampening);
@@ -84,20 +84,20 @@ fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
 fr_status fr_rmsprop(fr_module *m, const fr_rmsprop_opts *opts, fr_optimizer **out) {
     FRI_NOT_NULL(m, out);
     const fr_rmsprop_opts o = opts != NULL ? *opts : *FR_RMSPROP_OPTS();
-    FRI_TRY(check_option("RMSprop", "lr", o.lr, o.lr >= 0));
-    FRI_TRY(check_option("RMSprop", "alpha", o.alpha, o.alpha >= 0));
-    FRI_TRY(check_option("RMSprop", "eps", o.eps, o.eps >= 0));
-    FRI_TRY(check_option("RMSprop", "momentum", o.momentum, o.momentum >= 0));
-    FRI_TRY(check_option("RMSprop", "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FRI_TRY(check_option("RMSprop", "lr", o.lr, 0, INFINITY));
+    FRI_TRY(check_option("RMSprop", "alpha", o.alpha, 0, INFINITY));
+    FRI_TRY(check_option("RMSprop", "eps", o.eps, 0, INFINITY));
+    FRI_TRY(check_option("RMSprop", "momentum", o.momentum, 0, INFINITY));
+    FRI_TRY(check_option("RMSprop", "weight_decay", o.weight_decay, 0, INFINITY));
     return optimizer_create(m, (fr_optimizer){.kind = FRI_RMSPROP, .rmsprop = o, .lr = o.lr}, out);
 }
 
 static fr_status create_adam(const char *name, fr_module *m, fr_adam_opts o, fr_optimizer like, fr_optimizer **out) {
-    FRI_TRY(check_option(name, "lr", o.lr, o.lr >= 0));
-    FRI_TRY(check_option(name, "eps", o.eps, o.eps >= 0));
-    FRI_TRY(check_option(name, "beta1", o.beta1, o.beta1 >= 0 && o.beta1 < 1));
-    FRI_TRY(check_option(name, "beta2", o.beta2, o.beta2 >= 0 && o.beta2 < 1));
-    FRI_TRY(check_option(name, "weight_decay", o.weight_decay, o.weight_decay >= 0));
+    FRI_TRY(check_option(name, "lr", o.lr, 0, INFINITY));
+    FRI_TRY(check_option(name, "eps", o.eps, 0, INFINITY));
+    FRI_TRY(check_option(name, "beta1", o.beta1, 0, 1));
+    FRI_TRY(check_option(name, "beta2", o.beta2, 0, 1));
+    FRI_TRY(check_option(name, "weight_decay", o.weight_decay, 0, INFINITY));
     like.kind = FRI_ADAM;
     like.adam = o;
     like.lr = o.lr;
@@ -150,7 +150,7 @@ fr_status fr_optimizer_master_weights(fr_optimizer *o, bool on) {
     FRI_NOT_NULL(o);
     for (int i = 0; i < o->n && on != o->masters; i++)
         if (o->parameters[i].made)
-            return fr_fail(FR_EUSAGE, "%s: master weights are switched before the first step; '%s' has its state",
+            return fr_fail(FR_EUSAGE, "%s: set master weights before the first step; '%s' has state already",
                            fr_optimizer_name(o), o->parameters[i].path);
     o->masters = on;
     return FR_OK;
@@ -172,7 +172,7 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
 /* Creates the shared tensors of all parameters: the learning rate, counts, and the 8-bit maps. */
 static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
-    fr_status s = check_option(fr_optimizer_name(o), "lr", o->lr, true); /* fr_optimizer_set_lr takes any */
+    fr_status s = check_option(fr_optimizer_name(o), "lr", o->lr, -INFINITY, INFINITY); /* set_lr takes any */
     if (s < 0) return s;
     FR_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
     if (o->eight && o->maps == NULL) FR_TRY(s, make_maps(o, device));

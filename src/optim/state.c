@@ -137,7 +137,7 @@ static bool find_state(const fr_optimizer *o, const char *name, int *i, int *k) 
 fr_status fri_optimizer_state_to_host(fr_optimizer *o, const char *name, void *data) {
     FRI_NOT_NULL(o, name, data);
     int i = 0, k = 0;
-    if (!find_state(o, name, &i, &k)) return fr_fail(FR_EINVAL, "optimizer: it has no state '%.500s'", name);
+    if (!find_state(o, name, &i, &k)) return fr_fail(FR_EINVAL, "optimizer: no state is called '%.500s'", name);
     return o->sharing != NULL ? o->sharing->collect(o->sharing->ctx, i, k, data)
                               : fr_tensor_to_host(o->parameters[i].state[k], data);
 }

@@ -105,7 +105,7 @@ done:
 
 static fr_status place_blocks(const fr_plan *p, struct fri_layout **out) {
     if (p->allocator != NULL || p->n_sections == 0)
-        return fr_fail(FR_EUSAGE, "arena: the plan has not ended, or has no section");
+        return fr_fail(FR_EUSAGE, "arena: the plan is running or empty; end it and plan at least one section");
     FRI_OWNED(layout_free) struct fri_layout *layout = calloc(1, sizeof *layout);
     if (layout == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     fr_placement *result = &layout->placement;
@@ -164,8 +164,8 @@ static fr_status expect_room(fr_device device, size_t extent) {
     if (device != FR_CUDA) return FR_OK;
     fri_backend_get(device)->memory_info(&left, &total);
     if (total == 0 || (left >= libraries && extent <= left - libraries)) return FR_OK;
-    return fr_fail(FR_ENOMEM, "arena: %zu bytes are needed, and of the %zu that are free on %s %zu are its libraries'",
-                   extent, left, fr_device_name(device), libraries);
+    return fr_fail(FR_ENOMEM, "arena: %zu bytes are needed; of the %zu free bytes of %s, libraries need %zu", extent,
+                   left, fr_device_name(device), libraries);
 }
 
 fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out) {
@@ -194,7 +194,7 @@ fr_status fr_plan_follow(fr_device device, int section) {
     fri_allocator *a = NULL;
     FRI_TRY(fri_allocator_get(device, &a));
     if (fri_allocator_arena_follow(a, section)) return FR_OK;
-    return fr_fail(FR_EUSAGE, "arena: none is installed on %s", fr_device_name(device));
+    return fr_fail(FR_EUSAGE, "arena: %s has no arena", fr_device_name(device));
 }
 
 bool fri_plan_departed(fr_device device) {

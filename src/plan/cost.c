@@ -224,7 +224,7 @@ fr_status fri_cost_save(const fri_cost *c) {
     fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
     fr_status s = FR_OK;
     if (c->path[0] == '\0')
-        return fr_fail(FR_EIO, "cost: neither XDG_CACHE_HOME nor HOME is an absolute path: no place for kernel times");
+        return fr_fail(FR_EIO, "cost: kernel times need an absolute path in XDG_CACHE_HOME or HOME");
     fri_cache_make_folders(c->path);
     FR_TRY(s, fr_atomic_open(c->path, 0600, &file));
     FR_TRY(s, fr_atomic_stream(&file));

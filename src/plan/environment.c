@@ -26,5 +26,5 @@ fr_status fri_plan_same_environment(const fr_plan *p, fr_device device) {
     char now[sizeof p->environment];
     describe(device, now, sizeof now);
     if (strcmp(p->environment, now) == 0) return FR_OK;
-    return fr_fail(FR_EUSAGE, "plan: made for '%s', which is not comparable with '%s'", p->environment, now);
+    return fr_fail(FR_EUSAGE, "plan: made for '%s', but this run has '%s'; plan again", p->environment, now);
 }

@@ -19,9 +19,9 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     fr_status s = FR_OK;
     fr_plan *p = NULL;
     const fri_backend *meta = fri_backend_get(FR_META), *stands_for = fri_backend_get(target);
-    if (fri_here.plan != NULL) return fr_fail(FR_EUSAGE, "plan: another plan is running on this thread");
+    if (fri_here.plan != NULL) return fr_fail(FR_EUSAGE, "plan: another plan is running on this thread; end it first");
     if (stands_for == NULL)
-        return fr_fail(FR_EDEVICE, "plan: this build of frugal does not hold the %s backend", fr_device_name(target));
+        return fr_fail(FR_EDEVICE, "plan: this build of frugal is without the %s backend", fr_device_name(target));
     if ((p = calloc(1, sizeof *p)) == NULL) return fr_fail(FR_ENOMEM, "plan: out of host memory");
     p->record.device = FR_META;
     p->target = target;
@@ -45,8 +45,7 @@ fr_status fr_plan_section(fr_plan *plan, const char *name) {
     FRI_NOT_NULL(plan, name);
     if (plan != fri_here.plan) return fr_fail(FR_EUSAGE, "plan: section '%s' outside a running plan", name);
     if (plan->n_sections == FRI_PLAN_SECTIONS)
-        return fr_fail(FR_EUSAGE, "plan: section '%s' is one more than the %d a plan can hold", name,
-                       FRI_PLAN_SECTIONS);
+        return fr_fail(FR_EUSAGE, "plan: section '%s' exceeds the %d sections of a plan", name, FRI_PLAN_SECTIONS);
     close_section(plan);
     plan->first_event[plan->n_sections] = plan->record.count;
     plan->sections[plan->n_sections++] = (fr_plan_section_stats){.name = fri_intern(name)};
@@ -56,7 +55,7 @@ fr_status fr_plan_section(fr_plan *plan, const char *name) {
 
 fr_status fr_plan_end(fr_plan *plan) {
     FRI_NOT_NULL(plan);
-    if (plan != fri_here.plan) return fr_fail(FR_EUSAGE, "plan: end without a running plan");
+    if (plan != fri_here.plan) return fr_fail(FR_EUSAGE, "plan: fr_plan_end without fr_plan_begin");
     fr_memory_stats left;
     close_section(plan);
     fri_allocator_stats(plan->allocator, &left);

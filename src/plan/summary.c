@@ -164,7 +164,7 @@ static void summary_event(void *ctx, const fr_event *e) {
 fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     FRI_NOT_NULL(out);
     fr_summary *s = NULL;
-    if (fri_here.in_summary) return fr_fail(FR_EUSAGE, "summary: another summary is watching on this thread");
+    if (fri_here.in_summary) return fr_fail(FR_EUSAGE, "summary: another summary runs on this thread; end it");
     if ((s = calloc(1, sizeof *s)) == NULL) return fr_fail(FR_ENOMEM, "summary: out of host memory");
     s->device = device;
     fr_status status = fr_event_subscribe(summary_event, s);
@@ -196,7 +196,7 @@ static int in_order(const void *a, const void *b) {
 
 fr_status fr_summary_end(fr_summary *s) {
     FRI_NOT_NULL(s);
-    if (!s->listening) return fr_fail(FR_EUSAGE, "summary: it has ended already");
+    if (!s->listening) return fr_fail(FR_EUSAGE, "summary: ended already; begin another");
     stop_listening(s);
     free(s->blocks);
     s->blocks = NULL;

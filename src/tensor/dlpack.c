@@ -46,7 +46,7 @@ static void delete_legacy(struct DLManagedTensor *self) {
 
 static fr_status make_exported(fr_tensor *t, exported **out) {
     if (t->requires_grad)
-        return fr_fail(FR_EUSAGE, "dlpack: the tensor requires grad; export what fr_tensor_detach makes of it");
+        return fr_fail(FR_EUSAGE, "dlpack: the tensor requires grad; export the result of fr_tensor_detach");
     if (fri_device_of(t) != FR_CPU)
         return fr_fail(FR_EUNSUPPORTED, "dlpack: the tensor is on %s; tensors on cpu can be exported",
                        fr_device_name(fri_device_of(t)));
@@ -106,14 +106,14 @@ static fr_status import_dtype(const fri_dl_tensor *d, fr_dtype *out) {
         *out = (fr_dtype)i;
         return FR_OK;
     }
-    return fr_fail(FR_EDTYPE, "dlpack: no element type here has code %u, %u bits and %u lanes", d->dtype.code,
+    return fr_fail(FR_EDTYPE, "dlpack: the type of code %u, %u bits and %u lanes is not supported", d->dtype.code,
                    d->dtype.bits, d->dtype.lanes);
 }
 
 static fr_status import_shape(const fri_dl_tensor *d, fr_shape *out) {
     if (d->ndim < 0 || d->ndim > FR_MAX_RANK)
         return fr_fail(FR_ESHAPE, "dlpack: rank %d is outside 0..%d", d->ndim, FR_MAX_RANK);
-    if (d->ndim > 0 && d->shape == NULL) return fr_fail(FR_EINVAL, "dlpack: the shape is NULL, the rank %d", d->ndim);
+    if (d->ndim > 0 && d->shape == NULL) return fr_fail(FR_EINVAL, "dlpack: shape is NULL but rank is %d", d->ndim);
     *out = fri_shape_of(d->ndim, d->shape);
     return FR_OK;
 }
@@ -144,10 +144,10 @@ static fr_status import_tensor(const fri_dl_tensor *d, void (*fn)(void *owner), 
     FR_TRY(s, import_shape(d, &shape));
     FR_TRY(s, fri_shape_bytes("dlpack: the tensor", &shape, dtype, &bytes));
     FR_TRY(s, check_compact(d, &shape));
-    if (bytes > 0 && d->data == NULL) return fr_fail(FR_EINVAL, "dlpack: the data of %zu bytes are NULL", bytes);
+    if (bytes > 0 && d->data == NULL) return fr_fail(FR_EINVAL, "dlpack: data is NULL for %zu bytes", bytes);
     if (d->data != NULL &&
         (bytes > UINTPTR_MAX - (uintptr_t)d->data || d->byte_offset > UINTPTR_MAX - (uintptr_t)d->data - bytes))
-        return fr_fail(FR_EINVAL, "dlpack: byte offset %llu leads past the end of the address space",
+        return fr_fail(FR_EINVAL, "dlpack: byte offset %llu exceeds the address space",
                        (unsigned long long)d->byte_offset);
     char *data = d->data == NULL ? NULL : (char *)d->data + d->byte_offset;
     if ((uintptr_t)data % fr_dtype_size(dtype) != 0)
@@ -179,7 +179,7 @@ fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_te
         return fr_fail(FR_EFORMAT, "dlpack: the tensor is of major version %u, this library reads version %d",
                        (*managed)->version.major, FRI_DL_MAJOR);
     if ((*managed)->flags & FRI_DL_READ_ONLY)
-        return fr_fail(FR_EUNSUPPORTED, "dlpack: the memory is read-only; tensors here can be written");
+        return fr_fail(FR_EUNSUPPORTED, "dlpack: the memory is read-only, but tensors are writable; export a copy");
     fr_status s = import_tensor(&(*managed)->dl_tensor, release_versioned, *managed, out);
     if (s == FR_OK) *managed = NULL;
     return s;

@@ -153,7 +153,7 @@ fr_status fr_tensor_narrow0(fr_tensor *t, int64_t start, int64_t length, fr_tens
     if (t->shape.rank == 0) return fr_fail(FR_ESHAPE, "narrow0: a scalar has no dimension 0");
     int64_t rows = t->shape.dim[0];
     if (start < 0 || length < 0 || start > rows - length)
-        return fr_fail(FR_ESHAPE, "narrow0: %lld rows from row %lld on are not within the %lld rows there are",
+        return fr_fail(FR_ESHAPE, "narrow0: %lld rows from row %lld on exceed the %lld rows of the tensor",
                        (long long)length, (long long)start, (long long)rows);
     fr_shape shape = t->shape;
     shape.dim[0] = length;

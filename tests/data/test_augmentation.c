@@ -109,22 +109,22 @@ Test(augmentation, what_an_augmentation_cannot_be_of) {
         fr_status status;
         const char *words;
     } cases[] = {
-        {{"r", 1, 2, 4, 4, 2, nothing}, {.bytes = invert}, FR_F32, FR_EINVAL, "are of 1 or 3 channels, not 2"},
-        {{"r", 1, 2, 4, 4, 2, nothing}, {.real = scale}, FR_F32, FR_EINVAL, "are of 1 or 3 channels, not 2"},
-        {{"r", 1, 2, 4, 4, 3, nothing, .f32 = true}, {.bytes = invert}, FR_F32, FR_EINVAL, "and r holds f32 images"},
+        {{"r", 1, 2, 4, 4, 2, nothing}, {.bytes = invert}, FR_F32, FR_EINVAL, "need 1 or 3 channels, not 2"},
+        {{"r", 1, 2, 4, 4, 2, nothing}, {.real = scale}, FR_F32, FR_EINVAL, "need 1 or 3 channels, not 2"},
+        {{"r", 1, 2, 4, 4, 3, nothing, .f32 = true}, {.bytes = invert}, FR_F32, FR_EINVAL, "but r holds f32 images"},
         {{"r", 1, 2, 4, 4, 3, nothing, .target = FR_TARGET_PIXELS},
          {.bytes = invert},
          FR_F32,
          FR_EINVAL,
-         "8-bit images without masks, and r holds masks"},
+         "8-bit images without masks, but r holds masks"},
         {{"r", 1, 2, 4, 4, 3, nothing, .target = FR_TARGET_VECTOR},
          {.batch = twice},
          FR_F32,
          FR_EINVAL,
-         "share classes, and the images of r have none"},
-        {{"r", 1, 2, 4, 4, 3, nothing}, {.real = scale}, FR_U8, FR_EDTYPE, "are of f32 batches, and u8 is asked for"},
-        {{"r", 1, 2, 4, 4, 3, nothing}, {.last = shift}, FR_U8, FR_EDTYPE, "are of f32 batches, and u8 is asked for"},
-        {{"r", 1, 2, 4, 4, 3, nothing}, {.batch = twice}, FR_U8, FR_EDTYPE, "are of f32 batches, and u8 is asked for"},
+         "mix classes, but the images of r have none"},
+        {{"r", 1, 2, 4, 4, 3, nothing}, {.real = scale}, FR_U8, FR_EDTYPE, "batches are u8, but augmentations"},
+        {{"r", 1, 2, 4, 4, 3, nothing}, {.last = shift}, FR_U8, FR_EDTYPE, "batches are u8, but augmentations"},
+        {{"r", 1, 2, 4, 4, 3, nothing}, {.batch = twice}, FR_U8, FR_EDTYPE, "batches are u8, but augmentations"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fr_dataset *d = NULL;

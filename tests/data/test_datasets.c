@@ -101,7 +101,7 @@ Test(datasets, idx_refuses_damaged_and_hostile_files) {
     expect_bad_idx(true, f, 2, FR_EFORMAT, "2 bytes", "at least 4");
     expect_bad_idx(true, f, 0, FR_EFORMAT, "0 bytes", "at least 4");
     n = idx_bytes(f, 0x803, 3, (uint32_t[]){N, H, W}, body, sizeof body);
-    expect_bad_idx(true, f, n + 1, FR_EFORMAT, "goes on", "76 bytes");
+    expect_bad_idx(true, f, n + 1, FR_EFORMAT, "is longer than", "76 bytes");
     n = idx_bytes(f, 0x803, 3, (uint32_t[]){0xffffffffu, 0xffffffffu, 0xffffffffu}, body, sizeof body);
     expect_bad_idx(true, f, n, FR_EFORMAT, "4294967295 x 4294967295", "32768");
     n = idx_bytes(f, 0x803, 3, (uint32_t[]){0xffffffffu, 8192, 8192}, body, sizeof body);
@@ -147,7 +147,7 @@ Test(datasets, idx_never_inflates_past_the_header) {
     write_idx("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", true);
     idx_bytes(bomb, 0x803, 3, (uint32_t[]){N, H, W}, NULL, 0);
     files_write_gzip("train-images-idx3-ubyte.gz", bomb, n);
-    EXPECT_FAIL(fr_dataset_idx(files_root, FR_SPLIT_TRAIN, 10, &d), FR_EFORMAT, "goes on after the 76 bytes");
+    EXPECT_FAIL(fr_dataset_idx(files_root, FR_SPLIT_TRAIN, 10, &d), FR_EFORMAT, "is longer than the 76 bytes");
     /* An impossible size for a deflate stream is refused before the allocation. */
     idx_bytes(bomb, 0x803, 3, (uint32_t[]){1u << 20, 1024, 1024}, NULL, 0);
     files_write_gzip("train-images-idx3-ubyte.gz", bomb, 4096);

@@ -472,7 +472,7 @@ Test(loader, impossible_options_are_refused) {
     REFUSED("shear is nan", .shear = NAN);
     REFUSED("std 0", .std = {0, 1, 1});
     REFUSED("mean nan", .mean = {NAN, 0, 0});
-    REFUSED("a crop of 32 x 32 from images of 8 x 8 padded by 2", .height = 32, .width = 32, .resize_height = 8,
+    REFUSED("the crop of 32 x 32 exceeds images of 8 x 8 padded by 2", .height = 32, .width = 32, .resize_height = 8,
             .resize_width = 8, .padding = 2);
     cr_expect_null(l);
     rig r;

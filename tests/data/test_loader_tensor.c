@@ -154,8 +154,8 @@ Test(loader_tensor, bytes_of_what_has_none_are_refused) {
                                                 .read = one_f32},
                            &d));
     EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .dtype = FR_U8), &l), FR_EDTYPE,
-                "batches of u8, and reals holds f32 images");
-    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .dtype = FR_F16), &l), FR_EDTYPE, "of f16");
+                "dtype is u8 but reals holds f32 images");
+    EXPECT_FAIL(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 1, .dtype = FR_F16), &l), FR_EDTYPE, "dtype is f16");
     MUST(fr_tensor_zeros(2, (int64_t[]){2, 3}, FR_F32, FR_CPU, &x));
     EXPECT_FAIL(fr_images_normalize(x, mean, std, FR_F32, &y), FR_EDTYPE, "the images are f32, u8 is needed");
     MUST(fr_tensor_zeros(2, (int64_t[]){2, 17}, FR_U8, FR_CPU, &x));

@@ -434,11 +434,11 @@ Test(targets, what_is_wrong_in_a_folder_of_masks_is_named) {
     EXPECT_FAIL(fri_dataset_target(d, 1, mask, sizeof mask, NULL), FR_EFORMAT, "masks/01.png", "17 x 15", "17 x 14");
     files_write("train/images/02.jpg", bytes, n);
     EXPECT_FAIL(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, CLASSES, &none), FR_EFORMAT, "02.png",
-                "no counterpart");
+                "no file of the same name");
     remove(files_path("train/images/02.jpg"));
     files_write("train/masks/01.b.png", bytes, n);
     EXPECT_FAIL(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, CLASSES, &none), FR_EFORMAT, "01.b.png",
-                "no counterpart in", "images");
+                "no file of the same name in", "images");
     files_write("train/images/01.b.jpg", bytes, n); /* "01" comes before "01.b" in both lists */
     MUST(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, CLASSES, &none));
     free(bytes);
@@ -453,7 +453,7 @@ Test(targets, a_ring_holds_the_newest_images) {
     uint8_t pixel;
     int64_t label, wrong = 7;
     MUST(fr_dataset_create(&(fr_dataset_source){"camera", 3, 7, 1, 1, 1}, &d));
-    EXPECT_FAIL(fr_dataset_read(d, 0, &pixel, 1, NULL, NULL, NULL), FR_EUSAGE, "camera", "no image was pushed");
+    EXPECT_FAIL(fr_dataset_read(d, 0, &pixel, 1, NULL, NULL, NULL), FR_EUSAGE, "camera", "the ring is empty");
     for (int64_t pushed = 1; pushed <= 7; pushed++) {
         pixel = (uint8_t)(10 * pushed), label = pushed - 1;
         MUST(fr_dataset_push(d, &pixel, &label));
@@ -468,10 +468,10 @@ Test(targets, a_ring_holds_the_newest_images) {
         }
     }
     MUST(fr_dataset_synthetic(3, 2, 1, 1, 1, 1, &plain));
-    EXPECT_FAIL(fr_dataset_push(plain, &pixel, &label), FR_EUSAGE, "no ring");
+    EXPECT_FAIL(fr_dataset_push(plain, &pixel, &label), FR_EUSAGE, "not a ring");
     fr_dataset_release(&plain);
     plain = own_of(d);
-    EXPECT_FAIL(fr_dataset_push(plain, &pixel, &label), FR_EUSAGE, "no ring");
+    EXPECT_FAIL(fr_dataset_push(plain, &pixel, &label), FR_EUSAGE, "not a ring");
     fr_dataset_release(&plain);
     fr_dataset_release(&d);
 }

@@ -242,10 +242,10 @@ static const struct {
     {transposed, FR_EUNSUPPORTED, "dimension 2 has stride 4, a compact row-major tensor has 1"},
     {huge, FR_ESHAPE, "dlpack"},
     {negative, FR_ESHAPE, "dlpack"},
-    {no_data, FR_EINVAL, "are NULL"},
+    {no_data, FR_EINVAL, "data is NULL"},
     {misaligned, FR_EUNSUPPORTED, "not aligned"},
     {far_offset, FR_EINVAL, "byte offset 18446744073709551612"},
-    {end_behind_memory, FR_EINVAL, "end of the address space"},
+    {end_behind_memory, FR_EINVAL, "exceeds the address space"},
 };
 
 Test(dlpack, what_is_refused_stays_the_callers) {

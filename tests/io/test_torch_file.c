@@ -65,8 +65,8 @@ Test(torch_file, other_files_are_refused_with_the_line_of_python) {
         const char *name, *says;
     } cases[] = {
         {"strided", "a tensor in it is not contiguous; in Python, safetensors.torch.save_file({"},
-        {"checkpoint", "it is no plain state dict of tensors: its pickle has an item that is no tensor: "},
-        {"code", "it is no plain state dict of tensors: its pickle has posix"},
+        {"checkpoint", "it is not a plain state dict of tensors: its pickle has an item that is no tensor: "},
+        {"code", "it is not a plain state dict of tensors: its pickle has posix"},
     };
     fri_safetensors *f = NULL;
     for (size_t i = 0; i < COUNT(cases); i++) {

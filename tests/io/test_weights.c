@@ -275,7 +275,7 @@ Test(weights, another_layout_than_the_file_says_is_refused) {
     fr_module *m = small_net(1, FR_CPU);
     OK(fr_weights_save(m, file(), NULL));
     cr_expect_eq(fr_weights_load(m, file(), FR_WEIGHTS_OPTS(.layout = FR_WEIGHTS_FRUGAL)), FR_EINVAL);
-    EXPECT_SENTENCE("its layout is torch, but frugal is asked for");
+    EXPECT_SENTENCE("its layout is torch, but the caller asks for frugal");
     fr_module_release(&m);
 }
 
@@ -304,7 +304,7 @@ Test(weights, a_flatten_of_unknown_size_must_be_told) {
     fr_module *m = box();
     fri_safetensors *f = NULL;
     cr_expect_eq(fr_weights_save(m, file(), NULL), FR_EINVAL);
-    EXPECT_SENTENCE("the 12 features of '3.weight' lie behind a Flatten");
+    EXPECT_SENTENCE("the 12 features of '3.weight' come from a Flatten");
     cr_expect_eq(fr_weights_save(m, file(), FR_WEIGHTS_OPTS(.flatten_height = 5, .flatten_width = 7)), FR_EINVAL);
     EXPECT_SENTENCE("are not made of 35 pixels (5 x 7 given)");
     cr_expect_eq(files_in(folder), 0);

@@ -184,8 +184,8 @@ Test(classifier, a_file_is_all_that_a_prediction_needs) {
 
     fr_module *kept = c.model;
     must(fr_weights_save(m, in_folder("plain"), NULL));
-    expect_refused(fr_classifier_load(in_folder("plain"), test_device(), &c), FR_EFORMAT, "plain", "says nothing",
-                   NULL);
+    expect_refused(fr_classifier_load(in_folder("plain"), test_device(), &c), FR_EFORMAT, "plain",
+                   "does not describe its network", NULL);
     fr_weights_info other = info;
     strcpy(other.model, "resnet152"); /* 240 MB: refused before any allocation */
     other.height = other.width = 32;

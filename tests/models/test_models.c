@@ -183,7 +183,7 @@ Test(models, refuses) {
         int depth;
         int64_t size;
         const char *words[2];
-    } rows[] = {{fr_mobilenet, 1, 224, {"version 1", "2"}},
+    } rows[] = {{fr_mobilenet, 1, 224, {"version is 1", "2"}},
                 {fr_mobilenet, 2, 31, {"31", "32"}},
                 {fr_vgg, 12, 224, {"12", "19"}},
                 {fr_vgg, 16, 16, {"16 pixels", "32"}},

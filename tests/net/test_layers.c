@@ -463,15 +463,15 @@ Test(layers, refuse_impossible_options) {
     s = fri_nn_layer_scale(0, 1e-6, test_device(), &m);
     refused(s, m, "LayerScale: 0 channels", "1e-06");
     s = fri_nn_clamp(1, NAN, &m);
-    refused(s, m, "low 1", "nan");
+    refused(s, m, "low is 1", "nan");
     s = fri_nn_zero_pad2d((int64_t[]){0, 0, -2, 0}, &m);
-    refused(s, m, "ZeroPad2d: side 2", "-2");
+    refused(s, m, "ZeroPad2d: pad[2]", "-2");
     s = fri_nn_pixel_shuffle(0, &m);
     refused(s, m, "PixelShuffle", "factor 0");
     s = fri_nn_channel_shuffle(0, &m);
     refused(s, m, "ChannelShuffle", "factor 0");
     s = fri_nn_narrow(3, 0, &m);
-    refused(s, m, "Narrow", "0 channels from 3");
+    refused(s, m, "Narrow", "length is 0 and start is 3");
     s = fri_nn_pixel_unshuffle(-1, &m);
     refused(s, m, "PixelUnshuffle", "factor -1");
     s = fri_nn_linear(-1, 4, true, test_device(), &m);

@@ -145,9 +145,9 @@ static void no_result(fr_net *n, fr_value *x) {
 Test(net, refusals) {
     expect_refused(refused(twice_the_same_name), FR_EINVAL, "'a'", "already", NULL);
     expect_refused(refused(no_such_layer), FR_EINVAL, "'a.b'", "no layer", NULL);
-    expect_refused(refused(open_scope), FR_EINVAL, "left.open", "not ended", NULL);
+    expect_refused(refused(open_scope), FR_EINVAL, "left.open", "fr_net_scope_end", NULL);
     expect_refused(refused(late_input), FR_EINVAL, "input", "after a layer", NULL);
-    expect_refused(refused(no_result), FR_EINVAL, "result 0", "no value", NULL);
+    expect_refused(refused(no_result), FR_EINVAL, "result 0", "not a value", NULL);
 }
 
 static void count_event(void *ctx, const fr_event *e) {
@@ -535,7 +535,7 @@ Test(net, replace_refuses_what_it_cannot_do) {
     fr_module *m = residual_net(), *fresh = NULL;
     fr_tensor *x = uniform_tensor(4, (int64_t[]){2, 8, 8, 3}), *y = NULL;
     must(fri_nn_relu(&fresh));
-    expect_refused(fr_module_replace(m, "layer1", &fresh), FR_EINVAL, "'layer1'", "no layer", NULL);
+    expect_refused(fr_module_replace(m, "layer1", &fresh), FR_EINVAL, "'layer1'", "not a layer", NULL);
     cr_expect_null(fresh);
     must(fri_nn_relu(&fresh));
     expect_refused(fr_module_replace(m, "layer9", &fresh), FR_EINVAL, "'layer9'", "no layer", NULL);

@@ -221,7 +221,7 @@ done:
 fr_status fr_net_fold(fr_module **m) {
     FRI_NOT_NULL(m);
     fr_module *folded = NULL;
-    const fr_status s = *m != NULL ? fold_module(*m, &folded) : fr_fail(FR_EINVAL, "fold: NULL is no network (net.h)");
+    const fr_status s = *m != NULL ? fold_module(*m, &folded) : fr_fail(FR_EINVAL, "fold: NULL is not a network");
     fr_module_release(m);
     *m = folded;
     return s;
