@@ -44,7 +44,7 @@ static void node_destroy(fr_node *n) {
     if (n->segment != NULL) fri_segment_forget(n);
     if (n->output != NULL) n->output->producer = NULL;
     fr_tensor_release(&n->gradient);
-    fr_tensor_release(&n->again);
+    fr_tensor_release(&n->rebuild.kept);
     if (n->op->params_free != NULL && n->params != NULL) n->op->params_free(n->params);
     free(n->params);
     free(n->edges);
@@ -90,7 +90,7 @@ static void link_inputs(fr_node *n, int change) {
         fr_node *up = fri_rebuild_input(n, i);
         if (up == NULL) continue;
         const bool was = fri_rebuild_wanted(up);
-        up->rebuild_links += change;
+        up->rebuild.links += change;
         if (fri_rebuild_wanted(up) != was) link_inputs(up, change);
         if (was && !fri_rebuild_wanted(up) && up->executed) release_graph(up);
     }
@@ -99,12 +99,12 @@ static void link_inputs(fr_node *n, int change) {
 void fri_rebuild_use(fr_node *source) {
     fri_node_retain(source);
     if (!fri_rebuild_wanted(source)) link_inputs(source, 1);
-    source->rebuild_users++;
+    source->rebuild.users++;
 }
 
 void fri_rebuild_release(fr_node *source) {
-    source->rebuild_users--;
-    if (source->rebuild_users == 0) fr_tensor_release(&source->again);
+    source->rebuild.users--;
+    if (source->rebuild.users == 0) fr_tensor_release(&source->rebuild.kept);
     if (!fri_rebuild_wanted(source)) {
         link_inputs(source, -1);
         if (source->executed) release_graph(source);

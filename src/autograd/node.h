@@ -95,10 +95,12 @@ struct fr_node {
     /* consumers */
     int consumers;
     fr_node *consumer; /* most recent consumer, not owned */
-    int rebuild_users; /* slots elsewhere that rebuild from this node */
-    int rebuild_links; /* nodes with users whose rebuild reads this node's output */
-    int rebuild_depth; /* > 0: the output can be rebuilt by a chain of this many ops */
-    fr_tensor *again;  /* rebuilt output, kept until no slot rebuilds from this node; or NULL */
+    struct {
+        int users;       /* slots elsewhere that rebuild from this node */
+        int links;       /* nodes with users whose rebuild reads this node's output */
+        int depth;       /* > 0: the output can be rebuilt by a chain of this many ops */
+        fr_tensor *kept; /* rebuilt output, kept until no slot rebuilds from this node; or NULL */
+    } rebuild;
     /* backward */
     fr_tensor *gradient; /* sum of the contributions so far */
     bool queued, executed;
@@ -178,7 +180,7 @@ void fri_rebuild_release(fr_node *source); /* removes a user */
 fr_node *fri_rebuild_input(fr_node *n, int i);
 /* True if a saved slot elsewhere depends on the slots of this node. */
 static inline bool fri_rebuild_wanted(const fr_node *n) {
-    return n->rebuild_users > 0 || n->rebuild_links > 0;
+    return n->rebuild.users > 0 || n->rebuild.links > 0;
 }
 /* True if a norm with activation `next` (NULL: alone) produces the slot's value and no other slot needs the value. */
 bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next);

@@ -34,7 +34,7 @@ fr_node *fri_rebuild_input(fr_node *n, int i) {
  * the requested node; the search ends at MAX_DEPTH. */
 static int chain_depth(fr_node *n, int level) {
     if (level > 0 && n->op->rebuild_alone) return 0;
-    if (n->rebuild_depth > 0) return n->executed ? 0 : n->rebuild_depth;
+    if (n->rebuild.depth > 0) return n->executed ? 0 : n->rebuild.depth;
     if (n->op->rebuild == NULL || n->executed || n->segment != NULL || n->n_inputs > MAX_INPUTS) return 0;
     if (level >= MAX_DEPTH) return 0;
     int deepest = 0;
@@ -63,7 +63,7 @@ static bool held_anyway(const fri_storage *s) {
 /* Bytes that only fri_rebuild_hold would keep alive. Bytes shared by two inputs count twice. */
 static size_t newly_held(fr_node *n) {
     size_t bytes = 0;
-    if (n->rebuild_depth > 0) return 0;
+    if (n->rebuild.depth > 0) return 0;
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs_input(n, i) || kept_input(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
@@ -80,7 +80,7 @@ bool fri_rebuildable(fr_node *n, size_t freed) {
 }
 
 fr_status fri_rebuild_hold(fr_node *n) {
-    if (n->rebuild_depth > 0) return FR_OK;
+    if (n->rebuild.depth > 0) return FR_OK;
     int d = chain_depth(n, 0);
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs_input(n, i) || kept_input(n, i)->kind != FRI_SLOT_EMPTY) continue;
@@ -94,7 +94,7 @@ fr_status fri_rebuild_hold(fr_node *n) {
             fr_tensor_release(&value);
         }
     }
-    n->rebuild_depth = d;
+    n->rebuild.depth = d;
     return FR_OK;
 }
 
@@ -142,7 +142,7 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out);
 
 static fr_status input_value(fr_node *n, int i, size_t *room, fr_tensor **out) {
     if (kept_input(n, i)->kind != FRI_SLOT_EMPTY) return fri_slot_value(kept_input(n, i), out);
-    fr_status s = value_of(n->edges[i].node, n->edges[i].node->rebuild_users, room, out);
+    fr_status s = value_of(n->edges[i].node, n->edges[i].node->rebuild.users, room, out);
     if (s == FR_OK) fri_settle_own_signs(n->edges[i].node, *out);
     return s;
 }
@@ -160,9 +160,9 @@ static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
     int first = 0, deepest = -1;
     for (int i = 0; i < n->n_inputs; i++) {
         const fr_node *up = needs_input(n, i) ? missing_source(n, i) : NULL;
-        if (up == NULL || up->rebuild_depth <= deepest) continue;
+        if (up == NULL || up->rebuild.depth <= deepest) continue;
         first = i;
-        deepest = up->rebuild_depth;
+        deepest = up->rebuild.depth;
     }
     for (int k = 0; k < n->n_inputs; k++) {
         const int i = k == 0 ? first : k <= first ? k - 1 : k;
@@ -192,8 +192,8 @@ static bool take_room(const fr_node *n, size_t *room) {
  * value, and keeps as many as fit into bytes that were alive earlier in the same backward. The peak does not rise. */
 static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) {
     FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
-    if (n->again != NULL) {
-        y = fr_tensor_retain(n->again);
+    if (n->rebuild.kept != NULL) {
+        y = fr_tensor_retain(n->rebuild.kept);
         fri_tensor_put(&y, out);
         return FR_OK;
     }
@@ -217,14 +217,14 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     fr_no_grad_end(was);
-    if (s == FR_OK && keeps) n->again = fr_tensor_retain(y);
+    if (s == FR_OK && keeps) n->rebuild.kept = fr_tensor_retain(y);
     if (s == FR_OK) fri_tensor_put(&y, out);
     return s;
 }
 
 bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next) {
     fr_node *n = slot->source;
-    if (slot->kind != FRI_SLOT_REBUILD || n->again != NULL || output_alive(n) || n->rebuild_users != 1 ||
+    if (slot->kind != FRI_SLOT_REBUILD || n->rebuild.kept != NULL || output_alive(n) || n->rebuild.users != 1 ||
         slot->dtype != n->dtype || !fri_shape_equal(&slot->shape, &n->shape))
         return false;
     const pass p = pass_of(n);

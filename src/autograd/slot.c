@@ -100,7 +100,7 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
         FR_TRY(s, check_version(slot));
         return fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, out);
     case FRI_SLOT_REBUILD:
-        users = slot->source->rebuild_users;
+        users = slot->source->rebuild.users;
         if (slot->source != slot->owner && fri_backward_runs(slot->owner))
             users--; /* the slot is released after this use */
         FR_TRY(s, fri_rebuild_value(slot->source, users, &value));

@@ -75,7 +75,7 @@ fr_status fri_tail_left(fr_node *node, bool *left, fr_tensor **x) {
     FRI_TRY(fri_slot_resolve(&holder, &slot));
     if (slot->kind != FRI_SLOT_EMPTY) return FR_OK;
     *left = fri_norm_bends(norm, fri_activation_of(node->op));
-    return *left ? FR_OK : fri_rebuild_value(norm, norm->rebuild_users, x);
+    return *left ? FR_OK : fri_rebuild_value(norm, norm->rebuild.users, x);
 }
 
 /* ---- clamp: params are its bounds -------------------------------------------------------------------------------- */

@@ -328,7 +328,7 @@ void fr_share_release(fr_share **share) {
     release_memory(p);
     fri_buckets_free(p);
     fr_module_release(&p->module);
-    for (int i = 0; i < 2; i++) free(p->numbers[i]);
+    for (int i = 0; i < 2; i++) free(p->numbers.of[i]);
     free(p->norm);
     fr_tensor_release(&p->counts);
     free(p->counted);

@@ -23,9 +23,6 @@
 
 enum { FRI_SHARE_UNIT = FRI_NORM_UNIT }; /* parts of gradients have whole units for the norm */
 
-struct fr_share;
-struct fri_bucket;
-
 typedef struct fri_member {
     struct fri_bucket *bucket;
     fr_tensor *tensor;        /* the parameter or running value */
@@ -76,8 +73,10 @@ struct fr_share {
     int64_t *counted;      /* counts, on the host */
     int norms;
     fri_statistics_sync sync; /* with sync_batch_norm */
-    double *numbers[2];       /* buffers: of the rank, of all ranks */
-    int64_t numbers_room;
+    struct {
+        double *of[2]; /* the rank's, and all ranks' */
+        int64_t room;
+    } numbers;          /* buffers of sync */
     fr_tensor *landing; /* NULL: a single rank */
     /* device.c */
     const fri_streams *streams; /* NULL: synchronous device */

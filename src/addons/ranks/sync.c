@@ -8,23 +8,23 @@
 
 static double *sum_buffer(void *ctx, int64_t n) {
     fr_share *p = ctx;
-    if (n <= p->numbers_room) return p->numbers[0];
+    if (n <= p->numbers.room) return p->numbers.of[0];
     for (int i = 0; i < 2; i++) {
-        double *larger = realloc(p->numbers[i], (size_t)n * (i == 0 ? 1 : (size_t)p->size) * sizeof *larger);
+        double *larger = realloc(p->numbers.of[i], (size_t)n * (i == 0 ? 1 : (size_t)p->size) * sizeof *larger);
         if (larger == NULL) {
             (void)fr_fail(FR_ENOMEM, "ranks: out of host memory for %lld statistics", (long long)n);
             return NULL;
         }
-        p->numbers[i] = larger;
+        p->numbers.of[i] = larger;
     }
-    p->numbers_room = n;
-    return p->numbers[0];
+    p->numbers.room = n;
+    return p->numbers.of[0];
 }
 
 static fr_status gather_sums(void *ctx, int64_t n, const double **all) {
     fr_share *p = ctx;
-    *all = p->numbers[1];
-    return fri_comm_agree(p->comm, p->numbers[0], (size_t)n * sizeof *p->numbers[0], p->numbers[1]);
+    *all = p->numbers.of[1];
+    return fri_comm_agree(p->comm, p->numbers.of[0], (size_t)n * sizeof *p->numbers.of[0], p->numbers.of[1]);
 }
 
 void fri_share_sync_begin(fr_share *p) {
