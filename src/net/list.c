@@ -214,14 +214,6 @@ bool fr_channels_turned(const fr_channel_piece *piece, int pieces) {
     return turned;
 }
 
-int fri_module_layer_find(fr_module *m, const char *name) {
-    if (m == NULL || name == NULL || !fri_is_net(m)) return -1;
-    const fri_list *l = m->state;
-    for (int i = 0; i < l->layers; i++)
-        if (fri_path_is_below(l->layer[i].name, name)) return i;
-    return -1;
-}
-
 const char *fri_module_head(fr_module *m) {
     const fri_list *l = m != NULL && fri_is_net(m) ? m->state : NULL;
     for (int i = l != NULL ? l->layers - 1 : -1; i >= 0; i--)

@@ -10,9 +10,6 @@ fr_status fri_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight);
 /* Number of leading layers without graph and with independent images (FR_LAYER_PER_IMAGE): the layers before the first
  * that trains, normalizes over the batch, or draws random numbers. 0: m is no network. */
 int fri_module_frozen_prefix(fr_module *m);
-/* The first layer with the name, or below the name ("layer1.0"); -1: none. */
-int fri_module_layer_find(fr_module *m, const char *name);
-
 /* The name of the last layer with parameters ("fc"), borrowed; NULL: none has any, or m is no network. */
 const char *fri_module_head(fr_module *m);
 /* Runs the leading layers on parts of `images` images in turn, in training and evaluation, with equal bits. Only

@@ -3,7 +3,7 @@
 #include "io/support.h"
 
 #include "memory/allocator.h"
-#include "tensor/dlpack.h"
+#include "io/dlpack.h"
 #include "tensor/tensor.h"
 
 #include <frugal/autograd.h>

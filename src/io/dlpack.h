@@ -1,8 +1,8 @@
 /* dlpack.h - the binary interface of DLPack 1, as its specification publishes it. Names are the specification's.
  *
  * Private: a program that looks inside includes the header of the DLPack project. */
-#ifndef FRI_TENSOR_DLPACK_H
-#define FRI_TENSOR_DLPACK_H
+#ifndef FRI_IO_DLPACK_H
+#define FRI_IO_DLPACK_H
 
 #include <frugal/dlpack.h>
 

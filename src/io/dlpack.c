@@ -1,5 +1,5 @@
 /* dlpack.c - export and import of CPU tensors by DLPack: see frugal/dlpack.h. */
-#include "tensor/dlpack.h"
+#include "io/dlpack.h"
 
 #include "base/status.h"
 #include "tensor/tensor.h"
@@ -67,7 +67,7 @@ static fr_status make_exported(fr_tensor *t, exported **out) {
     return FR_OK;
 }
 
-static fri_dl_tensor describe(exported *e) {
+static fri_dl_tensor describe_memory(exported *e) {
     const fr_tensor *t = e->tensor;
     return (fri_dl_tensor){.data = fri_numel(t) > 0 ? fri_data(t) : NULL,
                            .device_type = FRI_DL_CPU,
@@ -84,7 +84,7 @@ fr_status fr_tensor_to_dlpack(fr_tensor *t, struct DLManagedTensorVersioned **ou
     e->managed.versioned = (struct DLManagedTensorVersioned){.version = {FRI_DL_MAJOR, FRI_DL_MINOR},
                                                              .manager_ctx = e,
                                                              .deleter = delete_versioned,
-                                                             .dl_tensor = describe(e)};
+                                                             .dl_tensor = describe_memory(e)};
     *out = &e->managed.versioned;
     return FR_OK;
 }
@@ -93,7 +93,8 @@ fr_status fr_tensor_to_dlpack_legacy(fr_tensor *t, struct DLManagedTensor **out)
     FRI_NOT_NULL(t, out);
     exported *e = NULL;
     FRI_TRY(make_exported(t, &e));
-    e->managed.legacy = (struct DLManagedTensor){.dl_tensor = describe(e), .manager_ctx = e, .deleter = delete_legacy};
+    e->managed.legacy =
+        (struct DLManagedTensor){.dl_tensor = describe_memory(e), .manager_ctx = e, .deleter = delete_legacy};
     *out = &e->managed.legacy;
     return FR_OK;
 }
