@@ -52,7 +52,7 @@ SCALED1(leaky_relu_forward, fri_leaky_relu(x, alpha))
 #define BINARY(name, kind, sign) MAP2(name, a sign b)
 FRI_BINARIES(BINARY)
 
-#define ACTIVATION(name, saves)         \
+#define ACTIVATION(name, saves, ...)    \
     MAP1(name##_forward, fri_##name(x)) \
     MAP2(name##_backward, fri_##name##_gradient(a, b))
 FRI_ACTIVATIONS(ACTIVATION)

@@ -257,10 +257,7 @@ static inline FRI_HOST_DEVICE fri_real fri_clamp_gradient(fri_real x, fri_real d
 
 /* ---- activations: y of x, and the gradient from y or from x ------------------------------------------------- */
 
-/* Every backend makes forward and backward kernels of the activations: fri_<name>(x) and fri_<name>_gradient(saved,
- * dy), with y or x as saved. */
-#define FRI_ACTIVATIONS(A) \
-    A(sigmoid, Y) A(tanh, Y) A(silu, X) A(hardsigmoid, X) A(hardswish, X) A(gelu, X) A(gelu_tanh, X)
+/* A word of FRI_ACTIVATIONS (kernel_map.h) has the functions fri_<word>(x) and fri_<word>_gradient(saved, dy). */
 
 static inline FRI_HOST_DEVICE fri_real fri_sigmoid(fri_real x) {
     return 1 / (1 + fri_exp(-x));

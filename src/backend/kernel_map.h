@@ -18,19 +18,26 @@
     X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)   \
     X(normalize, fri_normalize_fn, REQUIRED) X(copy_strided, fri_copy_strided_fn, REQUIRED)
 
+/* Activations: backward reads y or x; the layer's class, and its kind for fused calls. Kernels of every backend, ops,
+ * layers and their tests are made from the list. */
+#define FRI_ACTIVATIONS(A, ...) \
+    A(sigmoid, Y, "Sigmoid", OTHER, __VA_ARGS__) \
+    A(tanh, Y, "Tanh", OTHER, __VA_ARGS__) \
+    A(silu, X, "SiLU", SILU, __VA_ARGS__) \
+    A(hardsigmoid, X, "Hardsigmoid", OTHER, __VA_ARGS__) \
+    A(hardswish, X, "Hardswish", HARDSWISH, __VA_ARGS__) \
+    A(gelu, X, "GELU", OTHER, __VA_ARGS__) \
+    A(gelu_tanh, X, "GELUTanh", OTHER, __VA_ARGS__)
+#define FRI_FORWARD_KERNEL(word, saves, class_name, kind, X) X(word##_forward, fri_unary_fn, REQUIRED)
+#define FRI_BACKWARD_KERNEL(word, saves, class_name, kind, X) X(word##_backward, fri_binary_fn, REQUIRED)
+
 /* Elementwise: y[i] from the inputs' element i. */
 #define FRI_UNARY_KERNELS(X) \
     X(relu_forward, fri_unary_fn, REQUIRED)  /* y = max(x, 0), NaN passes */ \
     X(relu6_forward, fri_unary_fn, REQUIRED) /* y = min(max(x, 0), 6), NaN passes */ \
     X(elu_forward, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else exp(x) - 1 */ \
     X(elu_inverse, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else log(x + 1), of -1 some -17 */ \
-    X(sigmoid_forward, fri_unary_fn, REQUIRED) /* y = 1 / (1 + exp(-x)) */ \
-    X(tanh_forward, fri_unary_fn, REQUIRED) /* y = tanh x */ \
-    X(silu_forward, fri_unary_fn, REQUIRED) /* y = x sigmoid(x) */ \
-    X(hardsigmoid_forward, fri_unary_fn, REQUIRED) /* y = min(max(x + 3, 0), 6) / 6 */ \
-    X(hardswish_forward, fri_unary_fn, REQUIRED) /* y = x hardsigmoid(x) */ \
-    X(gelu_forward, fri_unary_fn, REQUIRED) /* y = x P(normal < x) */ \
-    X(gelu_tanh_forward, fri_unary_fn, REQUIRED) /* likewise, by tanh */
+    FRI_ACTIVATIONS(FRI_FORWARD_KERNEL, X)
 #define FRI_BINARY_KERNELS(X)                                                                                         \
     X(add, fri_binary_fn, REQUIRED)           /* y = a + b */                                                         \
     X(add_relu, fri_binary_fn, REQUIRED)      /* y = max(a + b, 0), NaN passes: the bits of add, then relu_forward */ \
@@ -40,13 +47,7 @@
     X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b the gradient */    \
     X(relu6_backward, fri_binary_fn, REQUIRED) /* y = b where 0 < a < 6, else 0 */ \
     X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1); a: the output, b: the gradient */ \
-    X(sigmoid_backward, fri_binary_fn, REQUIRED) /* a is the output, b the output's gradient */ \
-    X(tanh_backward, fri_binary_fn, REQUIRED) /* a is the output, b the output's gradient */ \
-    X(silu_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
-    X(hardsigmoid_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
-    X(hardswish_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
-    X(gelu_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */ \
-    X(gelu_tanh_backward, fri_binary_fn, REQUIRED) /* a is the input, b the output's gradient */
+    FRI_ACTIVATIONS(FRI_BACKWARD_KERNEL, X)
 #define FRI_SCALED_KERNELS(X)                                                              \
     X(scale, fri_scaled_fn, REQUIRED)              /* y = alpha * x */                     \
     X(add_scalar, fri_scaled_fn, REQUIRED)         /* y = x + alpha */                     \

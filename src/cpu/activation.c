@@ -1,7 +1,7 @@
 /* activation.c - smooth activations, their hard forms, and clamp: y from x, dx from the saved value. */
 #include "cpu/cpu.h"
 
-#define ACTIVATION(name, saves)                                                                                  \
+#define ACTIVATION(name, saves, ...)                                                                             \
     FRI_CLONES static void name##_row(const void *args, int64_t n, const real *x, const real *unused, real *y) { \
         _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = fri_##name(x[i]);                            \
     }                                                                                                            \

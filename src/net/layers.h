@@ -5,14 +5,15 @@
 #ifndef FRI_NET_LAYERS_H
 #define FRI_NET_LAYERS_H
 
+#include "backend/kernel_map.h"
+
 #include <frugal/nn.h>
 
 #define FRI_PARAMETERS(...) __VA_ARGS__
 
+#define FRI_ACTIVATION_LAYER(word, saves, class_name, kind, X) X(word)
 #define FRI_PLAIN_LAYERS(X) \
-    X(relu)                 \
-    X(relu6)                \
-    X(sigmoid) X(tanh) X(silu) X(hardsigmoid) X(hardswish) X(gelu) X(gelu_tanh) X(softmax) X(log_softmax) X(identity)
+    X(relu) X(relu6) X(softmax) X(log_softmax) X(identity) FRI_ACTIVATIONS(FRI_ACTIVATION_LAYER, X)
 
 #define FRI_LAYERS(X)                                                                                      \
     X(leaky_relu, FRI_PARAMETERS(double slope), slope)                                                     \

@@ -36,18 +36,12 @@ enum {
         return make_layer(&word##_class, NULL, 0, m);                       \
     }
 /* Layer that a fused call of the previous layer may compute. */
-#define TAIL_LAYER(word, KIND, class_name)                               \
-    static const fri_layer_call word##_fused = {FRI_LAYER_##KIND, NULL}; \
+#define TAIL_LAYER(word, saves, class_name, kind, ...)                   \
+    static const fri_layer_call word##_fused = {FRI_LAYER_##kind, NULL}; \
     PLAIN_LAYER(word, class_name, ACTIVATION, .fri_call = &word##_fused)
-TAIL_LAYER(relu, RELU, "ReLU")
-TAIL_LAYER(relu6, RELU6, "ReLU6")
-TAIL_LAYER(hardswish, HARDSWISH, "Hardswish")
-TAIL_LAYER(silu, SILU, "SiLU")
-PLAIN_LAYER(sigmoid, "Sigmoid", ACTIVATION)
-PLAIN_LAYER(tanh, "Tanh", ACTIVATION)
-PLAIN_LAYER(hardsigmoid, "Hardsigmoid", ACTIVATION)
-PLAIN_LAYER(gelu, "GELU", ACTIVATION)
-PLAIN_LAYER(gelu_tanh, "GELUTanh", ACTIVATION)
+TAIL_LAYER(relu, , "ReLU", RELU)
+TAIL_LAYER(relu6, , "ReLU6", RELU6)
+FRI_ACTIVATIONS(TAIL_LAYER)
 PLAIN_LAYER(softmax, "Softmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
 PLAIN_LAYER(log_softmax, "LogSoftmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
 

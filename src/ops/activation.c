@@ -26,7 +26,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) 
     return fr_node_grad(node, 0, &dx);
 }
 
-#define ACTIVATION(name_, saves_)                                                                             \
+#define ACTIVATION(name_, saves_, ...)                                                                        \
     static fr_status name_##_values(const void *unused, const fr_tensor *x, fr_tensor *y) {                   \
         (void)unused;                                                                                         \
         return FRI_KERNEL(fri_backend_of(x), x->dtype, name_##_forward,                                       \

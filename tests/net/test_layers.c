@@ -43,13 +43,8 @@ typedef fr_status layer_op(fr_tensor *x, fr_tensor **y);
 LAYER(relu, fri_nn_relu(m), fr_relu(x, y))
 LAYER(relu6, fri_nn_relu6(m), fr_relu6(x, y))
 LAYER(leaky_relu, fri_nn_leaky_relu(0.2, m), fr_leaky_relu(x, 0.2, y))
-LAYER(sigmoid, fri_nn_sigmoid(m), fr_sigmoid(x, y))
-LAYER(tanh, fri_nn_tanh(m), fr_tanh(x, y))
-LAYER(silu, fri_nn_silu(m), fr_silu(x, y))
-LAYER(hardsigmoid, fri_nn_hardsigmoid(m), fr_hardsigmoid(x, y))
-LAYER(hardswish, fri_nn_hardswish(m), fr_hardswish(x, y))
-LAYER(gelu, fri_nn_gelu(m), fr_gelu(x, y))
-LAYER(gelu_tanh, fri_nn_gelu_tanh(m), fr_gelu_tanh(x, y))
+#define ACTIVATION(word, ...) LAYER(word, fri_nn_##word(m), fr_##word(x, y))
+FRI_ACTIVATIONS(ACTIVATION)
 LAYER(maxpool2d, fri_nn_maxpool2d(2, NULL, m), fr_maxpool2d(x, 2, FR_POOL2D_OPTS(.stride = 2), y))
 LAYER(maxpool2d_options, fri_nn_maxpool2d(3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), m),
       fr_maxpool2d(x, 3, FR_POOL2D_OPTS(.stride = 2, .padding = 1), y))
@@ -85,14 +80,8 @@ static const struct {
     {"relu", "ReLU", relu_make, relu_op},
     {"relu6", "ReLU6", relu6_make, relu6_op},
     {"leaky_relu", "LeakyReLU", leaky_relu_make, leaky_relu_op},
-    {"sigmoid", "Sigmoid", sigmoid_make, sigmoid_op},
-    {"tanh", "Tanh", tanh_make, tanh_op},
-    {"silu", "SiLU", silu_make, silu_op},
-    {"hardsigmoid", "Hardsigmoid", hardsigmoid_make, hardsigmoid_op},
-    {"hardswish", "Hardswish", hardswish_make, hardswish_op},
-    {"gelu", "GELU", gelu_make, gelu_op},
-    {"gelu_tanh", "GELUTanh", gelu_tanh_make, gelu_tanh_op},
-    {"maxpool2d", "MaxPool2d", maxpool2d_make, maxpool2d_op},
+#define ACTIVATION_ROW(word, saves, class_name, ...) {#word, class_name, word##_make, word##_op},
+    FRI_ACTIVATIONS(ACTIVATION_ROW){"maxpool2d", "MaxPool2d", maxpool2d_make, maxpool2d_op},
     {"maxpool2d with options", "MaxPool2d", maxpool2d_options_make, maxpool2d_options_op},
     {"avgpool2d", "AvgPool2d", avgpool2d_make, avgpool2d_op},
     {"adaptive_avgpool2d", "AdaptiveAvgPool2d", adaptive_avgpool2d_make, adaptive_avgpool2d_op},

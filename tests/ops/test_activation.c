@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/arith.h"
+#include "backend/kernel_map.h"
 #include "support/op_suite.h"
 
-#define ACTIVATION(name, saves)                                                        \
+#define ACTIVATION(name, saves, ...)                                                   \
     static fr_status run_##name(const golden *g, fr_tensor *const *x, fr_tensor **y) { \
         (void)g;                                                                       \
         return fr_##name(x[0], y);                                                     \
@@ -21,29 +21,11 @@ static fr_status run_clamp(const golden *g, fr_tensor *const *x, fr_tensor **y) 
     return fr_clamp(x[0], -2.5, 3, y);
 }
 
-#define SUITE(name, saves) {.op = #name, .inputs = {"x"}, .run = run_##name},
+#define SUITE(name, saves, ...) {.op = #name, .inputs = {"x"}, .run = run_##name},
 static const op_suite suites[] = {FRI_ACTIVATIONS(SUITE){.op = "clamp", .inputs = {"x"}, .run = run_clamp}};
 enum { OPS = sizeof suites / sizeof suites[0] };
 
-Test(activation, forward_golden) {
-    for (int i = 0; i < OPS; i++) suite_forward_golden(&suites[i]);
-}
-
-Test(activation, gradcheck) {
-    for (int i = 0; i < OPS; i++) suite_gradcheck(&suites[i]);
-}
-
-Test(activation, half_near_f32) {
-    for (int i = 0; i < OPS; i++) suite_half_near_f32(&suites[i]);
-}
-
-Test(activation, accumulates) {
-    for (int i = 0; i < OPS; i++) suite_accumulates(&suites[i]);
-}
-
-Test(activation, switches_agree) {
-    for (int i = 0; i < OPS; i++) suite_switches_agree(&suites[i]);
-}
+OP_SUITES_TESTS(activation, suites, OPS)
 
 static bool saves_y(const op_suite *s) {
     return strcmp(s->op, "sigmoid") == 0 || strcmp(s->op, "tanh") == 0;

@@ -23,25 +23,7 @@ static const op_suite suites[] = {FRI_BINARIES(SUITE)};
 
 #define EACH for (int i = 0; i < (int)(sizeof suites / sizeof suites[0]); i++)
 
-Test(binary, forward_golden) {
-    EACH suite_forward_golden(&suites[i]);
-}
-
-Test(binary, gradcheck) {
-    EACH suite_gradcheck(&suites[i]);
-}
-
-Test(binary, half_near_f32) {
-    EACH suite_half_near_f32(&suites[i]);
-}
-
-Test(binary, accumulates) {
-    EACH suite_accumulates(&suites[i]);
-}
-
-Test(binary, switches_agree) {
-    EACH suite_switches_agree(&suites[i]);
-}
+OP_SUITES_TESTS(binary, suites, (int)(sizeof suites / sizeof suites[0]))
 
 Test(binary, rejects_bad_args) {
     fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;

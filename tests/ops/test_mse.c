@@ -27,25 +27,7 @@ static const op_suite suites[] = {
 
 #define EACH for (int i = 0; i < 3; i++)
 
-Test(mse, forward_golden) {
-    EACH suite_forward_golden(&suites[i]);
-}
-
-Test(mse, gradcheck) {
-    EACH suite_gradcheck(&suites[i]);
-}
-
-Test(mse, half_near_f32) {
-    EACH suite_half_near_f32(&suites[i]);
-}
-
-Test(mse, accumulates) {
-    EACH suite_accumulates(&suites[i]);
-}
-
-Test(mse, switches_agree) {
-    EACH suite_switches_agree(&suites[i]);
-}
+OP_SUITES_TESTS(mse, suites, 3)
 
 /* References to both, no copies; without a gradient, no reference. */
 Test(mse, saved_bytes) {

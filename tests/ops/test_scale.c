@@ -17,25 +17,7 @@ static const op_suite suites[] = {{.op = "scale", .inputs = {"x"}, .run = run},
 
 #define EACH for (int i = 0; i < 2; i++)
 
-Test(scale, forward_golden) {
-    EACH suite_forward_golden(&suites[i]);
-}
-
-Test(scale, gradcheck) {
-    EACH suite_gradcheck(&suites[i]);
-}
-
-Test(scale, half_near_f32) {
-    EACH suite_half_near_f32(&suites[i]);
-}
-
-Test(scale, accumulates) {
-    EACH suite_accumulates(&suites[i]);
-}
-
-Test(scale, switches_agree) {
-    EACH suite_switches_agree(&suites[i]);
-}
+OP_SUITES_TESTS(scale, suites, 2)
 
 /* Nothing is saved, and the result lies over x where allowed; always if demanded in place. */
 Test(scale, goes_over_x) {

@@ -23,25 +23,7 @@ static const op_suite suites[] = {
 
 #define EACH for (int i = 0; i < 2; i++)
 
-Test(softmax, forward_golden) {
-    EACH suite_forward_golden(&suites[i]);
-}
-
-Test(softmax, gradcheck) {
-    EACH suite_gradcheck(&suites[i]);
-}
-
-Test(softmax, half_near_f32) {
-    EACH suite_half_near_f32(&suites[i]);
-}
-
-Test(softmax, accumulates) {
-    EACH suite_accumulates(&suites[i]);
-}
-
-Test(softmax, switches_agree) {
-    EACH suite_switches_agree(&suites[i]);
-}
+OP_SUITES_TESTS(softmax, suites, 2)
 
 /* y lies over x, which no op saved, and is the only map that stays; equal bits either way. */
 Test(softmax, writes_over_x_and_saves_y) {

@@ -32,22 +32,23 @@ void suite_switches_agree(const op_suite *s); /* y and gradients: all switches o
 void suite_inplace_equals_plain(fr_status (*op)(fr_tensor *x, fr_tensor **y), fr_status (*in_place)(fr_tensor *x),
                                 double mean, double deviation);
 
-/* The five tests of the op described by `suite` above; OP is the name of the Criterion suite. */
-#define OP_SUITE_TESTS(OP)            \
-    Test(OP, forward_golden) {        \
-        suite_forward_golden(&suite); \
-    }                                 \
-    Test(OP, gradcheck) {             \
-        suite_gradcheck(&suite);      \
-    }                                 \
-    Test(OP, half_near_f32) {         \
-        suite_half_near_f32(&suite);  \
-    }                                 \
-    Test(OP, accumulates) {           \
-        suite_accumulates(&suite);    \
-    }                                 \
-    Test(OP, switches_agree) {        \
-        suite_switches_agree(&suite); \
+/* The five tests of each of n op suites; OP is the name of the Criterion suite. */
+#define OP_SUITES_TESTS(OP, suites, n)                                  \
+    Test(OP, forward_golden) {                                          \
+        for (int i = 0; i < (n); i++) suite_forward_golden(&suites[i]); \
+    }                                                                   \
+    Test(OP, gradcheck) {                                               \
+        for (int i = 0; i < (n); i++) suite_gradcheck(&suites[i]);      \
+    }                                                                   \
+    Test(OP, half_near_f32) {                                           \
+        for (int i = 0; i < (n); i++) suite_half_near_f32(&suites[i]);  \
+    }                                                                   \
+    Test(OP, accumulates) {                                             \
+        for (int i = 0; i < (n); i++) suite_accumulates(&suites[i]);    \
+    }                                                                   \
+    Test(OP, switches_agree) {                                          \
+        for (int i = 0; i < (n); i++) suite_switches_agree(&suites[i]); \
     }
+#define OP_SUITE_TESTS(OP) OP_SUITES_TESTS(OP, (&suite), 1)
 
 #endif
