@@ -1,6 +1,7 @@
 /* test_custom_op.c - rules of fr_op_record and backward for a program's own op, and their service to the op. */
 #include <criterion/criterion.h>
 #include <frugal/extend.h>
+#include <frugal/memory.h>
 #include <frugal/ops.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,44 @@ Test(custom_op, a_gradient_of_another_shape_or_type_is_an_error) {
     expect_refused(fr_backward(y, NULL), FR_EINTERNAL, "mistyped", "f16", NULL);
     RELEASE_ALL(&a, &x, &y);
     expect_nothing_left();
+}
+
+static size_t given_back;
+
+static fr_status masking_backward(fr_node *node, fr_tensor **dy) {
+    fr_memory_stats before, after;
+    fr_tensor *dx = NULL;
+    cr_expect(fr_node_inputs(node) == 2 && fr_node_wants(node, 0) && !fr_node_wants(node, 1));
+    must(fr_node_mask(node, 0, 0.5, dy, &dx));
+    must(fr_memory_stats_get(test_device(), &before));
+    fr_node_release_saved(node, 1);
+    must(fr_memory_stats_get(test_device(), &after));
+    given_back = before.allocated - after.allocated;
+    return fr_node_grad(node, 0, &dx);
+}
+static const fr_op masking = {.name = "masking", .backward = masking_backward};
+
+/* y = a + b saves its sign, and b, which needs no gradient. Early release frees b inside backward. */
+Test(custom_op, a_node_masks_by_a_saved_sign_and_releases_bytes) {
+    for (int early = 0; early < 2; early++) {
+        fr_tensor *a = leaf(), *b = NULL, *y = NULL;
+        float g[N];
+        fr_switches_set(early ? fr_switches_default() : fr_switches_all_off());
+        must(fr_tensor_from_host((float[]){-3, -2, 1}, 1, (int64_t[]){N}, FR_F32, test_device(), &b));
+        bool was = fr_no_grad_begin();
+        must(fr_add(a, b, &y));
+        fr_no_grad_end(was);
+        must(fr_op_record(&masking, NULL, 0, (fr_tensor *[]){a, b}, 2,
+                          (fr_save[]){{y, FR_SAVE_SIGN}, {b, FR_SAVE_VALUE}}, 2, y));
+        fr_tensor_release(&b);
+        must(fr_sum(y, &y));
+        must(fr_backward(y, NULL));
+        must(fr_tensor_to_host(fr_tensor_get_grad(a), g));
+        cr_expect(g[0] == 0.5f && g[1] == 0.5f && g[2] == 1, "slope 0.5 at -1 and 0, 1 at 3");
+        cr_expect_eq(given_back, early ? 512u : 0u);
+        RELEASE_ALL(&a, &y);
+        expect_nothing_left();
+    }
 }
 
 static fr_status failing_backward(fr_node *node, fr_tensor **dy) {

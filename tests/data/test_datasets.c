@@ -42,9 +42,12 @@ static void expect_idx(fr_split split) {
     }
     EXPECT_FAIL(fr_dataset_label(d, N, &(int64_t){0}), FR_EINVAL, "5", "0..4");
     EXPECT_FAIL(fr_dataset_read(d, 0, (uint8_t[3]){0}, 3, NULL, NULL, NULL), FR_EINVAL, "12 bytes", "holds 3");
+    fr_dataset *kept = fr_dataset_retain(d);
     fr_dataset_release(&d);
     cr_expect_null(d);
     fr_dataset_release(&d);
+    MUST(fr_dataset_label(kept, 1, &(int64_t){0}));
+    fr_dataset_release(&kept);
 }
 
 Test(datasets, idx_plain_and_gzip_give_the_same) {
