@@ -1,4 +1,4 @@
-/* dlpack.h - the binary interface of DLPack 1, as its specification publishes it. Names are the specification's.
+/* dlpack.h - the binary interface of DLPack 1, with the names and layouts of the published specification.
  *
  * Private: a program that looks inside includes the header of the DLPack project. */
 #ifndef FRI_IO_DLPACK_H
