@@ -27,9 +27,10 @@ typedef struct options {
 
 static int usage(const char *why, const char *what) {
     fprintf(stderr,
-            "peak_memory: %s%s\nusage: peak_memory [--model vgg16|resnet50|densenet121|densenet_bc100|unet|all] "
-            "[--batch-size N] [--image-size N] [--device cpu|meta] [--amp] [--adam] [--rounds N] [--csv FILE] "
-            "[--svg FILE] [--only ROW] [--architecture] [--readme]\n",
+            "peak_memory: %s%s\n"
+            "usage: peak_memory [--model vgg16|resnet50|densenet121|densenet_bc100|unet|all] [--batch-size N]\n"
+            "                   [--image-size N] [--device cpu|meta] [--amp] [--adam] [--rounds N] [--csv FILE]\n"
+            "                   [--svg FILE] [--only ROW] [--architecture] [--readme]\n",
             why, what);
     return 2;
 }
@@ -65,7 +66,7 @@ static int parse(int argc, char **argv, options *o) {
         if (value == NULL) return usage("unknown flag, or one without its value: ", flag);
         i++;
         if (strcmp(flag, "--model") == 0) {
-            if (strcmp(value, "all") != 0 && find(value) == NULL) return usage("there is no model ", value);
+            if (strcmp(value, "all") != 0 && find(value) == NULL) return usage("unknown model ", value);
             o->model = value;
         } else if (strcmp(flag, "--only") == 0) {
             o->only = value;

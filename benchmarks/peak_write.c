@@ -51,9 +51,9 @@ void peak_write_text(FILE *f, const peak_table *t) {
     fprintf(
         f,
         "\nBytes. The step memory is the peak without parameters and optimizer state; activations are what is kept\n"
-        "for backward, with the batch. Each ratio is the number beside the number of the first row.%s\n"
+        "for backward, with the batch. A ratio divides the number on its left by the first row's.%s\n"
         "Floor of the first row: %s bytes, its parameters, optimizer state and largest op.\n",
-        timed ? " time: a step's\ntime, divided by that of the first row." : "", grouped(t->r[0].floor, text));
+        timed ? " time: a step's\ntime, divided by the first row's." : "", grouped(t->r[0].floor, text));
 }
 
 /* "4,539,740,672 (-28 %)": the change is from the row before which the case's work begins. */

@@ -90,5 +90,5 @@ fr_status fr_device_parse(const char *name, fr_device *out) {
             *out = (fr_device)i;
             return FR_OK;
         }
-    return fr_fail(FR_EINVAL, "'%s' is not a device: cpu, cuda and meta are", name);
+    return fr_fail(FR_EINVAL, "'%s' is not a device; use cpu, cuda or meta", name);
 }

@@ -178,7 +178,7 @@ fr_status fr_threads_set(int n) {
         return fr_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
     int started = n > known_to_start ? 1 + fri_threads_startable(n - 1) : n;
     if (started < n)
-        return fr_fail(FR_EUSAGE, "threads_set: %d threads are asked for, and this process may start %d", n, started);
+        return fr_fail(FR_EUSAGE, "threads_set: %d threads are requested, but this process may start %d", n, started);
     if (n > known_to_start) known_to_start = n;
     fri_here.threads_chosen = true;
     omp_set_num_threads(n);

@@ -40,7 +40,7 @@ Test(threads, more_than_can_be_started_are_refused_with_both_numbers) {
     int was = fr_threads_get();
     left = 3;
     cr_expect_eq(fr_threads_set(64), FR_EUSAGE);
-    cr_expect_not_null(strstr(fr_last_error(), "64 threads are asked for, and this process may start 4"), "%s",
+    cr_expect_not_null(strstr(fr_last_error(), "64 threads are requested, but this process may start 4"), "%s",
                        fr_last_error());
     cr_expect_eq(fr_threads_get(), was, "a refused number was set");
     left = 3;

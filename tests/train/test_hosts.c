@@ -275,7 +275,7 @@ Test(hosts, threads_that_cannot_be_started_are_a_sentence) {
     cr_assert_eq(chmod(files_root, 0777), 0);
     outcome o = run_as((how){.prepare = two_processes}, TINY "--steps 3 --quiet --threads 4");
     if (o.status == 126 || o.status == 127) cr_skip("this program cannot be run by another user");
-    expect_sentence(&o, 1, "--threads 4", "--threads 4: .*4 threads are asked for, and this process may start [12]\n");
+    expect_sentence(&o, 1, "--threads 4", "--threads 4: .*4 threads are requested, but this process may start [12]\n");
     o = run_as((how){.prepare = two_processes}, TINY "--steps 3 --workers 8");
     cr_expect_eq(o.status, 0, "%d: %s", o.status, o.err);
     EXPECT_MATCH(o.out, "note: --workers 8: [01] could be started");

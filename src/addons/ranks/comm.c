@@ -222,8 +222,7 @@ static fr_status find_late_ranks(fr_comm *c, double seconds) {
     free(all);
     for (int i = 0; i < c->engine.size; i++)
         if (c->late[i]) return explain_failure(c, FR_EPEER, seconds);
-    return fr_fail(FR_EPEER, "%s has not moved for %g s what the ranks send each other", c->links->name(&reason),
-                   seconds);
+    return fr_fail(FR_EPEER, "%s has moved no data between the ranks for %g s", c->links->name(&reason), seconds);
 }
 
 fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
@@ -290,7 +289,7 @@ static fr_status start_lane(fr_comm *c) {
     pthread_sigmask(SIG_SETMASK, &all, &was);
     c->started = pthread_create(&c->thread, NULL, lane_main, c) == 0;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
-    return c->started ? FR_OK : fr_fail(FR_ENOMEM, "ranks: the system starts no thread for them");
+    return c->started ? FR_OK : fr_fail(FR_ENOMEM, "ranks: the system cannot start a thread");
 }
 
 /* The library waits forever for a missing rank; then the program abandons the lane. */
@@ -306,7 +305,7 @@ static fr_status wait_for_engine(fr_comm *c, const fri_launcher *l) {
     pthread_mutex_unlock(&c->lock);
     if (late == 0) return fri_comm_wait(c, ticket);
     pthread_detach(c->thread);
-    return fr_fail(FR_EPEER, "%s started %d ranks, and they have not met within %g s", l->name, l->size, c->seconds);
+    return fr_fail(FR_EPEER, "%s started %d ranks, but they did not connect within %g s", l->name, l->size, c->seconds);
 }
 
 /* Every rank learns all hosts. */
@@ -438,7 +437,7 @@ static fr_status load_engine(const fri_launcher *l, fr_engine *engine) {
         return fr_fail(FR_ELIBRARY, "%s started %d ranks, but the engine that connects them cannot be opened: %s",
                        l->name, l->size, dlerror());
     fr_engine_open_fn *open = (fr_engine_open_fn *)dlsym(library, "fr_engine_open");
-    if (open == NULL) return fr_fail(FR_ELIBRARY, "ranks: '%s' is no engine: it has no fr_engine_open", path);
+    if (open == NULL) return fr_fail(FR_ELIBRARY, "ranks: '%s' is not an engine: it has no fr_engine_open", path);
     fr_status s = open(FR_ENGINE_VERSION, engine, reason, sizeof reason);
     return s < 0 ? fr_fail(s, "ranks: '%s': %s", path, reason) : FR_OK;
 }

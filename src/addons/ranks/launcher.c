@@ -45,7 +45,7 @@ fr_status fri_launcher_find(fri_launcher *out) {
     if (number_of("SLURM_STEP_NUM_TASKS", 0) > 1 && getenv("SLURM_PROCID") != NULL)
         return fr_fail(FR_EUSAGE,
                        "srun started %d ranks that cannot find each other: add --mpi=pmix (or --mpi=pmi2), or "
-                       "--ranks off for runs that are none of each other's business",
+                       "--ranks off for independent runs",
                        number_of("SLURM_STEP_NUM_TASKS", 0));
     return FR_OK;
 }

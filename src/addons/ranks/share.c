@@ -207,7 +207,7 @@ fr_status fr_share_step_end(fr_share *p) {
 static fr_status check_optimizer(const fr_optimizer *o, const fr_share_opts *opts) {
     if (o->sharing != NULL) return fr_fail(FR_EUSAGE, "ranks: the optimizer is shared already");
     for (int i = 0; i < o->n; i++)
-        if (o->parameters[i].made) return fr_fail(FR_EUSAGE, "ranks: the optimizer has made steps already");
+        if (o->parameters[i].made) return fr_fail(FR_EUSAGE, "ranks: share the optimizer before its first step");
     if (opts->micro_batches < 0 || opts->bucket_bytes == 0 || opts->landing_bytes == 0 || opts->window < 0)
         return fr_fail(FR_EINVAL,
                        "ranks: micro_batches %lld, bucket_bytes %zu, landing_bytes %zu, window %d: one is "
@@ -292,7 +292,7 @@ fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_sh
     const fr_device device = fri_device_of(o->parameters[0].parameter);
     fr_status s = check_optimizer(o, &with);
     if (s < 0) return s;
-    if (fri_comm_size(c) < 2) return fr_fail(FR_EUSAGE, "ranks: there is one rank, and nobody to share with");
+    if (fri_comm_size(c) < 2) return fr_fail(FR_EUSAGE, "ranks: there is 1 rank; sharing needs at least 2");
     fr_share *p = calloc(1, sizeof *p);
     if (p == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
     *p = (fr_share){.module = fr_module_retain(m),

@@ -89,9 +89,8 @@ typedef struct scan {
 
 static fr_status fail_archive(const scan *c) {
     const char *why = library.call.error_string(c->archive);
-    return fr_fail(FR_EFORMAT,
-                   "%s: is no tar file that can be read to its end: %s; a shard is plain tar, not compressed", c->path,
-                   why != NULL ? why : "it breaks off");
+    return fr_fail(FR_EFORMAT, "%s: is not a complete tar file: %s; a shard is plain tar, not compressed", c->path,
+                   why != NULL ? why : "it is truncated");
 }
 
 /* The images of a key get the label before or after. */
@@ -178,10 +177,10 @@ static fr_status scan_shard(const char *path, int fd, fri_tar_index *out) {
 /* ---- the index file ----------------------------------------------------------------------------------- */
 
 static fr_status bad_index(const char *name, int64_t at) {
-    if (at < 0) return fr_fail(FR_EFORMAT, "%s: is not a tar index; remove it, and it is made anew", name);
+    if (at < 0) return fr_fail(FR_EFORMAT, "%s: is not a tar index; remove it to build it again", name);
     return fr_fail(FR_EFORMAT,
-                   "%s: image %lld is not [offset, bytes, class, name] within the shard; remove the index, "
-                   "and it is made anew",
+                   "%s: image %lld is not [offset, bytes, class, name] within the shard; remove the index "
+                   "to build it again",
                    name, (long long)at);
 }
 

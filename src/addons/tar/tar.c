@@ -65,7 +65,7 @@ static fr_status expand_range(const char *pattern, const char *brace, names *out
         isdigit((unsigned char)*from) && digits <= 9 && strncmp(end, "..", 2) == 0 && isdigit((unsigned char)end[2]);
     if (fine) last = strtoll(end + 2, &end, 10);
     if (!fine || *end != '}' || strchr(end, '{') != NULL || last < first || last - first >= SHARDS_MAX)
-        return fr_fail(FR_EINVAL, "%s: in braces stands one range of numbers, {000..127}, of at most %d", pattern,
+        return fr_fail(FR_EINVAL, "%s: braces must hold one range of numbers, {000..127}, of at most %d", pattern,
                        SHARDS_MAX);
     fr_status s = FR_OK;
     for (long long i = first; i <= last && s == FR_OK; i++) {
@@ -86,7 +86,7 @@ static fr_status find_shards(const char *pattern, names *out) {
     int failed = glob(pattern, 0, NULL, &found);
     for (size_t i = 0; failed == 0 && i < found.gl_pathc && s == FR_OK; i++) s = names_add(out, found.gl_pathv[i]);
     globfree(&found);
-    if (failed != 0) return fr_fail(FR_EIO, "%s: there is no such file, and none that it matches", pattern);
+    if (failed != 0) return fr_fail(FR_EIO, "%s: no such file, and no file matches the pattern", pattern);
     return s;
 }
 
@@ -192,7 +192,7 @@ static fr_status find_classes(const tar *t, names *out) {
     fr_status s = FR_OK;
     for (int64_t i = 0; i < t->count && s == FR_OK; i++) {
         if (!folder_of(t->entry[i].image.name, folder))
-            return fr_fail(FR_EFORMAT, "%s: %s has no .cls file beside it and stands in no folder that names its class",
+            return fr_fail(FR_EFORMAT, "%s: %s has neither a .cls file nor a folder that names its class",
                            t->shards.name[t->entry[i].shard], t->entry[i].image.name);
         if (out->count > 0 && strcmp(out->name[out->count - 1], folder) == 0) continue;
         s = names_add(out, folder);
@@ -236,7 +236,7 @@ static fr_status set_labels(tar *t, int32_t *labels) {
     }
     if (labelled == 0) return labels_of_folders(t, labels);
     if (without < 0) return FR_OK;
-    return fr_fail(FR_EFORMAT, "%s: %s has no .cls file beside it, and %lld other images have one",
+    return fr_fail(FR_EFORMAT, "%s: %s has no .cls file, but %lld other images have one",
                    t->shards.name[t->entry[without].shard], t->entry[without].image.name, (long long)labelled);
 }
 

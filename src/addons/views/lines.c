@@ -253,7 +253,7 @@ static void lines_free(lines *t) {
 
 fr_status fr_track_lines_begin(FILE *out) {
     FRI_NOT_NULL(out);
-    if (fr_event_context(on_lines_event) != NULL) return fr_fail(FR_EUSAGE, "lines: they are tracked already");
+    if (fr_event_context(on_lines_event) != NULL) return fr_fail(FR_EUSAGE, "lines: tracking runs already; end it");
     lines *t = calloc(1, sizeof *t);
     if (t == NULL) return fr_fail(FR_ENOMEM, "lines: out of host memory");
     t->out = out;

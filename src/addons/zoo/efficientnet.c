@@ -47,7 +47,7 @@ fr_status fr_efficientnet(int version, const fr_model_opts *opts, fr_module **m)
     fr_model_opts o;
     fr_value x;
     int block = 0;
-    if (version != 0) return fr_fail(FR_EINVAL, "EfficientNet: B%d; B0 exists", version);
+    if (version != 0) return fr_fail(FR_EINVAL, "EfficientNet: B%d; only B0 exists", version);
     fr_status s = fri_zoo_opts("EfficientNet", opts, 32, &o);
     if (s < 0) return s;
     fr_net *n = fri_zoo_begin(&o, &x);

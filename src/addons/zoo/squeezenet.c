@@ -48,7 +48,7 @@ fr_status fr_squeezenet(int version, const fr_model_opts *opts, fr_module **m) {
     FRI_ZOO_SLOT(m);
     fr_model_opts o;
     fr_value x;
-    if (version != 1) return fr_fail(FR_EINVAL, "SqueezeNet: 1.%d; 1.1 exists", version);
+    if (version != 1) return fr_fail(FR_EINVAL, "SqueezeNet: 1.%d; only 1.1 exists", version);
     fr_status s = fri_zoo_opts("SqueezeNet", opts, 17, &o);
     if (s < 0) return s;
     fr_net *n = fri_zoo_begin(&o, &x);

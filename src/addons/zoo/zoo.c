@@ -33,7 +33,7 @@ const fr_addon fr_addon_zoo = {.name = "zoo", .models = families};
 fr_status fri_zoo_opts(const char *name, const fr_model_opts *opts, int64_t stride, fr_model_opts *out) {
     const fr_status s = fr_model_opts_check(name, opts, stride, out);
     if (s == FR_OK && (out->small_stem || out->abn_slope > 0))
-        return fr_fail(FR_EINVAL, "%s: %s is not there for it", name, out->small_stem ? "small_stem" : "abn_slope");
+        return fr_fail(FR_EINVAL, "%s: %s is not supported", name, out->small_stem ? "small_stem" : "abn_slope");
     return s;
 }
 

@@ -119,7 +119,7 @@ def gone(build, where):
         expect(wrong is None, wrong)
     run = Run(build, "openmpi", ["--device", "cuda"], dict(env, PLANTED_NCCL="stalls"),
               program=program(build, "scaled")[0])
-    wrong = run.ended(LIMIT + 5, [f"NCCL 2.28.9 has not moved for {LIMIT} s what the ranks send each other"])
+    wrong = run.ended(LIMIT + 5, [f"NCCL 2.28.9 has moved no data between the ranks for {LIMIT} s"])
     expect(wrong is None, wrong)
 
 

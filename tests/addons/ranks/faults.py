@@ -239,7 +239,7 @@ def slow_end(build, launcher):
 
 
 def exits(build, launcher):
-    return unlike(build, launcher, "exit 3", [] if launcher == "openmpi" else ["have not met within"])
+    return unlike(build, launcher, "exit 3", [] if launcher == "openmpi" else ["did not connect within"])
 
 
 def other_flags(build, launcher):

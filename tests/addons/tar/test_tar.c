@@ -363,7 +363,8 @@ Test(tar, indexes_that_say_nonsense_are_refused) {
                          "{\"format\":\"frugal tar index 1\",\"bytes\":%ld,\"changed\":\"%lld.%09ld\",\"images\":[%s]}",
                          (long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, rows[i]);
         files_write("n-000.tar.index", text, (size_t)n);
-        EXPECT_FAIL(fr_dataset_tar(files_path("n-000.tar"), &d), FR_EFORMAT, "n-000.tar.index", "image 0", "made anew");
+        EXPECT_FAIL(fr_dataset_tar(files_path("n-000.tar"), &d), FR_EFORMAT, "n-000.tar.index", "image 0",
+                    "build it again");
     }
     files_write("n-000.tar.index", "[]", 2);
     EXPECT_FAIL(fr_dataset_tar(files_path("n-000.tar"), &d), FR_EFORMAT, "n-000.tar.index", "is not a tar index");
