@@ -40,7 +40,7 @@ static const fr_flag flags[] = {
      .help = "The network by torchvision's name: 'resnet50', 'vgg16_bn', 'densenet121', 'mobilenet_v2'; with the "
              "add-on zoo 'mobilenet_v3_small', 'mobilenet_v3_large', 'efficientnet_b0', 'convnext_tiny', "
              "'squeezenet1_1'.",
-     .unset = "mobilenet_v2", .course = true, .brief = "The network by torchvision's name", .own = &model},
+     .unset = "mobilenet_v2", .per_run = true, .brief = "The network by torchvision's name", .own = &model},
     {0},
 };
 

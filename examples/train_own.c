@@ -55,7 +55,7 @@ static const char *const examples[] = {
 
 static const fr_flag flags[] = {
     {"channels", FR_FLAG_INT, FR_GROUP_MODEL, .value = "N",
-     .help = "Channels of the first stage; the next have 2 N and 4 N.", .least = 1, .most = 256, .course = true,
+     .help = "Channels of the first stage; the next have 2 N and 4 N.", .least = 1, .most = 256, .per_run = true,
      .brief = "Channels of the first stage", .own = &channels},
     {0},
 };

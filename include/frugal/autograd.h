@@ -81,7 +81,7 @@ typedef struct fr_switch {
     bool saves;       /* the value that needs less memory; PyTorch behaves as the opposite */
     fr_switch_cost cost;
 } fr_switch;
-FR_API const fr_switch *fr_switch_at(int i); /* from 0, by cost; NULL behind the last */
+FR_API const fr_switch *fr_switch_at(int i); /* from 0, by cost; NULL after the last */
 static inline bool *fr_switch_field(const fr_switch *w, fr_switches *s) {
     return (bool *)((char *)s + w->offset);
 }

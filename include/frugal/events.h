@@ -44,7 +44,7 @@ typedef struct fr_event {
 
 typedef void fr_event_fn(void *ctx, const fr_event *e);
 
-/* Does the event change what lives on the device? Then so do the requested bytes by category in `live`. */
+/* True if the event changes the live blocks of the device; `live` then gets the requested bytes by category. */
 FR_API bool fr_event_live(const fr_event *e, fr_device device, size_t live[FR_CATEGORY_COUNT]);
 
 /* Adds a subscriber to the thread's current log. FR_ENOMEM if the list of subscribers is full. */

@@ -49,7 +49,7 @@ typedef struct fr_op {
     /* Takes over the mask of a neighbouring relu, which then neither keeps nor applies a mask. FR_OK is a lasting
      * promise. NULL: cannot.
      *   y not NULL  the relu is before this op, and y is this op's output: dx will be 0 wherever the input is <= 0
-     *   y NULL      the relu is behind this op and its only reader: *dy will come unmasked, and backward sets it to 0
+     *   y NULL      the relu follows this op and is its only reader: *dy will come unmasked, and backward sets it to 0
      *               wherever the output is <= 0 */
     fr_status (*absorb_mask)(fr_node *node, fr_tensor *y);
 

@@ -34,7 +34,7 @@ FR_API fr_status fr_atomic_open(const char *path, mode_t mode, fr_atomic_file *f
 /* Writes bytes; or makes f->stream, to be used instead. FR_EIO. */
 FR_API fr_status fr_atomic_put(fr_atomic_file *f, const void *data, size_t bytes);
 FR_API fr_status fr_atomic_stream(fr_atomic_file *f);
-/* Makes what was written take its name, also after errors of the stream, which it reports. Closes f. FR_EIO. */
+/* Moves the written file to its name and closes f, also after errors of the stream, which it reports. FR_EIO. */
 FR_API fr_status fr_atomic_commit(fr_atomic_file *f);
 /* Closes f, unless it is closed; a regular file stays as it was before. */
 FR_API void fr_atomic_abandon(fr_atomic_file *f);

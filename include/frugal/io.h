@@ -19,7 +19,7 @@ extern "C" {
 typedef enum fr_weights_layout {
     FR_WEIGHTS_AUTO,   /* load: as in the file (metadata "frugal.layout"), else TORCH; save: TORCH */
     FR_WEIGHTS_TORCH,  /* PyTorch, torchvision: every tensor of rank 4 is [K, C, R, S], and the columns of a Linear
-                        * behind  a Flatten come in C, H, W order */
+                        * after a Flatten come in C, H, W order */
     FR_WEIGHTS_FRUGAL, /* as in memory: [K, R, S, C], columns in H, W, C order */
 } fr_weights_layout;
 
@@ -69,11 +69,11 @@ FR_API fr_status fr_weights_load(fr_module *m, const char *path, const fr_weight
 
 /* A setting of a run: "batch_size" "64", "switches" "rebuild". With must_match, a state with a different value is
  * refused; without, fr_state.changed gets the difference. may_lack: a state of an older program, without the setting,
- * is accepted. lacking: the value to assume then, or NULL. */
+ * is accepted. if_missing: the value to assume then, or NULL. */
 typedef struct fr_state_setting {
     const char *name, *value; /* UTF-8 */
     bool must_match, may_lack;
-    const char *lacking;
+    const char *if_missing;
 } fr_state_setting;
 
 /* A setting with a value different from the saved state's. */

@@ -65,9 +65,9 @@ FR_API fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out);
  * of the run yet. From then on allocations follow the plan; call fr_plan_follow where each section begins. out: or
  * NULL. */
 FR_API fr_status fr_plan_install(const fr_plan *plan, fr_device device, fr_placement *out);
-/* The allocations that follow are those of the plan's section i (also again: steps repeat). If the section before
- * departed and left nothing alive, it is planned anew from what it asked for: the next time it goes that way it has
- * places, in the arena or, for what finds none there, in one more segment. Up to 8 ways per section. */
+/* Begins section i of the plan, which the next allocations follow; each step calls this again. A section that departed
+ * and left no block alive is planned again: its next run has fixed places in the arena and, for blocks without a place
+ * there, in an extra segment. Up to 8 variants per section. */
 FR_API fr_status fr_plan_follow(fr_device device, int section);
 /* Gives the arena back. FR_EUSAGE while tensors live in it. */
 FR_API fr_status fr_plan_uninstall(fr_device device);
@@ -91,9 +91,9 @@ typedef struct fr_summary fr_summary;
 typedef struct fr_summary_layer {
     const char *path, *kind; /* "features.0", "Conv2d"; static storage and the class's own. What ran outside any
                               * module: path "", kind "loss" */
-    int rank;                /* of its last result; 0 for what is no module */
+    int rank;                /* of the last result; 0: not a module */
     int64_t shape[6];        /* as in memory: images are [N, H, W, C] */
-    int64_t parameters;      /* its own elements, those of its parts are theirs */
+    int64_t parameters;      /* elements of the layer itself, without its parts */
     size_t parameter_bytes;  /* of them */
     size_t buffer_bytes;     /* running statistics and the like */
     size_t saved;            /* requested bytes it made that are kept for backward: activations, masks, codes,

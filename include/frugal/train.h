@@ -55,7 +55,7 @@ typedef enum fr_train_augment {
     FR_TRAIN_AUGMENT_STRONG
 } fr_train_augment;
 
-/* The value of an option that was not given and depends on others; each line says what it then is. */
+/* The value of an option that was not given and depends on others; each field says the value it then has. */
 enum { FR_TRAIN_AUTO = -1 };
 
 /* checkpoint_segments other than a number; see fr_segmentation. */
@@ -80,7 +80,7 @@ typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF
  * field without a flag says here what it does; a program sets it in fr_train_program.defaults or
  * fr_session_opts.train. Pointers are borrowed. */
 
-/* The network, and what of it trains. */
+/* The network and its trained part. */
 typedef struct fr_train_model {
     int64_t depth;
     bool batch_norm;
@@ -210,12 +210,12 @@ typedef enum fr_flag_kind {
     FR_FLAG_BOOL,   /* --name and --no-name; a bool */
     FR_FLAG_SET,    /* --name alone; a bool */
     FR_FLAG_INT,    /* int64_t */
-    FR_FLAG_SIDES,  /* "480x640", or "224" for a square: int64_t, and an int64_t behind it */
+    FR_FLAG_SIDES,  /* "480x640", or "224" for a square: int64_t, and an int64_t after it */
     FR_FLAG_REAL,   /* double */
     FR_FLAG_SIZE,   /* size_t */
     FR_FLAG_CHOICE, /* an enum, or any int */
     FR_FLAG_TEXT,   /* const char * */
-    FR_FLAG_LIST,   /* all words up to the next flag: const char *const *, and an int64_t behind it */
+    FR_FLAG_LIST,   /* all words up to the next flag: const char *const *, and an int64_t after it */
     FR_FLAG_ACT,    /* calls act; stores nothing. Not of a program's own */
 } fr_flag_kind;
 
@@ -255,8 +255,8 @@ typedef struct fr_flag {
     const fr_flag_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
     void (*act)(fr_train_opts *o); /* FR_FLAG_ACT; of other kinds: called where the flag is given, or NULL */
     fr_flag_file file;             /* two that are written, or one written and one read, must differ */
-    bool course;                   /* another value is another training: a resumed run names it */
-    const char *lacking;           /* a course flag newer than some states: what those were made with */
+    bool per_run;                  /* the value belongs to the run: a resumed run compares it with the state's */
+    const char *if_missing;        /* value of a per_run flag in states that are older than the flag */
     void *own;                     /* of a program's flag: its variable, which holds the default */
     const char *field;             /* in fr_train_opts, for sentences; NULL: the flag's name with '_' for '-' */
 } fr_flag;
@@ -268,7 +268,7 @@ enum { FR_TRAIN_NAME_BYTES = 64, FR_METRICS_MAX = 8 };
 /* The mean loss of a batch, a scalar f32 with a graph, from the network's results y and the targets as the loader gives
  * them (fr_loader_next), on the run's device. Made of ops: plans run it on FR_META. */
 typedef fr_status fr_loss_fn(void *ctx, fr_tensor *y, fr_tensor *targets, fr_tensor **loss);
-/* Writes the means of what else is measured of a test batch. y is f32; both are on the run's device, where no tensor is
+/* Writes the means of further measurements of a test batch. y is f32; both are on the run's device, where no tensor is
  * to be made: fr_tensor_data on the CPU, else fr_tensor_to_host. Never called on FR_META. */
 typedef fr_status fr_metrics_fn(void *ctx, fr_tensor *y, fr_tensor *targets, double *values);
 
@@ -290,7 +290,7 @@ typedef struct fr_train_program {
     /* Opens a split of the digits. */
     fr_status (*digits)(fr_split split, fr_dataset **out);
     /* Builds the model on opts->device for `classes` classes of RGB images and writes its name ("vgg16_bn");
-     * opts->image_size is resolved. FR_EINVAL means that the flags ask for what does not exist (a usage error). */
+     * opts->image_size is resolved. FR_EINVAL: the flags ask for something that does not exist (a usage error). */
     fr_status (*model)(const fr_train_opts *opts, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out);
 
     /* Segmentation of images that have no masks: the number of pixel classes for so many image classes; and the classes

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Entry of a weights file. Memory has the elements as [outer, spatial, channels], PyTorch as [outer, channels,
- * spatial]: a convolution's weight [K, R*S, C], or a Linear's behind a Flatten [out, H*W, C]. spatial 1: the two are
+ * spatial]: a convolution's weight [K, R*S, C], or a Linear's after a Flatten [out, H*W, C]. spatial 1: the two are
  * the same. */
 typedef struct fr_entry {
     char *name;
@@ -28,7 +28,7 @@ typedef struct fr_entries {
 FR_API fr_status fr_entries_collect(fr_module *m, fr_entries *out);
 FR_API void fr_entries_free(fr_entries *e);
 
-/* Fills outer, spatial, channels for PyTorch's layout. FR_EINVAL names a Linear behind a Flatten of unknown size. */
+/* Fills outer, spatial, channels for PyTorch's layout. FR_EINVAL names a Linear after a Flatten of unknown size. */
 FR_API fr_status fr_entries_torch_layout(fr_module *m, const fr_weights_opts *opts, fr_entries *e);
 
 /* The shape in PyTorch's layout. */

@@ -177,7 +177,7 @@ static fr_status change_rest(restoring *v) {
     for (size_t i = 0; state->changed != NULL && i < state->n_settings; i++) {
         const fr_state_setting *now = &state->settings[i];
         const char *saved = fri_state_record_setting(r, now->name);
-        if (saved == NULL) saved = now->lacking;
+        if (saved == NULL) saved = now->if_missing;
         if (saved != NULL && strcmp(saved, now->value) != 0) state->changed(state->changed_ctx, now, saved);
     }
     return FR_OK;

@@ -49,7 +49,7 @@ static void set_normalization(parts *p, size_t i, const fri_config *c) {
     for (int k = 0; k < c->channels && at < FRI_FLAG_TEXT_BYTES; k++)
         at += (size_t)fr_snprintf(p->value[i] + at, FRI_FLAG_TEXT_BYTES - at, "%s%.4g/%.4g", k > 0 ? " " : "",
                                   c->mean[k], c->std[k]);
-    p->setting[i] = (fr_state_setting){.name = "normalization", .value = p->value[i], .lacking = p->value[i]};
+    p->setting[i] = (fr_state_setting){.name = "normalization", .value = p->value[i], .if_missing = p->value[i]};
 }
 
 static void note_change(void *ctx, const fr_state_setting *now, const char *saved) {
@@ -66,13 +66,13 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
 /* Number of the device's numerics, raised by each commit that changes bits. */
 static void set_numerics(parts *p, size_t i, fr_device device) {
     snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%d", fri_device_numerics(device));
-    p->setting[i] = (fr_state_setting){.name = "numerics", .value = p->value[i], .lacking = "0"};
+    p->setting[i] = (fr_state_setting){.name = "numerics", .value = p->value[i], .if_missing = "0"};
 }
 
 /* Threads, library versions and instruction set, which also affect bits. */
 static void set_computed_by(parts *p, size_t i, fr_device device) {
     fr_device_describe(device, p->computed_by, sizeof p->computed_by);
-    p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .lacking = p->computed_by};
+    p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .if_missing = p->computed_by};
 }
 
 /* Describes the state of this run; *p points into *p and into the run. */
@@ -91,9 +91,9 @@ static void describe_parts(fri_session *r, parts *p) {
     size_t n = MUST_MATCH + 1;
     for (const fr_flag *f = fri_flag_next(r->config->program, NULL); f != NULL;
          f = fri_flag_next(r->config->program, f)) {
-        if (!f->course) continue;
+        if (!f->per_run) continue;
         p->setting[n] =
-            (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n]), .lacking = f->lacking};
+            (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n]), .if_missing = f->if_missing};
         n++;
     }
     set_computed_by(p, n++, o->device);

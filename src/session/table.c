@@ -88,7 +88,8 @@ const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Da
 
 const fr_flag fri_flags[] = {
     /* ---- model ---- */
-    {"depth", ROW(INT, MODEL, model.depth), "N", "Which member of the family.", COUNT, .brief = ""},
+    {"depth", ROW(INT, MODEL, model.depth), "N", "Depth of the network: which member of the family.", COUNT,
+     .brief = ""},
     {"batch-norm", ROW(BOOL, MODEL, model.batch_norm), NULL, "Batch normalization after convolutions."},
     {"width", ROW(REAL, MODEL, model.width), "X",
      "All channels times X, each to a multiple of 8: the width multiplier of MobileNetV2's paper.",
@@ -112,81 +113,80 @@ const fr_flag fri_flags[] = {
      .unset = "10, of masks none", RANGE(1, 1000000)},
     {"augment", ROW(CHOICE, DATA, data.augment), "HOW",
      "Random changes of training images. 'light': digits and MNIST are shifted by up to 2 pixels, digits turned, "
-     "scaled "
-     "and sheared by up to 10 degrees and 10 %; Fashion-MNIST and CIFAR are shifted by up to 4 and mirrored; a "
-     "folder's "
-     "images are cropped (shifted below 64 pixels) and mirrored. 'strong' adds, by the add-on augment, torchvision's "
-     "recipe: RandAugment (2 ops of magnitude 9), random erasing (0.1), mixup (0.2) and cutmix (1); with masks, "
-     "ColorJitter (0.4) instead.",
+     "scaled and sheared by up to 10 degrees and 10 %; Fashion-MNIST and CIFAR are shifted by up to 4 and mirrored; a "
+     "folder's images are cropped (shifted below 64 pixels) and mirrored. 'strong' adds, by the add-on augment, "
+     "torchvision's recipe: RandAugment (2 ops of magnitude 9), random erasing (0.1), mixup (0.2) and cutmix (1); "
+     "with masks, ColorJitter (0.4) instead.",
      .choices = augments},
     {"workers", ROW(INT, DATA, data.workers), "N", "Threads that decode images; 0: the training thread does it.",
      RANGE(0, 256)},
     {"pin-memory", ROW(BOOL, DATA, data.pin_memory), NULL,
      "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
     {"device-prefetch", ROW(BOOL, DATA, data.device_prefetch), NULL,
-     "On a GPU, copy the next batch there while a step runs; takes the memory of one more batch. Without effect on the "
+     "On a GPU, copy the next batch while a step runs, which takes the memory of one more batch. No effect on the "
      "CPU."},
 
     /* ---- training ---- */
-    {"epochs", ROW(INT, TRAINING, optim.epochs), "N", "Passes over the training images.", COUNT, .course = true,
+    {"epochs", ROW(INT, TRAINING, optim.epochs), "N", "Passes over the training images.", COUNT, .per_run = true,
      .brief = "Passes over the training images"},
     {"steps", ROW(INT, TRAINING, optim.steps), "N",
      "End after N optimizer steps. Without --epochs the epochs go on until then.", .unset = "no limit", COUNT,
-     .course = true},
+     .per_run = true},
     {"batch-size", ROW(INT, TRAINING, optim.batch_size), "N",
      "Images per step; 'fit': the largest batch that fits into --memory-budget.", RANGE(1, 1 << 20), .choices = batches,
      .brief = "Images per step; 'fit': the most possible"},
     {"optimizer", ROW(CHOICE, TRAINING, optim.optimizer), "NAME", "As in PyTorch; adam8 is AdamW with 8-bit moments.",
      .choices = optimizers},
-    {"lr", ROW(REAL, TRAINING, optim.lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .course = true,
+    {"lr", ROW(REAL, TRAINING, optim.lr), "X", "Learning rate at its highest.", BELOW(0, 1e6), .per_run = true,
      .brief = "Learning rate at its highest"},
-    {"momentum", ROW(REAL, TRAINING, optim.momentum), "X", "Momentum of SGD and RMSprop.", BELOW(0, 1), .course = true},
+    {"momentum", ROW(REAL, TRAINING, optim.momentum), "X", "Momentum of SGD and RMSprop.", BELOW(0, 1),
+     .per_run = true},
     {"weight-decay", ROW(REAL, TRAINING, optim.weight_decay), "X",
-     "L2 penalty (SGD, RMSprop, Adam) or decoupled decay (AdamW, adam8).", BELOW(0, 1e6), .course = true},
+     "L2 penalty (SGD, RMSprop, Adam) or decoupled decay (AdamW, adam8).", BELOW(0, 1e6), .per_run = true},
     {"schedule", ROW(CHOICE, TRAINING, optim.schedule), "NAME",
      "Learning rate over the run: constant, a tenth after each third ('step'), or half a cosine down to 0.",
-     .choices = schedules, .course = true},
+     .choices = schedules, .per_run = true},
     {"warmup", ROW(REAL, TRAINING, optim.warmup), "X",
-     "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6), .course = true},
+     "Epochs in which the learning rate rises linearly from 0, before the schedule.", BELOW(0, 1e6), .per_run = true},
     {"loss", ROW(CHOICE, TRAINING, optim.loss), "NAME",
-     "What is minimized, of classes: softmax cross entropy; binary cross entropy of a sigmoid per class; the same as "
-     "focal loss (gamma 2, alpha 0.25); Dice of all images and pixels of a batch.",
-     .choices = losses, .course = true, .lacking = "cross-entropy"},
+     "The loss for classes: softmax cross entropy; binary cross entropy of a sigmoid per class; focal loss of such "
+     "sigmoids (gamma 2, alpha 0.25); Dice over all images and pixels of a batch.",
+     .choices = losses, .per_run = true, .if_missing = "cross-entropy"},
     {"eval-every", ROW(INT, TRAINING, optim.eval_every), "N",
      "Evaluate on the test images after each N epochs, and at the end; 0: at the end only.", RANGE(0, 1000000000)},
     {"seed", ROW(INT, TRAINING, optim.seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
      RANGE(0, INT64_MAX)},
 
     {"freeze", ROW(LIST, TRAINING, model.freeze), "PREFIX...",
-     "Leave the layers and parameters of these names, or below them, as they are: 'layer1', 'layer1.0.bn1', 'fc.bias'. "
-     "Frozen batch norms use their running values. Nothing is kept for backward for what is frozen.",
-     .unset = "none", .course = true},
+     "Do not train the layers and parameters of these names, nor those below them: 'layer1', 'layer1.0.bn1', "
+     "'fc.bias'. Frozen batch norms use their running values; frozen layers keep nothing for backward.",
+     .unset = "none", .per_run = true},
     {"train-only", ROW(LIST, TRAINING, model.train_only), "PREFIX...",
      "Freeze all but these; 'head' is the last layer with parameters, 'bias' all biases, 'norm' all norms, 'all' the "
      "whole network; 'last=4', 'norm=4', 'bias=4' are those of the last 4 layers with parameters; 'auto': as many of "
      "them as fit into --memory-budget.",
-     .unset = "everything trains", .course = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
+     .unset = "everything trains", .per_run = true, .brief = "Freeze all but 'head', 'bias', 'norm' or these"},
     {"accumulate", ROW(INT, TRAINING, memory.accumulate), "K",
-     "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped. "
-     "On several ranks, of all of them together.",
+     "Batches per optimizer step; their losses are averaged. Batches left over at the end of an epoch are dropped. On "
+     "several ranks K counts the batches of all ranks.",
      .unset = "1; on several ranks one for each; resumed: as it was", COUNT,
      .brief = "Batches per optimizer step: --accumulate 4"},
     {"clip", ROW(REAL, TRAINING, optim.clip), "X",
      "Scale the gradients down when their common norm is above X (clip_grad_norm_).", .unset = "no limit",
-     BELOW(1e-30, 1e30), .course = true},
+     BELOW(1e-30, 1e30), .per_run = true},
     {"amp", ROW(CHOICE, TRAINING, precision.amp), "TYPE",
      "Mixed precision: ops on PyTorch's autocast lists run in this type, parameters stay f32. '--amp' alone is fp16.",
      .implied = "fp16", .choices = amps, .brief = "Mixed precision, fp16 or bf16: --amp=bf16"},
     {"loss-scale", ROW(REAL, TRAINING, precision.loss_scale), "X",
      "Scale of the loss under --amp: 'dynamic' (65536, doubled after 2,000 good steps, halved and the step skipped on "
-     "inf or NaN; what fp16 does by itself), or a fixed number.",
-     BELOW(1e-30, 1e30), .choices = scales, .course = true},
+     "inf or NaN; the default of fp16), or a fixed number.",
+     BELOW(1e-30, 1e30), .choices = scales, .per_run = true},
     {"half", ROW(CHOICE, TRAINING, precision.half), "TYPE",
      "Pure half precision: parameters themselves in this type, batch norm in f32. '--half' alone is fp16.",
      .implied = "fp16", .choices = amps},
     {"master-weights", ROW(SET, TRAINING, precision.master_weights), NULL,
      "With --half: the optimizer updates f32 copies of the parameters (APEX's O2), and fp16 scales its loss.",
-     .course = true, .lacking = "off"},
+     .per_run = true, .if_missing = "off"},
 
     /* ---- device ---- */
     {"device", ROW(CHOICE, DEVICE, device), "NAME",
@@ -198,30 +198,30 @@ const fr_flag fri_flags[] = {
     {"deterministic", ROW(BOOL, DEVICE, precision.deterministic), NULL,
      "On a GPU, convolutions run on engines that give the same bits each time, and on no others. The CPU's always do."},
     {"cudnn-benchmark", ROW(BOOL, DEVICE, precision.cudnn_benchmark), NULL,
-     "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first step, "
-     "and keep the fastest. Without effect on the CPU."},
+     "On a GPU, time the engines of each convolution whose scratch is within --workspace-limit, before the first "
+     "step, and keep the fastest. No effect on the CPU."},
     {"exact-convolutions", ROW(SET, DEVICE, precision.exact_convolutions), NULL,
-     "f32 convolutions multiply each input with each weight: not the faster minimal filtering for 3 x 3 on the CPU, no "
-     "TF32 on a GPU.",
-     .course = true, .lacking = "on"},
+     "f32 convolutions without Winograd's algorithm on the CPU and without TF32 on a GPU: slower, with smaller "
+     "rounding errors.",
+     .per_run = true, .if_missing = "on"},
 
     /* ---- memory ---- */
     {"memory-limit", ROW(SIZE, MEMORY, memory.limit), "BYTES",
-     "No more than this is reserved from the device ('512MiB', '2GiB'); what does not fit ends the run with a report "
-     "of who holds what.",
+     "Reserve at most this from the device ('512MiB', '2GiB'); a run that needs more ends with a report of what is "
+     "live.",
      .unset = "none"},
     {"inplace", ROW(BOOL, MEMORY, memory.switches.inplace), NULL,
-     "Activations overwrite their input where nobody else needs it.",
+     "Activations overwrite their input if no other op needs it.",
      .brief = "Activations keep their input: --no-inplace"},
     {"inplace-abn", ROW(BOOL, MEMORY, model.inplace_abn), NULL,
-     "Batch norm and the relu behind it become one op with a leaky relu of slope 0.01 and weights |gamma|; it "
-     "overwrites its input and backward computes that from the output (InPlace-ABN)."},
+     "Batch norm and the relu after it become one op with a leaky relu of slope 0.01 and weights |gamma|. The op "
+     "overwrites its input, and backward recomputes the input from the output (InPlace-ABN)."},
     {"encode", ROW(BOOL, MEMORY, memory.switches.encode), NULL,
      "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
     {"rebuild", ROW(BOOL, MEMORY, memory.switches.rebuild), NULL,
      "Outputs of batch norm, relu, add, concat and upsampling are recomputed in backward."},
     {"early-release", ROW(BOOL, MEMORY, memory.switches.early_release), NULL,
-     "A saved tensor goes at its last use inside an op's backward."},
+     "A saved tensor is freed as soon as backward has used it."},
     {"split-batch", ROW(INT, MEMORY, memory.split_batch), "K",
      "Train on a batch in K parts, one after the other; losses are averaged. Batch norm sees each part alone, so its "
      "statistics are those of the smaller batch.",
@@ -233,8 +233,8 @@ const fr_flag fri_flags[] = {
      "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
      .implied = "on", .choices = fusings},
     {"offload", ROW(TEXT, MEMORY, memory.offload), "FILE",
-     "Large saved activations wait in this file until backward needs them. '--offload' alone takes a temporary one. It "
-     "is unlinked at once, so nothing is left behind.",
+     "Large saved activations wait in this file until backward needs them. '--offload' alone uses a temporary file, "
+     "which is unlinked at once.",
      .unset = "off", .implied = "", .file = FR_FILE_WRITTEN},
     {"empty-cache-every", ROW(INT, MEMORY, memory.empty_cache_every), "N",
      "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", RANGE(0, 1000000000)},
@@ -248,29 +248,29 @@ const fr_flag fri_flags[] = {
      "run's planned peak.",
      .unset = "auto"},
     {"checkpoint-segments", ROW(INT, MEMORY, memory.checkpoint_segments), "N",
-     "Cut the network into N segments and compute the inside of all but the last again in backward; 'sqrt': as many as "
-     "the root of its units, 'each': every unit, 'log': halves of halves.",
+     "Cut the network into N segments; backward recomputes all but the last. 'sqrt': as many as the square root of "
+     "the number of units, 'each': every unit, 'log': halves of halves.",
      .unset = "none", RANGE(1, 1000000000), .choices = segmentations,
      .brief = "Recompute inside N parts: --checkpoint-segments sqrt"},
 
     {"prefix-parts", ROW(INT, MEMORY, memory.prefix_parts), "N",
-     "Run the layers in front of the first one that trains (--train-only, --freeze) on N images after the other: the "
-     "same bits in less memory; 'auto': as many as the plan finds best.",
+     "Run the frozen layers before the first trained one (--train-only, --freeze) on N images at a time: equal bits "
+     "in less memory; 'auto': the plan chooses N.",
      .unset = "all at once", RANGE(1, 1 << 20), .choices = prefix_parts},
 
     {"arena", ROW(BOOL, MEMORY, memory.arena), NULL,
      "Plan the run, reserve exactly what it needs, and give each allocation a fixed place in it."},
     {"memory-budget", ROW(SIZE, MEMORY, memory.budget), "BYTES",
-     "Reserve no more than this: choose, unit by unit, what is kept, encoded, rebuilt or recomputed, the fastest way "
-     "that fits; then train so. Other switches and --checkpoint-segments give way, but for those of an --all-off after "
-     "this flag. If nothing fits, say what the smallest budget is.",
+     "Reserve at most this: choose for each unit of the network what is kept, encoded, rebuilt or recomputed, the "
+     "fastest way that fits, and train so. This replaces the other switches and --checkpoint-segments, unless "
+     "--all-off follows this flag. If nothing fits, the error names the smallest budget.",
      .unset = "none", .brief = "Train within this: --memory-budget 2GiB", .act = fit_switches},
     {"calibrate", ROW(SET, MEMORY, memory.calibrate), NULL,
      "Measure how long each kernel takes in the second step and keep the times for --memory-budget and --plan=all."},
     {"plan", ROW(CHOICE, MEMORY, plan), "LINES",
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end. "
-     "'all': peak and predicted relative time of combinations of switches and segments, and of fitted budgets, without "
-     "those that another beats in both; 'every': all of them, with a star at the former.",
+     "'all': peak and predicted relative time of combinations of switches and segments, and of fitted budgets, "
+     "without those that another beats in both; 'every': all of them, with a star at the former.",
      .implied = "on", .choices = plans, .brief = "The exact memory, before a run: --plan --amp"},
 
     /* ---- files ---- */
@@ -281,9 +281,8 @@ const fr_flag fri_flags[] = {
      "Write the weights at the end; torchvision loads them. FILE.onnx: the network with them, for programs that infer.",
      WRITTEN},
     {"keep-best", ROW(SET, FILES, files.keep_best), NULL,
-     "With --export: write the weights of the best evaluation, by accuracy, or else by loss, whenever there is a "
-     "better "
-     "one, instead of the last ones at the end."},
+     "With --export: write the weights of the best evaluation (by accuracy, or else by loss) instead of the last "
+     "ones."},
     {"save", ROW(TEXT, FILES, files.save), "DIR",
      "Save the state of the training here: after each epoch or --save-every steps, at the end, and before a signal "
      "ends the run.",
@@ -295,9 +294,9 @@ const fr_flag fri_flags[] = {
     {"resume", ROW(TEXT, FILES, files.resume), "DIR",
      "Continue from the newest good state of this folder; 'latest': of the --save folder, or from the start if it "
      "holds none. --epochs and --steps count from the start of the training.",
-     READ, .brief = "Go on from there; 'latest': from the --save folder"},
+     READ, .brief = "Continue from there; 'latest': from the --save folder"},
     {"predict", ROW(LIST, FILES, files.predict), "IMAGE...",
-     "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Wants --weights or --resume.",
+     "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Needs --weights or --resume.",
      .unset = "none"},
 
     /* ---- output ---- */
@@ -305,8 +304,8 @@ const fr_flag fri_flags[] = {
      "Do not train: print a line per layer, from a dry run of one step: shape, parameters, bytes that it keeps for "
      "backward under these flags, operations, bytes read and written, predicted time; and end."},
     {"detect-anomaly", ROW(SET, OUTPUT, precision.detect_anomaly), NULL,
-     "Look at what each op makes, and name the first with inf or NaN when a step is skipped or the loss is no number. "
-     "Without this flag, the step after one whose loss overflowed is looked at."},
+     "Check the result of each op, and name the first with inf or NaN when a step is skipped or the loss is not a "
+     "number. Without this flag only the step after an overflow is checked."},
     {"quiet", ROW(SET, OUTPUT, quiet), NULL, "Print the last line only."},
     {"report", ROW(TEXT, OUTPUT, files.report), "FILE",
      "Write memory, time, loss and accuracy as JSON. Sizes are in bytes.", WRITTEN,
@@ -315,19 +314,20 @@ const fr_flag fri_flags[] = {
 
     /* ---- fields without a flag ---- */
     {"keep-last", ROW(SET, DATA, data.keep_last)},
-    {"shuffle-window", ROW(INT, DATA, data.shuffle_window), RANGE(0, INT64_C(1) << 40), .course = true, .lacking = "0"},
+    {"shuffle-window", ROW(INT, DATA, data.shuffle_window), RANGE(0, INT64_C(1) << 40), .per_run = true,
+     .if_missing = "0"},
     {"prefetch", ROW(INT, DATA, data.prefetch), RANGE(1, 64)},
-    {"nesterov", ROW(SET, TRAINING, optim.nesterov), .course = true},
-    {"patience", ROW(INT, TRAINING, optim.patience), COUNT, .course = true, .lacking = ""},
-    {"balanced-sampling", ROW(SET, TRAINING, data.balanced_sampling), .course = true, .lacking = "off"},
-    {"label-smoothing", ROW(REAL, TRAINING, optim.label_smoothing), BELOW(0, 1), .course = true},
+    {"nesterov", ROW(SET, TRAINING, optim.nesterov), .per_run = true},
+    {"patience", ROW(INT, TRAINING, optim.patience), COUNT, .per_run = true, .if_missing = ""},
+    {"balanced-sampling", ROW(SET, TRAINING, data.balanced_sampling), .per_run = true, .if_missing = "off"},
+    {"label-smoothing", ROW(REAL, TRAINING, optim.label_smoothing), BELOW(0, 1), .per_run = true},
     {"per-class", ROW(SET, TRAINING, optim.per_class)},
-    {"ema", ROW(REAL, TRAINING, optim.ema), BELOW(0, 1), .course = true, .lacking = "0"},
+    {"ema", ROW(REAL, TRAINING, optim.ema), BELOW(0, 1), .per_run = true, .if_missing = "0"},
     {"cache-casts", ROW(BOOL, MEMORY, memory.switches.cache_casts)},
     {"fit-switches", ROW(BOOL, MEMORY, memory.fit_switches)},
-    {"head-lr-scale", ROW(REAL, TRAINING, optim.head_lr_scale), BELOW(0, 1e6), .course = true, .lacking = "1"},
-    {"no-norm-decay", ROW(SET, TRAINING, optim.no_norm_decay), .course = true, .lacking = "off"},
-    {"balanced-weights", ROW(SET, TRAINING, optim.balanced_weights), .course = true, .lacking = "off"},
+    {"head-lr-scale", ROW(REAL, TRAINING, optim.head_lr_scale), BELOW(0, 1e6), .per_run = true, .if_missing = "1"},
+    {"no-norm-decay", ROW(SET, TRAINING, optim.no_norm_decay), .per_run = true, .if_missing = "off"},
+    {"balanced-weights", ROW(SET, TRAINING, optim.balanced_weights), .per_run = true, .if_missing = "off"},
     {"check-replicas", ROW(SET, DEVICE, check_replicas)},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);

@@ -21,7 +21,7 @@ static struct {
 static const fr_flag_choice modes[] = {{"slow", 1}, {"fast", 2}, {0}};
 static const fr_flag flags[] = {
     {"drop", FR_FLAG_REAL, FR_GROUP_TRAINING, .value = "X", .help = "Share of features that are dropped.",
-     .real_least = 0, .below = 1, .course = true, .brief = "Features that are dropped", .own = &drop},
+     .real_least = 0, .below = 1, .per_run = true, .brief = "Features that are dropped", .own = &drop},
     {"wide", FR_FLAG_INT, FR_GROUP_MODEL, .value = "N", .help = "Features there are.", .least = 1, .most = 64,
      .own = &wide},
     {"gentle", FR_FLAG_BOOL, FR_GROUP_MODEL, .help = "Without effect.", .own = &gentle},

@@ -66,7 +66,7 @@ static const fr_flag flags[] = {
     {"sync-batch-norm", ROW(SET, TRAINING, sync_batch_norm), NULL,
      "On several ranks: batch norms use the statistics of the batches of all ranks, as torch.nn.SyncBatchNorm. The "
      "result then depends on the number of ranks.",
-     .course = true, .lacking = "off"},
+     .per_run = true, .if_missing = "off"},
     {0},
 };
 
