@@ -23,7 +23,7 @@ typedef struct way {
 
 enum { X, W, Y };
 
-static bool is_liked(const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *p) {
+static bool is_usable(const fri_conv2d_desc *d, const fri_cuda_conv2d_plan *p) {
     return !p->choice.slow && (d->workspace_limit == 0 || p->choice.workspace <= d->workspace_limit);
 }
 
@@ -38,7 +38,7 @@ static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
     fri_cuda_conv2d_plan *fused = NULL;
     if (d->bias && d->bias_dtype == d->dtype && !(d->unaligned & FRI_UNALIGNED_B))
         FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
-    if (fused == NULL || !is_liked(d, fused)) FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
+    if (fused == NULL || !is_usable(d, fused)) FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD, &v->plan));
     if (fused != NULL && (v->plan == NULL || is_no_worse(fused, v->plan))) {
         v->pass = FRI_CUDA_CONV2D_FORWARD_BIAS;
         v->plan = fused;

@@ -350,8 +350,8 @@ static inline FRI_HOST_DEVICE fri_real fri_activate_gradient(fri_activation a, f
     }
 }
 
-/* True if act(x) takes the rounded x. Rectifiers may round afterwards. */
-static inline FRI_HOST_DEVICE bool fri_bends(fri_activation a) {
+/* True if act(x) reads the rounded x. Rectifiers may round afterwards. */
+static inline FRI_HOST_DEVICE bool fri_reads_x(fri_activation a) {
     return a > FRI_ACTIVATION_RELU6;
 }
 

@@ -115,7 +115,7 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
     _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
     const bool stream = streams(d, t, x, addend, y);
     int64_t step = stream ? TILE / t->width : step_rows(d, t), ld = pitch(d, t);
-    const bool once = d->dtype == FRI_REAL_DTYPE || (addend == NULL && !fri_bends(act)); /* no rounding in between */
+    const bool once = d->dtype == FRI_REAL_DTYPE || (addend == NULL && !fri_reads_x(act)); /* no rounding in between */
     scale_of(t, invstd, gamma, scale);
     for (int64_t j = 0; j < t->width; j++) shift[j] = beta != NULL ? beta[t->c + j] : 0;
     for (int64_t i = 0; i < t->rows; i += step) {
@@ -381,7 +381,7 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
                                        fri_activation act, const void *dy, void *dx, void *dgamma, void *dbeta) {
     scratch w = {0};
-    void *dz = fri_bends(act) ? dx : NULL; /* computed once for both passes */
+    void *dz = fri_reads_x(act) ? dx : NULL; /* computed once for both passes */
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     if (train || dgamma != NULL || dbeta != NULL) {
         FRI_TRY(scratch_of(e, d, &w));

@@ -47,7 +47,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) 
                                          FR_SAVE_VALUE};                                                      \
     fr_status fr_##name_(fr_tensor *x, fr_tensor **y) {                                                       \
         FRI_NOT_NULL(x, y);                                                                                   \
-        return fri_unary_call(&name_##_op, NULL, 0, x, FRI_NOT_THERE, y);                                     \
+        return fri_unary_call(&name_##_op, NULL, 0, x, FRI_TO_COMPUTE, y);                                    \
     }
 FRI_ACTIVATIONS(ACTIVATION)
 
@@ -64,8 +64,8 @@ fri_activation fri_activation_of(const fr_op *op) {
     return FRI_ACTIVATION_NONE;
 }
 
-fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_there there, fr_tensor **y) {
-    return act == FRI_ACTIVATION_RELU ? fri_relu_tail(x, there != FRI_NOT_THERE, y)
+fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_result_state there, fr_tensor **y) {
+    return act == FRI_ACTIVATION_RELU ? fri_relu_tail(x, there != FRI_TO_COMPUTE, y)
                                       : fri_unary_call(fused[act], NULL, 0, x, there, y);
 }
 
@@ -105,5 +105,5 @@ fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     const double bounds[2] = {low, high};
     if (!(low <= high)) return fr_fail(FR_EINVAL, "clamp: low is %g and high is %g; low must be <= high", low, high);
-    return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, FRI_NOT_THERE, y);
+    return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, FRI_TO_COMPUTE, y);
 }

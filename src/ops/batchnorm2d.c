@@ -107,7 +107,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (p->half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
     if (fr_node_wants(node, 0)) /* for a smooth act, dx first holds an intermediate, and x is read again */
-        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_bends(p->act) ? NULL : x, *dy, &dx));
+        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_reads_x(p->act) ? NULL : x, *dy, &dx));
     if (p->half != NULL) {
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
                            (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
@@ -159,7 +159,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
  * smooth activation of a sum in half precision, which would see the unrounded sum. */
 static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *next, fr_tensor **y) {
     const fri_activation act = next != NULL ? fri_activation_of(next) : FRI_ACTIVATION_NONE;
-    if ((next != NULL && act == FRI_ACTIVATION_NONE) || (addend != NULL && fri_bends(act))) return FR_EUNSUPPORTED;
+    if ((next != NULL && act == FRI_ACTIVATION_NONE) || (addend != NULL && fri_reads_x(act))) return FR_EUNSUPPORTED;
     if (y == NULL) return FR_OK;
     fr_status s = rebuild_as(node, addend != NULL ? *addend : NULL, act, y);
     if (addend != NULL) fr_tensor_release(addend);
@@ -320,7 +320,7 @@ static bool keeps_output(const params *p, fr_tensor *const *in, fri_activation a
     const fr_node *twin = fri_recompute_twin();
     const bool gamma = in[1] != NULL && in[1]->requires_grad, beta = in[2] != NULL && in[2]->requires_grad;
     if (twin != NULL) return twin->op != &batchnorm2d_without_x;
-    return p->train || gamma || (fri_bends(act) && (in[0]->requires_grad || beta));
+    return p->train || gamma || (fri_reads_x(act) && (in[0]->requires_grad || beta));
 }
 
 /* batch_norm(x) with a tail's sum and activation. `over` (may be NULL) receives the sum; *y then has no storage. */
@@ -379,11 +379,11 @@ static fr_status add_tail(const fri_norm_tail *tail, bool over, bool there, bool
 
 /* Says who computes the activation's gradient; LEFT: the norm that made y. relu decides later (Note [The mask of a
  * relu]). */
-static fri_there there_of(fri_activation act, bool acts, const fr_tensor *y) {
+static fri_result_state there_of(fri_activation act, bool acts, const fr_tensor *y) {
     const fr_node *node = fr_grad_enabled() && y->requires_grad ? fri_node_of(y) : NULL;
-    if (!acts) return FRI_NOT_THERE;
-    if (fri_bends(act)) return FRI_THERE_LEFT;
-    return act == FRI_ACTIVATION_RELU6 && node != NULL && node->op == &batchnorm2d ? FRI_THERE_LEFT : FRI_THERE;
+    if (!acts) return FRI_TO_COMPUTE;
+    if (fri_reads_x(act)) return FRI_GRADIENT_LEFT;
+    return act == FRI_ACTIVATION_RELU6 && node != NULL && node->op == &batchnorm2d ? FRI_GRADIENT_LEFT : FRI_COMPUTED;
 }
 
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y) {
@@ -391,7 +391,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *
     const fr_node *twin = fri_recompute_twin();
     fr_status s = FR_OK;
     if (tail == NULL) tail = &none;
-    const bool without_x = fri_bends(tail->act) && twin != NULL && twin->op == &batchnorm2d_without_x;
+    const bool without_x = fri_reads_x(tail->act) && twin != NULL && twin->op == &batchnorm2d_without_x;
     const bool fuse = tail != &none && fri_fusion_permitted() && !without_x;
     const bool reaches = fuse && can_add(tail, x), over = reaches && can_overwrite(*tail->addend);
     const bool adds = reaches && (over || !tail->over), acts = fuse && tail->act;

@@ -198,13 +198,13 @@ fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) 
     return FR_OK;
 }
 
-static fr_status record_unary(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_there there,
-                              fr_tensor *out) {
-    fr_save save = {there == FRI_THERE_LEFT ? NULL : u->saves == FRI_SAVES_X ? x : out, u->flags};
+static fr_status record_unary(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x,
+                              fri_result_state there, fr_tensor *out) {
+    fr_save save = {there == FRI_GRADIENT_LEFT ? NULL : u->saves == FRI_SAVES_X ? x : out, u->flags};
     return fr_op_record(&u->op, params, bytes, &x, 1, &save, u->saves != FRI_SAVES_NOTHING, out);
 }
 
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_there there,
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_result_state there,
                          fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
@@ -228,5 +228,5 @@ fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes
     FRI_TRY(fri_check_inplace(&u->op, x));
     fri_bump_version(x);
     FRI_TRY(u->values(params, x, x));
-    return record_unary(u, params, bytes, x, FRI_NOT_THERE, x);
+    return record_unary(u, params, bytes, x, FRI_TO_COMPUTE, x);
 }

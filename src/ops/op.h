@@ -72,9 +72,9 @@ typedef struct fri_unary {
 fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y);
 /* State of the result: not computed yet; already in x; in x, with the gradient left to the op that wrote x, so that
  * the slot stays empty (Note [Tail]). */
-typedef enum fri_there { FRI_NOT_THERE, FRI_THERE, FRI_THERE_LEFT } fri_there;
+typedef enum fri_result_state { FRI_TO_COMPUTE, FRI_COMPUTED, FRI_GRADIENT_LEFT } fri_result_state;
 /* Runs the op. params (may be NULL) are passed to `values` and stored in the node. A saved x is not overwritten. */
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_there there,
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_result_state there,
                          fr_tensor **y);
 /* Explicit in-place form of a unary op. */
 fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x);
@@ -91,7 +91,7 @@ fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes
  * fri_act_tail any activation, of an x that already holds the result. */
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
-fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_there there, fr_tensor **y);
+fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_result_state there, fr_tensor **y);
 /* Called by an activation's backward. *left: the previous op takes over the gradient. Otherwise *x is the recomputed
  * result of that op, or NULL if the activation's own slot holds its operand. */
 fr_status fri_tail_left(fr_node *node, bool *left, fr_tensor **x);

@@ -37,7 +37,7 @@ const fri_unary fri_relu6_op = {{.name = "relu6", .backward = backward, FRI_UNAR
 
 fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return fri_unary_call(&fri_relu6_op, NULL, 0, x, FRI_NOT_THERE, y);
+    return fri_unary_call(&fri_relu6_op, NULL, 0, x, FRI_TO_COMPUTE, y);
 }
 
 fr_status fr_relu6_inplace(fr_tensor *x) {

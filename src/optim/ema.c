@@ -76,29 +76,29 @@ static fr_status copy_bytes(const fri_backend *b, const char *from, char *to, si
 }
 
 /* Average and parameter have equal types. */
-static fr_status swap_with_average(const fri_parameter *p, const fr_tensor *ema, const fr_tensor *between) {
+static fr_status swap_with_average(const fri_parameter *p, const fr_tensor *ema, const fr_tensor *swap_buffer) {
     const fri_backend *b = fri_backend_of(ema);
     const size_t size = fr_dtype_size(ema->dtype), bytes = (size_t)p->count * size;
     char *mine = fri_data(p->parameter), *other = fri_data(ema);
     for (size_t at = 0; mine != NULL && at < bytes; at += EXCHANGE_BYTES) {
         const size_t n = bytes - at < EXCHANGE_BYTES ? bytes - at : EXCHANGE_BYTES;
         char *here = mine + (size_t)p->first * size + at;
-        FRI_TRY(copy_bytes(b, here, fri_data(between), n));
+        FRI_TRY(copy_bytes(b, here, fri_data(swap_buffer), n));
         FRI_TRY(copy_bytes(b, other + at, here, n));
-        FRI_TRY(copy_bytes(b, fri_data(between), other + at, n));
+        FRI_TRY(copy_bytes(b, fri_data(swap_buffer), other + at, n));
     }
     return FR_OK;
 }
 
 fr_status fri_optimizer_make_between(fr_optimizer *o) {
     size_t most = 1;
-    if (o->ema == 0 || o->between != NULL) return FR_OK;
+    if (o->ema == 0 || o->swap_buffer != NULL) return FR_OK;
     for (int i = 0; i < o->n; i++) {
         const size_t bytes = (size_t)o->parameters[i].count * fr_dtype_size(o->parameters[i].parameter->dtype);
         if (bytes > most) most = bytes;
     }
     const fr_shape shape = FRI_SHAPE((int64_t)(most < EXCHANGE_BYTES ? most : EXCHANGE_BYTES));
-    return fri_tensor_new(&shape, FR_U8, fri_device_of(o->parameters[0].parameter), FR_MEM_OPTIMIZER, &o->between);
+    return fri_tensor_new(&shape, FR_U8, fri_device_of(o->parameters[0].parameter), FR_MEM_OPTIMIZER, &o->swap_buffer);
 }
 
 static bool loses_precision(const fr_optimizer *o, const fr_tensor *w) {
@@ -122,7 +122,7 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
         fri_bump_version(p->parameter);
         if (p->state[ema] == NULL) continue; /* on other ranks */
         FRI_TRY(master < 0
-                    ? swap_with_average(p, p->state[ema], o->between)
+                    ? swap_with_average(p, p->state[ema], o->swap_buffer)
                     : fri_optimizer_convert(p->count, p->state[o->swapped ? master : ema], 0, p->parameter, p->first));
     }
     o->swapped = o->ema > 0 && !o->swapped;

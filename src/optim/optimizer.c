@@ -137,7 +137,7 @@ void fr_optimizer_release(fr_optimizer **p) {
     }
     fr_tensor_release(&o->counts);
     fr_tensor_release(&o->maps);
-    fr_tensor_release(&o->between);
+    fr_tensor_release(&o->swap_buffer);
     free(o->parameters);
     free(o->room.items);
     free(o->room.list);

@@ -74,9 +74,9 @@ struct fr_optimizer {
     double lr;
     fri_group group[FRI_GROUPS_MOST]; /* group 0: parameters without a rule */
     int groups;
-    double ema;         /* decay; 0: no averages */
-    bool swapped;       /* parameters and averages are exchanged */
-    fr_tensor *between; /* scratch for the exchange */
+    double ema;             /* decay; 0: no averages */
+    bool swapped;           /* parameters and averages are exchanged */
+    fr_tensor *swap_buffer; /* scratch for the exchange */
     int64_t steps;
     fri_parameter *parameters;
     int n;
