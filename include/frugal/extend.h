@@ -124,9 +124,9 @@ typedef struct fr_rank_calls {
     fr_status (*dry)(int rank, int size, struct fr_comm **out);
     void (*release)(struct fr_comm **c);
     fr_status (*connect)(struct fr_comm *c, fr_device device, size_t *bytes);
-    fr_status (*patience)(struct fr_comm *c, double seconds);
+    fr_status (*timeout)(struct fr_comm *c, double seconds);
     fr_status (*agree)(struct fr_comm *c, const void *mine, size_t bytes, void *all);
-    void (*goodbye)(struct fr_comm *c, const char *why, const char **first);
+    void (*shutdown)(struct fr_comm *c, const char *why, const char **first);
     int (*rank)(const struct fr_comm *c);
     int (*size)(const struct fr_comm *c);
     const char *(*engine)(const struct fr_comm *c);

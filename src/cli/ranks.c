@@ -126,6 +126,6 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
     else
         explain_end(r, error, sentence);
     if (c->rank == 0) print_sentence(c, r->data.loader != NULL ? sentence : fr_last_error());
-    c->rank_calls->goodbye(c->comm, sentence, &first);
+    c->rank_calls->shutdown(c->comm, sentence, &first);
     if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) print_sentence(c, sentence);
 }

@@ -94,7 +94,7 @@ typedef struct rank_position {
 
 fr_status fri_ranks_timeout(const fri_session *r, bool step) {
     const fri_config *c = r->config;
-    return c->comm != NULL ? c->rank_calls->patience(c->comm, (step ? 1 : FRI_LONG_TIMEOUT) * c->peer_timeout) : FR_OK;
+    return c->comm != NULL ? c->rank_calls->timeout(c->comm, (step ? 1 : FRI_LONG_TIMEOUT) * c->peer_timeout) : FR_OK;
 }
 
 fr_status fri_ranks_check_step(fri_session *r, int64_t step) {

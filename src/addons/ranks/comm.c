@@ -46,9 +46,9 @@ struct fr_comm {
     } queue[QUEUE];
     uint64_t queued, done; /* jobs so far */
     bool stop;
-    const char *farewell; /* sentence of the end; borrowed */
-    const char *heard;    /* rank 0's */
-    fr_status status;     /* the first failure */
+    const char *farewell;       /* sentence of the end; borrowed */
+    const char *first_farewell; /* rank 0's */
+    fr_status status;           /* the first failure */
     char sentence[2 * FR_ENGINE_TEXT];
 };
 
@@ -98,7 +98,7 @@ static void shut_down_engine(fr_comm *c) {
     close_links(c, c->farewell != NULL || c->broken || c->status < 0);
     if (c->engine.ctx == NULL) return;
     if (c->farewell != NULL)
-        c->heard = c->engine.goodbye(c->engine.ctx, c->farewell);
+        c->first_farewell = c->engine.shutdown(c->engine.ctx, c->farewell);
     else
         c->engine.close(c->engine.ctx, c->broken || c->status < 0);
 }
@@ -151,7 +151,7 @@ fr_status fri_comm_wait(fr_comm *c, uint64_t ticket) {
     return s < 0 ? fr_fail(s, "%s", c->sentence) : FR_OK; /* the sentence is not written again */
 }
 
-fr_status fri_comm_patience(fr_comm *c, double seconds) {
+fr_status fri_comm_timeout_set(fr_comm *c, double seconds) {
     pthread_mutex_lock(&c->lock);
     c->seconds = seconds;
     pthread_mutex_unlock(&c->lock);
@@ -217,7 +217,7 @@ fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *
 static fr_status find_late_ranks(fr_comm *c, double seconds) {
     const char *reason = "", here = 1;
     char *all = malloc((size_t)c->engine.size);
-    (void)fri_comm_patience(c, LATE_SECONDS);
+    (void)fri_comm_timeout_set(c, LATE_SECONDS);
     if (all != NULL) (void)fri_comm_agree_here(c, &here, sizeof here, all);
     free(all);
     for (int i = 0; i < c->engine.size; i++)
@@ -232,7 +232,7 @@ fr_status fri_comm_until(fr_comm *c, fr_status (*over)(void *ctx), void *ctx) {
     for (;;) {
         fr_status s = over(ctx);
         if (s != FR_END) return s;
-        if (c->engine.heard(c->engine.ctx)) s = fr_fail(FR_EPEER, "%s", c->engine.error(c->engine.ctx));
+        if (c->engine.peer_left(c->engine.ctx)) s = fr_fail(FR_EPEER, "%s", c->engine.error(c->engine.ctx));
         if (s == FR_END && is_cancelled(c)) s = fr_fail(FR_EPEER, "the wait was ended");
         if (s == FR_END && fri_now() - began > seconds) s = find_late_ranks(c, seconds);
         c->broken = c->broken || s < 0;
@@ -272,7 +272,7 @@ static fr_status comm_create(const fr_engine *engine, bool dry, double seconds, 
     c->engine = *engine;
     c->dry = dry;
     c->seconds = seconds;
-    c->heard = "";
+    c->first_farewell = "";
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->work, NULL);
     pthread_cond_init(&c->over, NULL);
@@ -380,7 +380,7 @@ void fri_comm_release(fr_comm **p) {
     free(c);
 }
 
-void fri_comm_goodbye(fr_comm *c, const char *why, const char **first) {
+void fri_comm_shutdown(fr_comm *c, const char *why, const char **first) {
     if (first != NULL) *first = "";
     if (c->dry) return;
     pthread_mutex_lock(&c->lock);
@@ -390,7 +390,7 @@ void fri_comm_goodbye(fr_comm *c, const char *why, const char **first) {
     pthread_mutex_unlock(&c->lock);
     if (c->started) pthread_join(c->thread, NULL);
     c->started = false;
-    if (first != NULL && c->engine.rank != 0) *first = c->heard;
+    if (first != NULL && c->engine.rank != 0) *first = c->first_farewell;
 }
 
 /* ---- the engine ------------------------------------------------------------------------------------------------ */

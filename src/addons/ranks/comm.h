@@ -16,7 +16,7 @@ fr_status fri_comm_open(double seconds, fr_comm **out);
 /* Communicator on an open engine; closes the engine, on failure too. */
 fr_status fri_comm_on(const fr_engine *engine, double seconds, fr_comm **out);
 /* Limit of later waits, in seconds above 0: uneven work (files, the first step) needs a longer wait than a step. */
-fr_status fri_comm_patience(fr_comm *c, double seconds);
+fr_status fri_comm_timeout_set(fr_comm *c, double seconds);
 /* Rank `rank` of `size` without transfers: for plans. */
 fr_status fri_comm_dry(int rank, int size, fr_comm **out);
 void fri_comm_release(fr_comm **c);
@@ -51,7 +51,7 @@ fr_status fri_comm_agree(fr_comm *c, const void *mine, size_t bytes, void *all);
 
 /* Ends the run for all ranks with this sentence; jobs that wait fail. *first (or NULL) is rank 0's sentence, "" if it
  * has said none in time; borrowed from c. */
-void fri_comm_goodbye(fr_comm *c, const char *why, const char **first);
+void fri_comm_shutdown(fr_comm *c, const char *why, const char **first);
 
 /* Uses NCCL, if available on all ranks, for later transfers between devices, and adds NCCL to the engine's name; else
  * bytes go through host memory. *bytes: device memory of NCCL, or 0. Not for fri_comm_dry. */

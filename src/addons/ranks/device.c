@@ -77,7 +77,7 @@ fr_status fri_share_job_end(fri_bucket *b, fr_comm *c) {
     if (p->streams == NULL) return FR_OK;
     if (p->links == NULL) return finish_transfer(p, &b->after);
     FRI_TRY(p->streams->mark(FRI_STREAM_RANKS, &b->after));
-    FRI_TRY(fri_comm_agree_here(c, &here, sizeof here, p->heard));
+    FRI_TRY(fri_comm_agree_here(c, &here, sizeof here, p->gathered));
     return fri_comm_passed(c, fri_backend_get(p->device), b->after);
 }
 

@@ -15,7 +15,7 @@ fr_status fri_share_make_scratch(fr_share *p) {
     for (int i = 0; i < p->buckets; i++)
         if ((size_t)p->bucket[i].n > most) most = (size_t)p->bucket[i].n;
     const size_t n = (size_t)p->size;
-    if ((p->heard = malloc(n)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    if ((p->gathered = malloc(n)) == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
     for (int i = 0; i < 2; i++) {
         /* pieces of a member for a rank are consecutive, one more than cuts per chunk. Pieces of a rank's part come
          * from, or go to, each further rank */

@@ -16,7 +16,7 @@
 enum { TAG = 1, SPINS = 200, NAP_LEAST = 20000, NAP_MOST = 200000, NAP_LAST = 100000000 }; /* nanoseconds */
 /* Larger pieces are separate messages, because MPI copies large memory only once, from process to process. */
 enum { LARGE = 65536 };
-#define GOODBYE_SECONDS 2.0
+#define FAREWELL_SECONDS 2.0
 
 typedef struct message {
     int peer;
@@ -31,8 +31,8 @@ typedef struct engine {
     MPI_Status *status;   /* [room] */
     int n;
     size_t room;
-    MPI_Request *hears; /* [size]: the goodbyes */
-    char (*heard)[FR_ENGINE_TEXT];
+    MPI_Request *receives; /* [size]: for farewells */
+    char (*farewell)[FR_ENGINE_TEXT];
     char error[FR_ENGINE_TEXT];
 } engine;
 
@@ -62,16 +62,17 @@ static fr_status fail_call(engine *e, const char *call, int code) {
     return FR_ELIBRARY;
 }
 
-/* ---- goodbyes -------------------------------------------------------------------------------------------------- */
+/* ---- farewells -------------------------------------------------------------------------------------------------- */
 
 /* Completes arrived farewells. Returns a rank with a farewell, or -1. */
 static int poll_farewells(engine *e) {
     int from = -1;
     for (int i = 0; i < e->size; i++) {
         int done = 0;
-        if (e->hears[i] != MPI_REQUEST_NULL && MPI_Test(&e->hears[i], &done, &e->status[0]) == MPI_SUCCESS && done)
-            e->heard[i][FR_ENGINE_TEXT - 1] = '\0';
-        if (from < 0 && e->heard[i][0] != '\0') from = i;
+        if (e->receives[i] != MPI_REQUEST_NULL && MPI_Test(&e->receives[i], &done, &e->status[0]) == MPI_SUCCESS &&
+            done)
+            e->farewell[i][FR_ENGINE_TEXT - 1] = '\0';
+        if (from < 0 && e->farewell[i][0] != '\0') from = i;
     }
     return from;
 }
@@ -79,9 +80,9 @@ static int poll_farewells(engine *e) {
 static const char *mpi_shutdown(void *ctx, const char *why) {
     engine *e = ctx;
     char(*text)[FR_ENGINE_TEXT] = calloc(1, sizeof *text);
-    double until = seconds_now() + GOODBYE_SECONDS;
+    double until = seconds_now() + FAREWELL_SECONDS;
     int left = 1;
-    if (text == NULL) return e->heard[0];
+    if (text == NULL) return e->farewell[0];
     snprintf(*text, sizeof *text, "%s", why[0] != '\0' ? why : "it ended");
     for (int i = 0; i < e->size; i++) /* the text stays, because no wait covers the sends */
         if (i != e->rank) {
@@ -92,10 +93,10 @@ static const char *mpi_shutdown(void *ctx, const char *why) {
     for (int turn = 0; left > 0 && seconds_now() < until; turn++) {
         poll_farewells(e);
         left = 0;
-        for (int i = 0; i < e->size; i++) left += i != e->rank && e->heard[i][0] == '\0';
+        for (int i = 0; i < e->size; i++) left += i != e->rank && e->farewell[i][0] == '\0';
         poll_pause(turn);
     }
-    return e->heard[0];
+    return e->farewell[0];
 }
 
 /* ---- waiting --------------------------------------------------------------------------------------------------- */
@@ -118,7 +119,7 @@ static fr_status wait_for_requests(engine *e, const fr_wait *w) {
         if (code != MPI_SUCCESS) return fail_call(e, "MPI_Testall", code);
         if (done) return FR_OK;
         int gone = poll_farewells(e);
-        if (gone >= 0) return stop_waiting(e, w, e->heard[gone]);
+        if (gone >= 0) return stop_waiting(e, w, e->farewell[gone]);
         if (w->cancelled != NULL && w->cancelled(w->ctx)) return stop_waiting(e, w, "the wait was ended");
         if (seconds_now() - began > w->seconds) return stop_waiting(e, w, NULL);
         poll_pause(turn);
@@ -206,7 +207,7 @@ static const char *mpi_error(const void *ctx) {
 static bool peer_left(void *ctx) {
     engine *e = ctx;
     const int gone = poll_farewells(e);
-    if (gone >= 0) snprintf(e->error, sizeof e->error, "%s", e->heard[gone]);
+    if (gone >= 0) snprintf(e->error, sizeof e->error, "%s", e->farewell[gone]);
     return gone >= 0;
 }
 
@@ -230,9 +231,9 @@ static void close_engine(void *ctx, bool broken) {
     engine *e = ctx;
     if (broken) return;
     for (int i = 0; i < e->size; i++)
-        if (e->hears[i] != MPI_REQUEST_NULL) {
-            MPI_Cancel(&e->hears[i]);
-            MPI_Wait(&e->hears[i], &e->status[0]);
+        if (e->receives[i] != MPI_REQUEST_NULL) {
+            MPI_Cancel(&e->receives[i]);
+            MPI_Wait(&e->receives[i], &e->status[0]);
         }
     leave_together(e);
     MPI_Comm_free(&e->data);
@@ -241,16 +242,16 @@ static void close_engine(void *ctx, bool broken) {
     free(e->message);
     free(e->request);
     free(e->status);
-    free(e->hears);
-    free(e->heard);
+    free(e->receives);
+    free(e->farewell);
     free(e);
 }
 
 static bool make_room(engine *e) {
     const size_t n = (size_t)e->size;
-    e->hears = malloc(n * sizeof *e->hears);
-    e->heard = calloc(n, sizeof *e->heard);
-    return e->hears != NULL && e->heard != NULL && make_messages(e, 1);
+    e->receives = malloc(n * sizeof *e->receives);
+    e->farewell = calloc(n, sizeof *e->farewell);
+    return e->receives != NULL && e->farewell != NULL && make_messages(e, 1);
 }
 
 static int mpi_start(engine *e) {
@@ -263,8 +264,8 @@ static int mpi_start(engine *e) {
     code = MPI_Comm_dup(MPI_COMM_WORLD, &e->data);
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(MPI_COMM_WORLD, &e->bye);
     for (int i = 0; i < e->size && code == MPI_SUCCESS; i++) {
-        e->hears[i] = MPI_REQUEST_NULL;
-        if (i != e->rank) code = MPI_Irecv(e->heard[i], FR_ENGINE_TEXT, MPI_CHAR, i, TAG, e->bye, &e->hears[i]);
+        e->receives[i] = MPI_REQUEST_NULL;
+        if (i != e->rank) code = MPI_Irecv(e->farewell[i], FR_ENGINE_TEXT, MPI_CHAR, i, TAG, e->bye, &e->receives[i]);
     }
     return code == MPI_SUCCESS && provided < MPI_THREAD_SERIALIZED ? MPI_ERR_OTHER : code;
 }
@@ -297,9 +298,9 @@ fr_status fr_engine_open(int version, fr_engine *out, char *reason, size_t bytes
     *out = (fr_engine){.rank = e->rank,
                        .size = e->size,
                        .exchange = mpi_exchange,
-                       .goodbye = mpi_shutdown,
+                       .shutdown = mpi_shutdown,
                        .error = mpi_error,
-                       .heard = peer_left,
+                       .peer_left = peer_left,
                        .close = close_engine,
                        .ctx = e};
     name_library(out->name);

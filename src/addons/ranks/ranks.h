@@ -111,10 +111,10 @@ typedef struct fr_engine {
     fr_status (*exchange)(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *wait);
     /* Tells all others why this rank ends, so that what they wait for fails with it, and waits for theirs, two seconds
      * at most. text[i] is rank i's, "" if none came: [size][FR_ENGINE_TEXT], valid until close. Once. */
-    const char *(*goodbye)(void *ctx, const char *why);
+    const char *(*shutdown)(void *ctx, const char *why);
     const char *(*error)(const void *ctx);
     /* True if a rank has ended; error() is the rank's sentence. Polled during waits. */
-    bool (*heard)(void *ctx);
+    bool (*peer_left)(void *ctx);
     /* May wait for all ranks, as MPI_Finalize; not in a broken run. */
     void (*close)(void *ctx, bool broken);
     void *ctx;

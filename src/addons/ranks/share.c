@@ -262,8 +262,8 @@ static void release_memory(fr_share *p) {
         p->first[i] = NULL;
         p->staging[i] = NULL;
     }
-    free(p->heard);
-    p->heard = NULL;
+    free(p->gathered);
+    p->gathered = NULL;
 }
 
 /* The buckets, and what is as large as they are. */

@@ -85,7 +85,7 @@ struct fr_share {
     void *staging[2];           /* as large as the landing zone: outgoing, arriving */
     /* scratch of the lane */
     fr_piece *piece[2], *staged[2];
-    char *heard; /* [size] */
+    char *gathered; /* [size] */
     int *first[2];
     /* of the step */
     int64_t round;

@@ -105,7 +105,7 @@ static fr_status exchange(void *ctx, fr_pieces out, fr_pieces in, const fr_wait 
     return FR_OK;
 }
 
-static const char *no_goodbye(void *ctx, const char *why) {
+static const char *no_shutdown(void *ctx, const char *why) {
     (void)ctx, (void)why;
     return "";
 }
@@ -303,7 +303,7 @@ static void *run(void *ctx) {
                         .rank = r->seat.rank,
                         .size = r->seat.office->size,
                         .exchange = exchange,
-                        .goodbye = no_goodbye,
+                        .shutdown = no_shutdown,
                         .error = error,
                         .close = leave,
                         .ctx = &r->seat};
@@ -550,9 +550,10 @@ Test(share, a_wait_has_the_limit_of_when_it_begins) {
     char one = 1, all = 0;
     fr_comm *c = NULL;
     const fr_engine engine =
-        {.size = 1, .exchange = note_limit, .goodbye = no_goodbye, .error = error, .close = leave, .ctx = &limit};
+        {.size = 1, .exchange = note_limit, .shutdown = no_shutdown, .error = error, .close = leave, .ctx = &limit};
     cr_assert(fri_comm_on(&engine, 30, &c) == FR_OK, "%s", fr_last_error());
     cr_expect(limit == 30, "%g", limit);
-    cr_expect(fri_comm_patience(c, 6) == FR_OK && fr_comm_agree(c, &one, 1, &all) == FR_OK && limit == 6, "%g", limit);
+    cr_expect(fri_comm_timeout_set(c, 6) == FR_OK && fr_comm_agree(c, &one, 1, &all) == FR_OK && limit == 6, "%g",
+              limit);
     fr_comm_release(&c);
 }
