@@ -445,7 +445,7 @@ Test(tar, what_is_no_shard_is_refused) {
                  0);
     EXPECT_FAIL(fr_dataset_tar(files_path("empty.tar"), &d), FR_EFORMAT, "empty.tar", "0 images");
     cr_assert_eq(shell("cd %s/train/ant && tar -cf ../../flat.tar 00.png", files_root), 0);
-    EXPECT_FAIL(fr_dataset_tar(files_path("flat.tar"), &d), FR_EFORMAT, "flat.tar", "00.png", "no folder");
+    EXPECT_FAIL(fr_dataset_tar(files_path("flat.tar"), &d), FR_EFORMAT, "flat.tar", "00.png", "nor a folder");
     files_write("train/ant/00.cls", "1", 1);
     cr_assert_eq(shell("cd %s/train/ant && tar -cf ../../mixed.tar 00.cls 00.png 03.png", files_root), 0);
     EXPECT_FAIL(fr_dataset_tar(files_path("mixed.tar"), &d), FR_EFORMAT, "mixed.tar", "03.png", "1 other images");
