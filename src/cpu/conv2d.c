@@ -282,16 +282,17 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     if (make_plan(d, (fri_pass)pass, &p) < 0) return fr_last_error();
     if (p.engine.method == FRI_CONV2D_DIRECT)
         return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
+    if (p.engine.method == FRI_CONV2D_WINOGRAD && p.engine.product[0].op == NULL)
+        return p.widened ? "widened:winograd:f4x3+igemm" : "winograd:f4x3+igemm";
     if (p.engine.method == FRI_CONV2D_WINOGRAD)
-        return fri_dnnl_name(p.engine.op[0], p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD);
+        return fri_dnnl_name(p.engine.product[0].op, p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD);
+    if (p.engine.method == FRI_CONV2D_INDIRECT) return p.widened ? "widened:indirect" : "indirect";
     if (p.engine.method == FRI_CONV2D_PIXELS) {
-        const fri_product *product = &p.engine.product[p.engine.product[0][0].op == NULL][0];
+        const fri_product *product = &p.engine.product[p.engine.product[0].op == NULL ? 2 : 0];
         return fri_dnnl_name(product->op, p.widened ? FRI_DNNL_PIXELS_WIDENED : FRI_DNNL_PIXELS);
     }
     if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
     if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
-    if (p.engine.method == FRI_CONV2D_IM2COL && p.engine.op[0] == NULL)
-        return p.widened ? "widened:im2col+loops" : "im2col+loops";
     if (p.engine.method == FRI_CONV2D_IM2COL)
         return fri_dnnl_name(p.engine.op[0], p.widened ? FRI_DNNL_IM2COL_WIDENED : FRI_DNNL_IM2COL);
     return "nothing to do";

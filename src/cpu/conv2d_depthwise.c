@@ -11,10 +11,14 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/lanes.h"
 
-enum {
-    TOGETHER = 4,     /* elements of a row with sums in registers (pairs of elements in stride 2's gradient) */
-    LEAST_WIDTH = 14, /* minimum width of the result; in narrower ones most elements touch an edge */
-};
+/* Minimum width of the result. In narrower results most elements touch an edge, and the library is faster; on Arm it
+ * has no kernel. */
+#if defined(__aarch64__)
+enum { LEAST_WIDTH = 1 };
+#else
+enum { LEAST_WIDTH = 14 };
+#endif
+enum { TOGETHER = 4 }; /* elements of a row with sums in registers (pairs of elements in stride 2's gradient) */
 
 /* One pass of the loops: computes `out` [n, p, q, c] from `in` [n, h, w, c] and weights [vectors, R S, lanes]. */
 typedef struct loops {

@@ -21,7 +21,7 @@ static const area_limits spatial_1x1 = {{49, 49, INT64_MAX}};
 enum { NARROW_CHANNELS = 32, NARROW_AREA = 56 * 56 };
 
 /* Decides by properties of the layer only, never by d->n (conv2d_engine.h). */
-static bool prefers_im2col(const fri_conv2d_desc *d, fri_pass pass) {
+static bool prefers_matrix(const fri_conv2d_desc *d, fri_pass pass) {
     if (d->groups != 1) return false;
     int64_t area = d->p * d->q;
     if (d->r != 1 || d->s != 1) return area <= (d->dtype == FR_F32 ? &spatial_f32 : &spatial_bf16)->limit[pass];
@@ -44,8 +44,15 @@ static fr_status plan_direct(fri_conv2d_engine *e) {
     return FR_OK;
 }
 
-static fr_status plan_im2col(fri_conv2d_engine *e) {
+/* Plans the matrix product: on columns by the library, or over pointers to pixels. Groups of one output channel are
+ * products of vectors whose elements are apart, which the library lacks. */
+static fr_status plan_matrix(fri_conv2d_engine *e) {
+    const fri_conv2d_desc *d = &e->d;
+    const int64_t terms = e->pass == FRI_PASS_FORWARD ? d->r * d->s * d->c : d->k;
+    const bool vector = d->groups > 1 && d->k == d->groups, one_row = d->p * d->q == 1;
+    const bool by_library = fri_product_by_library(one_row ? terms : 0, e->pass == FRI_PASS_BACKWARD_WEIGHT);
     e->bytes = 0;
+    if (d->dtype == FR_F32 && d->bias_dtype == FR_F32 && (vector || !by_library)) return fri_conv2d_indirect_plan(e);
     return fri_conv2d_im2col_plan(e);
 }
 
@@ -70,7 +77,8 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     e->d = *d;
     e->pass = pass;
     if (method == FRI_CONV2D_DIRECT) return plan_direct(e);
-    if (method == FRI_CONV2D_IM2COL) return plan_im2col(e);
+    if (method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_plan(e);
+    if (method == FRI_CONV2D_INDIRECT) return fri_conv2d_indirect_plan(e);
     if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
     if (method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_plan(e);
     if (method == FRI_CONV2D_AUTO)
@@ -89,21 +97,13 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
         FRI_TRY(fri_conv2d_pixels_plan(e));
         if (e->method != FRI_CONV2D_NONE) return FR_OK;
     }
-    FRI_TRY(prefers_im2col(d, pass) ? plan_im2col(e) : plan_direct(e));
-    /* A batch cut in two must give equal y and dx. */
-    if (e->method == FRI_CONV2D_IM2COL && pass != FRI_PASS_BACKWARD_WEIGHT && e->op[0] != NULL &&
-        fri_dnnl_rows_depend(e->op[0], 0)) {
-        fri_conv2d_engine direct = {.d = *d, .pass = pass};
-        FRI_TRY(plan_direct(&direct));
-        if (direct.method != FRI_CONV2D_NONE) *e = direct;
-    }
+    const bool matrix = prefers_matrix(d, pass);
+    FRI_TRY(matrix ? plan_matrix(e) : plan_direct(e));
     /* Tries the other method if this one does not exist or exceeds the caller's limit. */
     bool over = d->workspace_limit > 0 && e->bytes > d->workspace_limit;
     if (e->method != FRI_CONV2D_NONE && !over) return FR_OK;
     fri_conv2d_engine other = {.d = *d, .pass = pass};
-    FRI_TRY(e->method == FRI_CONV2D_IM2COL || (e->method == FRI_CONV2D_NONE && prefers_im2col(d, pass))
-                ? plan_direct(&other)
-                : plan_im2col(&other));
+    FRI_TRY(matrix ? plan_direct(&other) : plan_matrix(&other));
     if (other.method == FRI_CONV2D_NONE) return FR_OK;
     if (e->method == FRI_CONV2D_NONE || other.bytes <= d->workspace_limit) *e = other;
     return FR_OK;
@@ -121,7 +121,7 @@ fri_conv2d_reader fri_conv2d_reader_of(const fri_conv2d_engine *e, char *workspa
 }
 
 fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
-    if (e->method == FRI_CONV2D_WINOGRAD) return FR_OK;
+    if (e->method == FRI_CONV2D_WINOGRAD || e->method == FRI_CONV2D_INDIRECT) return FR_OK;
     if (e->own != NULL) {
         if (e->pass != FRI_PASS_BACKWARD_WEIGHT) e->own->prepare(e, w, workspace);
         return FR_OK;
@@ -140,6 +140,10 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
             e->own->run_weight(e, a, b, out, workspace);
         else
             e->own->run(e, a, bias, out, workspace);
+        return FR_OK;
+    }
+    if (e->method == FRI_CONV2D_INDIRECT) {
+        fri_conv2d_indirect_run(e, a, b, bias, out, workspace);
         return FR_OK;
     }
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;

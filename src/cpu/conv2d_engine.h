@@ -1,8 +1,9 @@
 /* conv2d_engine.h - one convolution pass on f32 or bf16 data: choice of method, workspace, execution.
  *
- * Methods: the library's convolution; the library's matrix product on columns in a bounded buffer, on pairs of pixels
- * of the smallest maps, or (f32, unless exact convolutions are required) between Winograd transforms; own loops for
- * depthwise convolutions and for narrow 1 x 1 convolutions. The choice depends on layer shape, element type and pass,
+ * Methods: the library's convolution; the library's matrix product on columns in a bounded buffer, or on pairs of
+ * pixels of the smallest maps; our product over pointers to pixels (f32, if the library's product is slower); a product
+ * between Winograd transforms (f32, unless exact convolutions are required); own loops for depthwise convolutions and
+ * for narrow 1 x 1 convolutions. The choice depends on layer shape, element type and pass,
  * never on the batch size, so a batch cut in two gives equal bits. conv2d.c converts data that the engine cannot
  * process (f16) in pieces. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
@@ -17,6 +18,7 @@ typedef enum fri_conv2d_method {
     FRI_CONV2D_AUTO, /* any method but Winograd */
     FRI_CONV2D_DIRECT,
     FRI_CONV2D_IM2COL,
+    FRI_CONV2D_INDIRECT,
     FRI_CONV2D_WINOGRAD,
     FRI_CONV2D_PIXELS,
     FRI_CONV2D_DEPTHWISE,
@@ -48,16 +50,16 @@ typedef struct fri_conv2d_engine {
     int64_t rows, images;
     size_t col_at, sum_at; /* columns; f32 sums (bf16 dx of `images` images, or dw) */
 
-    /* Winograd: op[0 .. 2] as above, over chunks of tiles and blocks of input and output channels. */
+    /* Winograd, over chunks of tiles and blocks of input and output channels. */
     int64_t tiles, chunk, in, in_block, out, out_block;
     fri_conv2d_split split;
     int64_t workers;
     size_t worker_bytes; /* bytes per worker; also for pixels */
     bool shared;         /* FRI_SPLIT_OUT only: a single chunk, whose V is computed once by all threads */
-    bool apart;          /* the 36 products are separate calls on one thread each */
     size_t v_at, u_at, m_at;
 
-    fri_product product[2][2]; /* pixels: [last, narrower block][adds] */
+    fri_product product[4]; /* Winograd: writes, adds, last shorter chunk; pixels: writes, adds, both for the last
+                               narrower block */
 
     const struct fri_conv2d_own *own; /* own loops, or NULL */
     int64_t parts;                    /* partial sums of own loops for weights, at sum_at */
@@ -80,6 +82,11 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
 fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace);
+
+/* conv2d_indirect.c, f32 only */
+fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e);
+void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
+                             char *workspace);
 
 /* conv2d_winograd.c: tells whether Winograd is faster, and plans it; e->method is FRI_CONV2D_NONE if not possible. */
 enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* maximum size of workspace */

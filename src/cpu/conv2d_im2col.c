@@ -5,9 +5,8 @@
  *   backward weight  dw  [K, RSC] = sum over pieces of dy^T col
  *
  * The unit of work is an output row (n, p) of Q pixels; `rows` of them make one piece. Grouped convolutions repeat all
- * of it per group; with one output channel per group the product is a loop of ours (the library has no products of
- * vectors whose elements are apart). Pieces follow the shape only, and pieces are added in order: same bits on any
- * number of threads, as far as the library's products are. */
+ * of it per group, of two or more output channels. Pieces follow the shape only, and are added in order: same bits on
+ * any number of threads, as far as the library's products are. */
 #include "cpu/conv2d_engine.h"
 
 #include <string.h>
@@ -65,8 +64,7 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
     size_t scratch = 0, column = fr_dtype_size(column_dtype(e));
     e->method = FRI_CONV2D_IM2COL;
-    bool vector = d->k == d->groups && d->groups > 1;
-    if (vector && d->dtype != FR_F32) { /* handled by widening */
+    if (d->k == d->groups && d->groups > 1) { /* vectors whose elements are apart: handled by widening */
         e->method = FRI_CONV2D_NONE;
         return FR_OK;
     }
@@ -82,7 +80,6 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
     e->rows = e->pointwise ? all : fri_min_i64(fit, all);
 
     int64_t tail = all % e->rows;
-    if (vector) goto parts; /* op stays NULL */
     FRI_TRY(plan_product(e, 0, e->rows, FRI_SET, &scratch));
     if (dw && e->rows < all && e->method != FRI_CONV2D_NONE) FRI_TRY(plan_product(e, 1, e->rows, FRI_ADD, &scratch));
     if (tail > 0 && e->method != FRI_CONV2D_NONE) FRI_TRY(plan_product(e, 2, tail, dw ? FRI_ADD : FRI_SET, &scratch));
@@ -91,7 +88,6 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
         FRI_TRY(plan_product(e, 2, last, FRI_SET, &scratch));
     }
 
-parts:
     if (e->pass == FRI_PASS_FORWARD) e->bias_at = fri_part(&e->bytes, (size_t)d->k * fr_dtype_size(d->bias_dtype));
     if (!e->pointwise) e->col_at = fri_part(&e->bytes, (size_t)e->rows * row_bytes);
     if (d->dtype != FR_F32 && dw) e->sum_at = fri_part(&e->bytes, (size_t)(d->k * row_elements(d)) * sizeof(float));
@@ -186,39 +182,6 @@ static const char *at(const void *base, int64_t elements, fr_dtype t) {
     return (const char *)base + (size_t)elements * fr_dtype_size(t);
 }
 
-FRI_CLONES static void axpy_row(int64_t n, float a, const float *x, float *y) {
-    for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
-}
-
-FRI_CLONES static void scale_row(int64_t n, float a, const float *x, float *y) {
-    for (int64_t i = 0; i < n; i++) y[i] = a * x[i];
-}
-
-static float dot_row(int64_t n, const float *x, const float *y, float sum) {
-    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
-    return sum;
-}
-
-/* Product of a group with one output channel in f32. y, dy: one channel of K; add: adds to dw. */
-static void run_vector(const fri_conv2d_engine *e, int64_t pixels, float *col, const float *y_in, const float *w,
-                       const float *bias, float *y_out, float *dw, bool add) {
-    int64_t k = e->d.k, rsc = row_elements(&e->d), col_row = e->pointwise ? e->d.c : rsc;
-    switch (e->pass) {
-    case FRI_PASS_FORWARD:
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < pixels; i++) y_out[i * k] = dot_row(rsc, col + i * col_row, w, bias[0]);
-        break;
-    case FRI_PASS_BACKWARD_INPUT:
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < pixels; i++) scale_row(rsc, y_in[i * k], w, col + i * col_row);
-        break;
-    case FRI_PASS_BACKWARD_WEIGHT:
-        if (!add) memset(dw, 0, (size_t)rsc * sizeof *dw);
-        for (int64_t i = 0; i < pixels; i++) axpy_row(rsc, y_in[i * k], col + i * col_row, dw);
-        break;
-    }
-}
-
 /* Output rows from .. from + rows of group g. out: y, dw, or the columns of dx. */
 static fr_status run_piece(const fri_conv2d_engine *e, const fri_dnnl_op *op, int64_t g, int64_t from, int64_t rows,
                            const void *a, const void *b, const void *bias, char *out, char *workspace) {
@@ -230,14 +193,6 @@ static fr_status run_piece(const fri_conv2d_engine *e, const fri_dnnl_op *op, in
         matrix = at(a, pixel * d->c + g * cg, d->dtype);
     else if (e->pass != FRI_PASS_BACKWARD_INPUT)
         gather(d, from, rows, g * cg, a, col);
-    if (op == NULL) {
-        bool dx = e->pass == FRI_PASS_BACKWARD_INPUT, dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
-        const float *y_in = (const float *)(dw ? b : a) + pixel * d->k + g;
-        const float *w = (const float *)b + g * rsc, *bv = bias != NULL ? (const float *)bias + g : NULL;
-        float *matrix_out = (float *)(uintptr_t)(dx ? out : matrix), *f = (float *)(void *)out;
-        run_vector(e, rows * d->q, matrix_out, y_in, w, bv, f + pixel * d->k + g, f + g * rsc, from > 0);
-        return FR_OK;
-    }
     switch (e->pass) {
     case FRI_PASS_FORWARD:
         return fri_dnnl_run(op, matrix, at(b, g * kg * rsc, d->dtype), at(bias, g * kg, d->bias_dtype),

@@ -80,9 +80,9 @@ fr_status fri_conv2d_pixels_plan(fri_conv2d_engine *e) {
         const int64_t block = i / 2 ? tail : BLOCK;
         if (block == 0 || block > channels) continue;
         const fri_matmul_desc p = product(e, block, i % 2);
-        FRI_TRY(fri_product_plan(&p, &e->product[i / 2][i % 2]));
-        if (e->product[i / 2][i % 2].op == NULL) return FR_OK;
-        if (e->product[i / 2][i % 2].bytes > scratch) scratch = e->product[i / 2][i % 2].bytes;
+        FRI_TRY(fri_product_plan(&p, &e->product[i]));
+        if (e->product[i].op == NULL) return FR_OK;
+        if (e->product[i].bytes > scratch) scratch = e->product[i].bytes;
     }
     e->method = FRI_CONV2D_PIXELS;
     e->workers = fri_max_i64(1, fri_min_i64(fr_threads_get(), fri_ceil_div(channels, BLOCK)));
@@ -168,7 +168,7 @@ static fr_status run_block(const fri_conv2d_engine *e, int64_t first, const floa
             if (!taken) take_filters(e, first, block, tap, b, filters);
             taken = true;
             const pair now = pair_of(e, first, tap, x, y, a, b, filters, out);
-            const fri_product *p = &e->product[block < BLOCK][seen >> now.to & 1];
+            const fri_product *p = &e->product[2 * (block < BLOCK) + (seen >> now.to & 1)];
             FRI_TRY(fri_product_run(p, now.left, now.right, forward ? bias + first : NULL, now.result,
                                     workspace + e->scratch_at));
             seen |= (uint64_t)1 << now.to;

@@ -7,11 +7,8 @@
  *   backward input   the same on dy, with w turned by 180 degrees, its channels swapped, and padding 2 - pad
  *   backward weight  dw = G^T S G,  S [36, K, C] = sum over tiles of D^T V,  D [36, tiles, K] = A dy A^T
  * Chunks of tiles and blocks of channels keep U, V, M (D, V, S) within FRI_WINOGRAD_BYTES; they change no bit of y and
- * dx, since a row of a product does not depend on the number of rows, and S is summed over chunks in order. That is so
- * in two of the library's kernels; others are not taken.
- *   brg       the 36 products are one call
- *   gemm:jit  (AVX2 and Arm in 2.6) a call a product, each on one thread, with zeros up to a multiple of
- *             FRI_DNNL_ROWS rows */
+ * dx, since a row of a product does not depend on the number of rows (product.h), and S is summed over chunks in order.
+ */
 #include "base/status.h"
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
@@ -22,8 +19,7 @@
 
 enum {
     PLACES = 36,
-    LANES = 64,                                    /* channels per transform */
-    ROOM = FRI_WINOGRAD_BYTES / 4 / PLACES - 2048, /* floats of U, V, M per product; the rest is for the scratchpad */
+    LANES = 64, /* channels per transform */
 };
 
 static const float zeros[LANES];
@@ -161,18 +157,17 @@ typedef struct step {
 
 typedef void transform(int64_t n, sources x, targets y);
 
-/* Transforms windows of size x size to [36, rows, channels], with zeros after the last tile. Called by all threads of
- * a team. */
+/* Transforms windows of size x size to [36, rows, channels]. Called by all threads of a team. */
 static void take_tiles(const map *m, int64_t size, transform *f, const float *x, int64_t tile, int64_t tiles,
                        int64_t rows, int64_t first, int64_t channels, float *to) {
     int64_t blocks = fri_ceil_div(channels, LANES);
 #pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < rows * blocks; task++) {
+    for (int64_t task = 0; task < tiles * blocks; task++) {
         int64_t t = task / blocks, c = task % blocks * LANES;
         const float *in[PLACES];
         float *out[PLACES];
         for (int64_t i = 0; i < size * size; i++) {
-            int64_t at = t < tiles ? element(m, tile + t, i / size, i % size) : -1;
+            int64_t at = element(m, tile + t, i / size, i % size);
             in[i] = at < 0 ? zeros : x + at + first + c;
         }
         for (int64_t i = 0; i < PLACES; i++) out[i] = to + (i * rows + t) * channels + c;
@@ -284,6 +279,16 @@ static map map_of(const fri_conv2d_desc *d, bool of_y, int64_t pad_h, int64_t pa
                  .grid_w = fri_ceil_div(grid_of_y ? d->q : d->w, 4)};
 }
 
+/* Threads that work alone; each needs memory for our product. */
+static int64_t workers_of(void) {
+    return fri_product_by_library(0, false) ? fr_threads_get() : fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
+}
+
+/* Floats of U, V, M per product; the rest is for the scratch of products. */
+static int64_t floats_of(void) {
+    return (FRI_WINOGRAD_BYTES - (fri_product_by_library(0, false) ? 288 << 10 : 1 << 20)) / 4 / PLACES;
+}
+
 /* The largest divisor of n up to limit. */
 static int64_t divisor(int64_t n, int64_t limit) {
     int64_t i = fri_max_i64(1, fri_min_i64(n, limit));
@@ -337,10 +342,9 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
 }
 
 /* Rows of V and M per chunk. The number is odd, because an even number would map many of the 36 products to the same
- * cache sets, and above 1, because single rows may have other bits (fri_dnnl_rows_depend). */
+ * cache sets. */
 static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
-    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) return tiles;
-    return e->apart ? fri_ceil_div(tiles, FRI_DNNL_ROWS) * FRI_DNNL_ROWS : fri_max_i64(3, tiles | 1);
+    return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : tiles | 1;
 }
 
 /* Chooses blocks of channels whose products outweigh the repeated transforms, and as many tiles as fit each worker's
@@ -348,11 +352,11 @@ static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
  * determine the order of its sums, and are small for brg, which transposes D in scratch of each thread. */
 static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t widest_in, int64_t widest_out) {
     enum { LEAST = 16, WEIGHT_CHUNK = 64 };
-    int64_t in = e->in, out = e->out, least = 1, most = 256, room = ROOM / workers;
+    int64_t in = e->in, out = e->out, least = 1, most = 256, room = floats_of() / workers;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         e->in_block = divisor(in, widest_in);
         e->out_block = divisor(out, widest_out);
-        if (!e->apart) least = most = WEIGHT_CHUNK;
+        least = most = WEIGHT_CHUNK;
     } else {
         e->in_block = in;
         e->out_block =
@@ -362,30 +366,27 @@ static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t wide
     int64_t fit = fri_max_i64(0, room - e->in_block * e->out_block) / (e->in_block + e->out_block);
     if (fit < least) return 0;
     int64_t tiles = fri_min_i64(fit, most);
-    if (e->apart) return rows_of(e, tiles) > tiles ? tiles / FRI_DNNL_ROWS * FRI_DNNL_ROWS : tiles;
     return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : (tiles - 1) | 1;
 }
 
 /* Divides the work among threads that do not wait for each other. Threads that share a chunk wait twice per chunk and
  * read what other threads have just written: up to twice the time if they do not share a cache or are preempted. If
  * memory suffices, each thread works alone: on tiles with all filters, or on channels with all inputs, which in
- * layers of 512 channels costs a tenth more than ideal sharing. Bits are equal; for gemm:jit only with equal blocks
- * of `block` channels. */
-static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t worth, int64_t block) {
+ * layers of 512 channels costs a tenth more than ideal sharing. Bits are equal. */
+static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t worth) {
     enum { NARROWEST = 32, ENOUGH = 72 }; /* channels; tiles per chunk: 48 to 256 take equal time */
     const bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
-    const int64_t workers = fr_threads_get();
+    const int64_t workers = workers_of();
     const int64_t out = split == FRI_SPLIT_OUT ? e->out / workers : e->out;
     const int64_t in = split == FRI_SPLIT_IN ? e->in / workers : e->in;
     int64_t fit = choose_blocks(e, workers, fri_min_i64(128, in), dw ? fri_min_i64(64, out) : out);
     if (fit < fri_min_i64(worth, e->tiles) || e->out_block < NARROWEST || e->in_block < NARROWEST) return false;
     if (split == FRI_SPLIT_OUT && e->out / e->out_block % workers != 0) return false;
     if (split == FRI_SPLIT_IN && e->in / e->in_block % workers != 0) return false;
-    if (e->apart && e->out_block != block) return false;
     e->split = split;
     int64_t tiles = split == FRI_SPLIT_TILES ? fri_ceil_div(e->tiles, workers) : e->tiles;
     if (!dw) {
-        fit = fri_min_i64(fit, e->apart ? ENOUGH : ENOUGH - 1);
+        fit = fri_min_i64(fit, ENOUGH - 1);
         tiles = rows_of(e, fri_ceil_div(tiles, fri_ceil_div(tiles, fit)));
     }
     e->chunk = fri_min_i64(fit, tiles);
@@ -396,8 +397,8 @@ static bool try_split(fri_conv2d_engine *e, fri_conv2d_split split, int64_t wort
  * blocks, all threads instead compute V of all tiles once. */
 static void try_shared(fri_conv2d_engine *e) {
     enum { MANY = 4, NARROWEST = 16 };
-    const int64_t workers = fr_threads_get(), rows = rows_of(e, e->tiles), room = (ROOM - rows * e->in) / workers;
-    if (e->apart || e->chunk >= e->tiles || e->out < MANY * workers * e->out_block || room <= 0) return;
+    const int64_t workers = workers_of(), rows = rows_of(e, e->tiles), room = (floats_of() - rows * e->in) / workers;
+    if (e->chunk >= e->tiles || e->out < MANY * workers * e->out_block || room <= 0) return;
     const int64_t fit = fri_min_i64(room / (e->in + rows), e->out / workers), block = divisor(e->out, fit);
     if (block < NARROWEST || e->out / block % workers != 0) return;
     e->shared = true;
@@ -406,42 +407,31 @@ static void try_shared(fri_conv2d_engine *e) {
 
 static bool choose_split(fri_conv2d_engine *e) {
     enum { WORTH = 32, WORTH_OUT = 16 }; /* tiles per chunk */
-    const int64_t threads = fr_threads_get(), block = e->out_block;
+    const int64_t threads = workers_of();
     if (threads == 1) return false;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
-        return !e->apart && (try_split(e, FRI_SPLIT_OUT, WORTH, block) || try_split(e, FRI_SPLIT_IN, WORTH, block));
-    if (e->tiles >= 4 * WORTH * threads && try_split(e, FRI_SPLIT_TILES, WORTH, block)) return true;
-    if (!try_split(e, FRI_SPLIT_OUT, WORTH_OUT, block)) return false;
+        return try_split(e, FRI_SPLIT_OUT, WORTH) || try_split(e, FRI_SPLIT_IN, WORTH);
+    if (e->tiles >= 4 * WORTH * threads && try_split(e, FRI_SPLIT_TILES, WORTH)) return true;
+    if (!try_split(e, FRI_SPLIT_OUT, WORTH_OUT)) return false;
     try_shared(e);
     return true;
 }
 
-static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum) {
-    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = e->apart ? 0 : PLACES, .accum = accum};
-    p.alone = e->apart || e->split != FRI_SPLIT_NONE;
+static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t tiles, fri_accum accum, size_t *scratch) {
+    const int64_t in = e->in_block, out = e->out_block, rows = rows_of(e, tiles);
+    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = PLACES, .accum = accum};
+    p.alone = e->split != FRI_SPLIT_NONE;
+    p.n = p.b_row = p.c_row = e->pass == FRI_PASS_BACKWARD_WEIGHT ? in : out;
+    p.b_col = 1;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
-        p.m = e->out_block, p.k = tiles, p.n = e->in_block;
-        p.a_row = 1, p.a_col = e->out_block, p.b_row = e->in_block, p.b_col = 1, p.c_row = e->in_block;
+        p.m = p.a_col = out, p.k = tiles, p.a_row = 1;
+        p.a_batch = tiles * out, p.b_batch = tiles * in, p.c_batch = out * in;
     } else {
-        p.m = rows_of(e, tiles), p.k = e->in_block, p.n = e->out_block;
-        p.a_row = e->in_block, p.a_col = 1, p.b_row = e->out_block, p.b_col = 1, p.c_row = e->out_block;
+        p.m = fri_product_by_library(0, false) ? rows : tiles, p.k = p.a_row = in, p.a_col = 1;
+        p.a_batch = rows * in, p.b_batch = in * out, p.c_batch = rows * out;
     }
-    p.a_batch = p.m * p.k, p.b_batch = p.k * p.n, p.c_batch = p.m * p.n;
-    return p;
-}
-
-/* *op stays NULL if the library has no suitable product. */
-static fr_status plan_product(const fri_conv2d_engine *e, int64_t tiles, fri_accum accum, size_t *scratch,
-                              const fri_dnnl_op **op) {
-    fri_matmul_desc p = product(e, tiles, accum);
-    const fri_dnnl_op *found = NULL;
-    fr_status s = fri_dnnl_matmul(&p, &found);
-    if (s < 0 || found == NULL) return s;
-    const char *name = fri_dnnl_name(found, FRI_DNNL_PLAIN);
-    if (e->apart ? !fri_dnnl_is_gemm(found) || fri_dnnl_scratch_bytes(found) > 0 : strncmp(name, "brg", 3) != 0)
-        return s;
-    if (fri_dnnl_scratch_bytes(found) > *scratch) *scratch = fri_dnnl_scratch_bytes(found);
-    *op = found;
+    FRI_TRY(fri_product_plan(&p, &e->product[slot]));
+    if (e->product[slot].bytes > *scratch) *scratch = e->product[slot].bytes;
     return FR_OK;
 }
 
@@ -456,7 +446,7 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     e->m_at = fri_part(&e->bytes, place * (size_t)((dw ? e->in_block : rows) * e->out_block));
     e->scratch_at = fri_part(&e->bytes, scratch);
     e->worker_bytes = e->bytes - common;
-    e->workers = e->split == FRI_SPLIT_NONE ? 1 : fr_threads_get();
+    e->workers = e->split == FRI_SPLIT_NONE ? 1 : workers_of();
     e->bytes = common + (size_t)e->workers * e->worker_bytes;
     return e->bytes;
 }
@@ -465,34 +455,25 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
-    const fri_dnnl_op *full = NULL;
-    fr_status s = FR_OK;
     size_t scratch = 0;
     e->method = FRI_CONV2D_NONE;
     if (!fits(d)) return FR_OK;
     map m = map_of(d, dx, 0, 0, !dx);
     e->in = dx ? d->k : d->c, e->out = dx ? d->c : d->k;
     e->tiles = d->n * m.grid_h * m.grid_w;
-    for (int apart = 0; full == NULL && apart < 2; apart++) {
-        e->apart = apart;
-        e->chunk = choose_blocks(e, 1, 128, dw ? 128 : e->out);
-        if (e->chunk == 0) return FR_OK;
-        FR_TRY(s, plan_product(e, e->chunk, dw ? FRI_ADD : FRI_SET, &scratch, &full));
-    }
-    if (full == NULL || lay_out(e, scratch) > FRI_WINOGRAD_BYTES) return FR_OK;
+    e->chunk = choose_blocks(e, 1, 128, dw ? 128 : e->out);
+    if (e->chunk == 0) return FR_OK;
+    FRI_TRY(plan_product(e, 0, e->chunk, FRI_SET, &scratch));
+    if (lay_out(e, scratch) > FRI_WINOGRAD_BYTES) return FR_OK;
 
     if (!choose_split(e)) e->chunk = fri_min_i64(choose_blocks(e, 1, 128, dw ? 128 : e->out), e->tiles);
     int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
     scratch = 0;
-    for (int i = 0; i < 3; i++) {
-        if (tiles[i] == 0) continue;
-        FR_TRY(s, plan_product(e, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch, &e->op[i]));
-        if (e->op[i] == NULL) return FR_OK;
-    }
+    for (int i = 0; i < 3; i++)
+        if (tiles[i] > 0) FRI_TRY(plan_product(e, i, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch));
     lay_out(e, scratch);
     e->method = FRI_CONV2D_WINOGRAD;
-done:
-    return s;
+    return FR_OK;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------- */
@@ -503,19 +484,6 @@ typedef struct run {
     const float *a, *b, *bias;
     float *y, *v, *u, *m;
 } run;
-
-static fr_status multiply(const run *r, const fri_dnnl_op *op, const step *now, char *scratch) {
-    const fri_conv2d_engine *e = r->e;
-    bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
-    const float *a = dw ? r->u : r->v, *b = dw ? r->v : r->u;
-    if (!e->apart) return fri_dnnl_run(op, a, b, NULL, r->m, scratch);
-    fri_matmul_desc p = product(e, now->tiles, FRI_SET);
-    fri_team_failure f = {FR_OK, ""};
-#pragma omp parallel for schedule(static) if (e->split == FRI_SPLIT_NONE)
-    for (int64_t i = 0; i < PLACES; i++)
-        fri_team_note(&f, fri_dnnl_run(op, a + i * p.a_batch, b + i * p.b_batch, NULL, r->m + i * p.c_batch, scratch));
-    return fri_team_told(&f);
-}
 
 /* Work of all threads between two products: writes the results of the finished step (done, or NULL) and computes the
  * operands of the next step (or NULL), except operands left from the previous step. */
@@ -562,8 +530,8 @@ static fr_status run_part(run r, step from, step to, char *workspace) {
             for (now.tile = from.tile; now.tile < to.tile; now.tile += now.tiles) {
                 now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
                 between(&r, done, &now);
-                const fri_dnnl_op *op = e->op[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
-                FR_TRY(s, multiply(&r, op, &now, workspace + e->scratch_at));
+                const fri_product *p = &e->product[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
+                FR_TRY(s, fri_product_run(p, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
                 before = now;
                 done = &before;
             }

@@ -642,13 +642,8 @@ fri_lanes_width fri_dnnl_lanes(void) {
     return FRI_LANES_BASELINE;
 }
 
-bool fri_dnnl_rows_depend(const fri_dnnl_op *op, int64_t rows) {
-    if (fri_dnnl_is_gemm(op)) return fri_dnnl_lanes() < FRI_LANES_AVX512;
-    return DNNL_VERSION_MAJOR >= 3 && rows == 1;
-}
-
-bool fri_dnnl_is_gemm(const fri_dnnl_op *op) {
-    return strncmp(fri_dnnl_name(op, FRI_DNNL_PLAIN), "gemm:jit", 8) == 0;
+int fri_dnnl_major(void) {
+    return DNNL_VERSION_MAJOR;
 }
 
 static const char *isa_name(void) {

@@ -68,13 +68,7 @@ fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, cons
 typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX512 } fri_lanes_width;
 fri_lanes_width fri_dnnl_lanes(void);
 
-/* True if the bits of a product's row depend on the number of rows. gemm:jit (3.7: gemm:jit:f32), used without
- * AVX-512, adds in another order the rows beyond a multiple of six, and the parts cut off by its threads. brgemm of
- * 3.7 does not split a sum over 1,024 in two for a single row. On one thread, bits do not depend on the number of
- * rows if the number is a multiple of FRI_DNNL_ROWS. */
-enum { FRI_DNNL_ROWS = 12 };
-bool fri_dnnl_rows_depend(const fri_dnnl_op *op, int64_t rows);
-bool fri_dnnl_is_gemm(const fri_dnnl_op *op);
+int fri_dnnl_major(void); /* 2 or 3 */
 
 /* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
 void fri_dnnl_version(char *buf, size_t n);

@@ -71,10 +71,7 @@ static fr_status plan_product(const product *p, fr_dtype t, fr_dtype bias_t, int
 
 /* f32 product of a tile of m x n x k with dense copies. */
 static fr_status plan_tile(const product *p, int64_t m, int64_t n, int64_t k, fri_accum accum, fri_product *made) {
-    fr_status s = plan_product(p, FR_F32, FR_F32, m, n, k, p->a_turned ? m : k, p->b_turned ? k : n, n, accum, made);
-    if (s >= 0 && made->op == NULL)
-        return fr_fail(FR_EUNSUPPORTED, "linear: oneDNN has nothing but reference code for f32 data on the cpu");
-    return s;
+    return plan_product(p, FR_F32, FR_F32, m, n, k, p->a_turned ? m : k, p->b_turned ? k : n, n, accum, made);
 }
 
 /* The largest of 1 .. all whose `fixed + per * size` elements fit. */
@@ -127,14 +124,11 @@ static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     if (d->dtype != FR_F16) {
         FRI_TRY(plan_product(q, d->dtype, d->bias_dtype, q->m, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET,
                              &p->whole));
-        if (p->whole.op != NULL) {
+        if (p->whole.possible) {
             if (q->bias) p->bias_at = fri_part(&p->bytes, (size_t)q->n * fr_dtype_size(d->bias_dtype));
             p->product_at = fri_part(&p->bytes, p->whole.bytes);
             return FR_OK;
         }
-        if (d->dtype == FR_F32)
-            return fr_fail(FR_EUNSUPPORTED, "%s: oneDNN has nothing but reference code for f32 data on the cpu",
-                           pass_name[pass]);
     }
     return plan_widened(d, p);
 }

@@ -1,107 +1,152 @@
-/* product.c - if the bits of the library's product depend on the number of rows (fri_dnnl_rows_depend), each thread
- * computes a block of C's columns in two products: one of whole groups of FRI_DNNL_ROWS rows, and one of the
- * remaining rows, copied and padded with zeros. */
+/* product.c - chooses between the library's product and ours (igemm.h), and divides ours among threads. */
 #include "cpu/product.h"
 
 #include <omp.h>
 #include <string.h>
 
-#include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
-#include "cpu/team.h"
 
-/* Columns per block are a multiple of COLUMNS; the last block has at least COLUMNS if C does. */
-enum { COLUMNS = 16 };
+extern const fri_igemm_kernel fri_igemm_loops;
+#if defined(__x86_64__)
+extern const fri_igemm_kernel fri_igemm_loops_v3, fri_igemm_loops_v4;
+#endif
 
-static int64_t whole_rows(const fri_product *p) {
-    return p->d.m / FRI_DNNL_ROWS * FRI_DNNL_ROWS;
+/* Loops for the width of this processor's vectors. */
+static const fri_igemm_kernel *loops(void) {
+#if defined(__x86_64__)
+    if (fri_dnnl_lanes() == FRI_LANES_AVX512) return &fri_igemm_loops_v4;
+    if (fri_dnnl_lanes() == FRI_LANES_AVX2) return &fri_igemm_loops_v3;
+#endif
+    return &fri_igemm_loops;
 }
 
-static int64_t columns_of(const fri_product *p, bool last) {
-    return last ? p->d.n - (p->blocks - 1) * p->block : p->block;
+static size_t scratch_of(const fri_igemm_kernel *k) {
+    return (k->scratch + 63) / 64 * 64;
 }
 
-static fr_status plan_part(fri_product *p, bool last, bool copied) {
-    fri_matmul_desc d = p->d;
-    d.m = copied ? FRI_DNNL_ROWS : whole_rows(p), d.n = columns_of(p, last);
-    if (copied) d.a_row = d.k;
-    d.alone = true;
-    if (d.m == 0 || (!last && p->blocks == 1)) return FR_OK;
-    const fri_dnnl_op **op = &p->part[last][copied];
-    FRI_TRY(fri_dnnl_matmul(&d, op));
-    if (*op == NULL) return fr_fail(FR_EUNSUPPORTED, "oneDNN has no product of %lld columns", (long long)d.n);
-    if (fri_dnnl_scratch_bytes(*op) > p->scratch) p->scratch = fri_dnnl_scratch_bytes(*op);
-    return FR_OK;
+/* ---- indirect products ------------------------------------------------------------------------------------- */
+
+size_t fri_igemm_bytes(void) {
+    return scratch_of(loops()) * (size_t)fr_threads_get();
 }
 
-static fr_status plan_blocks(fri_product *p) {
-    const fri_matmul_desc *d = &p->d;
-    p->block = d->alone ? d->n : fri_ceil_div(fri_ceil_div(d->n, fr_threads_get()), COLUMNS) * COLUMNS;
-    p->blocks = fri_ceil_div(d->n, p->block);
-    if (p->blocks > 1 && columns_of(p, true) < COLUMNS) p->blocks--;
-    for (int i = 0; i < 4; i++) FRI_TRY(plan_part(p, i / 2, i % 2));
-    if (d->m == whole_rows(p)) return FR_OK;
-    p->rows_at = fri_part(&p->bytes, (size_t)(FRI_DNNL_ROWS * d->k) * fr_dtype_size(d->a_dtype));
-    p->result_at = fri_part(&p->bytes, (size_t)(FRI_DNNL_ROWS * d->c_row) * fr_dtype_size(d->c_dtype));
-    return FR_OK;
+/* First and end of part i when n is divided into `parts` parts of whole tiles. */
+static void cut(int64_t n, int64_t tile, int64_t i, int64_t parts, int64_t *first, int64_t *end) {
+    const int64_t tiles = fri_ceil_div(n, tile);
+    *first = fri_min_i64(n, i * tiles / parts * tile);
+    *end = fri_min_i64(n, (i + 1) * tiles / parts * tile);
+}
+
+void fri_igemm_run(const fri_igemm *s, bool pixels, char *workspace) {
+    enum { LEAST = 1 << 18 }; /* multiplications for which another thread is worth waking */
+    const fri_igemm_kernel *k = loops();
+    const int64_t grid = s->images * s->grid_h * s->grid_w;
+    const int64_t rows = pixels ? s->depth : grid, columns = pixels ? s->columns * s->taps : s->columns;
+    const int64_t work = grid * s->depth * s->columns * s->taps;
+    const int64_t row_tiles = fri_ceil_div(rows, k->rows), column_tiles = fri_ceil_div(columns, k->columns);
+    int64_t parts = fri_min_i64(fr_threads_get(), fri_max_i64(1, work / LEAST));
+    /* Each thread packs B for its own rows, or A for its own columns of a sum over pixels. */
+    const bool few_rows = pixels ? row_tiles < 2 * parts : column_tiles >= row_tiles;
+    const bool by_columns = few_rows || (!pixels && (column_tiles % parts == 0 || column_tiles >= 4 * parts));
+    parts = fri_min_i64(parts, by_columns ? column_tiles : row_tiles);
+#pragma omp parallel for schedule(static, 1) num_threads((int)parts) if (parts > 1)
+    for (int64_t i = 0; i < parts; i++) {
+        fri_igemm_part part = {0, rows, 0, columns};
+        if (by_columns)
+            cut(columns, k->columns, i, parts, &part.column, &part.column_end);
+        else
+            cut(rows, k->rows, i, parts, &part.row, &part.row_end);
+        (pixels ? k->run_pixels : k->run)(s, &part, workspace + (size_t)i * scratch_of(k));
+    }
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------- */
+
+bool fri_product_by_library(int64_t terms, bool transposed) {
+    enum { DEEP = 1024 };
+#if defined(__x86_64__)
+    if (transposed) return true;
+#endif
+    return fri_dnnl_lanes() == FRI_LANES_AVX512 && (terms < DEEP || fri_dnnl_major() < 3);
+}
+
+static bool is_library_product(const fri_matmul_desc *d) {
+    const bool by_library = fri_product_by_library(d->k, d->a_col != 1);
+    return by_library || (d->a_dtype != FR_F32 && fri_dnnl_lanes() < FRI_LANES_AVX512);
+}
+
+static int64_t batch_threads(void) {
+    return fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
 }
 
 fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
+    const bool f32 = d->a_dtype == FR_F32 && d->b_dtype == FR_F32 && d->c_dtype == FR_F32;
+    const bool ours = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));
     *p = (fri_product){.d = *d};
-    FRI_TRY(fri_dnnl_matmul(d, &p->op));
-    if (p->op == NULL) return FR_OK;
-    if (d->a_col == 1 && fri_dnnl_rows_depend(p->op, d->m))
-        FRI_TRY(plan_blocks(p));
-    else
-        p->scratch = fri_dnnl_scratch_bytes(p->op);
-    p->scratch = (p->scratch + 63) / 64 * 64;
-    p->scratch_at = fri_part(&p->bytes, p->scratch * (size_t)fri_max_i64(1, p->blocks));
+    if (is_library_product(d)) FRI_TRY(fri_dnnl_matmul(d, &p->op));
+    if (p->op != NULL && d->batch > 0 && strncmp(fri_dnnl_name(p->op, FRI_DNNL_PLAIN), "brg", 3) != 0) p->op = NULL;
+    p->possible = p->op != NULL || ours;
+    if (p->op != NULL)
+        p->bytes = fri_dnnl_scratch_bytes(p->op);
+    else if (ours)
+        p->bytes = scratch_of(loops()) * (size_t)(d->alone ? 1 : d->batch > 0 ? batch_threads() : fr_threads_get());
     return FR_OK;
 }
 
-static fr_status run_block(const fri_product *p, int64_t i, const void *a, const void *b, const void *bias, void *c,
-                           char *workspace) {
+/* A matrix is a map of one row of pixels. If A is transposed, the sum runs over pixels, and B takes the place of A. */
+static fri_igemm igemm_of(const fri_matmul_desc *d, const float *a, const float *b, const float *bias, float *c) {
+    static const fri_igemm_tap here;
+    const bool turned = d->a_col != 1;
+    fri_igemm s = {.images = 1,
+                   .grid_h = 1,
+                   .grid_w = turned ? d->k : d->m,
+                   .depth = turned ? d->m : d->k,
+                   .columns = d->n,
+                   .taps = 1,
+                   .tap = &here,
+                   .a = turned ? b : a,
+                   .a_h = 1,
+                   .a_w = turned ? d->k : d->m,
+                   .a_pitch = turned ? d->b_row : d->a_row,
+                   .step_h = 1,
+                   .step_w = 1,
+                   .b = turned ? a : b,
+                   .b_row = turned ? d->a_col : d->b_row,
+                   .b_col = turned ? 1 : d->b_col,
+                   .c = c,
+                   .c_h = 1,
+                   .c_w = d->m,
+                   .c_pitch = d->c_row,
+                   .c_step_h = 1,
+                   .c_step_w = 1,
+                   .bias = d->bias ? bias : NULL,
+                   .add = d->accum == FRI_ADD};
+    return s;
+}
+
+static void run_own(const fri_product *p, const float *a, const float *b, const float *bias, float *c,
+                    char *workspace) {
     const fri_matmul_desc *d = &p->d;
-    const bool last = i == p->blocks - 1;
-    const int64_t first = i * p->block, whole = whole_rows(p);
-    const size_t element = fr_dtype_size(d->c_dtype);
-    char *scratch = workspace + p->scratch_at + (size_t)i * p->scratch;
-    char *to = (char *)c + (size_t)first * element;
-    b = (const char *)b + (size_t)(first * d->b_col) * fr_dtype_size(d->b_dtype);
-    if (bias != NULL) bias = (const char *)bias + (size_t)first * fr_dtype_size(d->bias_dtype);
-    if (whole > 0) FRI_TRY(fri_dnnl_run(p->part[last][false], a, b, bias, to, scratch));
-    if (whole == d->m) return FR_OK;
-    char *result = workspace + p->result_at + (size_t)first * element;
-    const size_t pitch = (size_t)d->c_row * element, line = (size_t)columns_of(p, last) * element;
-    to += (size_t)whole * pitch;
-    for (size_t j = 0; d->accum == FRI_ADD && j < (size_t)(d->m - whole); j++)
-        memcpy(result + j * pitch, to + j * pitch, line);
-    FRI_TRY(fri_dnnl_run(p->part[last][true], workspace + p->rows_at, b, bias, result, scratch));
-    for (size_t j = 0; j < (size_t)(d->m - whole); j++) memcpy(to + j * pitch, result + j * pitch, line);
-    return FR_OK;
+    const fri_igemm_kernel *k = loops();
+    if (d->batch == 0 && !d->alone) {
+        const fri_igemm s = igemm_of(d, a, b, bias, c);
+        fri_igemm_run(&s, d->a_col != 1, workspace);
+        return;
+    }
+    const int threads = d->alone ? 1 : (int)batch_threads();
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < fri_max_i64(1, d->batch); i++) {
+        const fri_igemm s = igemm_of(d, a + i * d->a_batch, b + i * d->b_batch, bias, c + i * d->c_batch);
+        const fri_igemm_part all = {0, d->m, 0, d->n};
+        (d->a_col != 1
+             ? k->run_pixels
+             : k->run)(&s, &all, workspace + (threads > 1 ? (size_t)omp_get_thread_num() : 0) * scratch_of(k));
+    }
 }
 
 fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
                           char *workspace) {
-    const fri_matmul_desc *d = &p->d;
-    if (p->blocks == 0) return fri_dnnl_run(p->op, a, b, bias, c, workspace + p->scratch_at);
-    const size_t line = (size_t)d->k * fr_dtype_size(d->a_dtype);
-    const int64_t whole = whole_rows(p);
-    const char *rest = (const char *)a + (size_t)(whole * d->a_row) * fr_dtype_size(d->a_dtype);
-    for (size_t j = 0; whole < d->m && j < FRI_DNNL_ROWS; j++) {
-        char *to = workspace + p->rows_at + j * line;
-        if ((int64_t)j < d->m - whole)
-            memcpy(to, rest + j * (size_t)d->a_row * fr_dtype_size(d->a_dtype), line);
-        else
-            memset(to, 0, line);
-    }
-    if (d->alone) return run_block(p, 0, a, b, bias, c, workspace);
-    fri_team_failure f = {FR_OK, ""};
-#pragma omp parallel num_threads((int)p->blocks)
-    {
-        omp_set_num_threads(1); /* otherwise the library would divide products for more threads */
-#pragma omp for schedule(static, 1)
-        for (int64_t i = 0; i < p->blocks; i++) fri_team_note(&f, run_block(p, i, a, b, bias, c, workspace));
-    }
-    return fri_team_told(&f);
+    if (p->op != NULL) return fri_dnnl_run(p->op, a, b, bias, c, workspace);
+    run_own(p, a, b, bias, c, workspace);
+    return FR_OK;
 }

@@ -1,24 +1,35 @@
-/* product.h - a matrix product by oneDNN in which a row's bits do not depend on the number of rows. */
+/* product.h - matrix products in which a row's bits do not depend on the number of rows: by oneDNN with AVX-512 and for
+ * half data, otherwise by our tiles (igemm.h). */
 #ifndef FRI_CPU_PRODUCT_H
 #define FRI_CPU_PRODUCT_H
 
 #include "cpu/dnnl.h"
+#include "cpu/igemm.h"
+
+enum { FRI_BATCH_THREADS = 16 }; /* maximum number of threads that share a batch of our products */
 
 typedef struct fri_product {
     fri_matmul_desc d;
-    const fri_dnnl_op *op; /* for the whole product */
-    /* Blocks of columns of C, computed by one thread each, if bits would depend on the rows. 0: op computes all of
-     * C. */
-    int64_t blocks, block;
-    const fri_dnnl_op *part[2][2];                         /* [last block][copied rows] */
-    size_t rows_at, result_at, scratch_at, scratch, bytes; /* of workspace; scratch: a block's */
+    bool possible;
+    const fri_dnnl_op *op; /* the library's; NULL: ours */
+    size_t bytes;          /* size of the workspace */
 } fri_product;
 
-/* p->op is NULL if the library has no suitable product. */
+/* p->possible is false if neither computes these types. */
 fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p);
 
 /* C = A B + bias, or C += A B; bias is read if d->bias. The workspace is 64-byte aligned. */
 fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
                           char *workspace);
+
+/* True if the library computes f32 products of so many terms. Without AVX-512 it does not, because gemm:jit adds in
+ * another order the rows beyond a multiple of six; oneDNN 3 splits a sum over 1,024 terms in two, except for a single
+ * row. If A is transposed, its rows are channels, whose number does not depend on the batch, and x86-64 uses the
+ * library. On Arm the library has plain C loops only. */
+bool fri_product_by_library(int64_t terms, bool transposed);
+
+/* Runs an indirect product on threads; over_pixels: run_pixels (igemm.h). The division changes no bits. */
+size_t fri_igemm_bytes(void);
+void fri_igemm_run(const fri_igemm *s, bool over_pixels, char *workspace);
 
 #endif

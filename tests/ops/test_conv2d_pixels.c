@@ -46,6 +46,7 @@ static bool there(const fri_conv2d_desc *d, fri_pass pass) {
 }
 
 Test(conv2d_pixels, is_near_sums_in_f64) {
+    if (!fri_product_by_library(0, false)) cr_skip_test("the method is for processors with AVX-512");
     int done = 0;
     for (int i = 0; i < SHAPES; i++) {
         for (int64_t n = 1; n <= 25; n += 12) {
@@ -64,6 +65,7 @@ Test(conv2d_pixels, is_near_sums_in_f64) {
 }
 
 Test(conv2d_pixels, bits_do_not_depend_on_threads_or_batch) {
+    if (!fri_product_by_library(0, false)) cr_skip_test("the method is for processors with AVX-512");
     for (int i = 0; i < SHAPES - 3; i++) {
         const fri_conv2d_desc few = desc_of(&shapes[i], 3), many = desc_of(&shapes[i], 29);
         ways_expect_same_bits(&few, FRI_CONV2D_PIXELS);

@@ -1,0 +1,53 @@
+/* igemm.h - f32 matrix products whose rows are read through pointers, so that a convolution needs no copied columns
+ * (Dukhan, The Indirect Convolution Algorithm, 2019).
+ *
+ * A sum consists of runs of at most FRI_IGEMM_RUN terms. A run adds its terms in order, one fused multiply-add per term
+ * (SSE2 lacks the instruction: multiply, then add), and runs are added in order. Short runs keep rounding errors small
+ * in sums of thousands of terms. The bits of a sum depend on its length only: not on the division of rows and columns,
+ * the number of threads, or the width of vectors. NEON, AVX2 and AVX-512 give equal bits. */
+#ifndef FRI_CPU_SWEEP_H
+#define FRI_CPU_SWEEP_H
+
+#include "backend/kernels.h"
+
+enum { FRI_IGEMM_RUN = 160 }; /* a panel of so many terms fits the first-level cache */
+
+/* A tap of a filter: offset of the pixel from the window's first pixel, and offset of the tap's weights. */
+typedef struct fri_igemm_tap {
+    int64_t y, x, weight;
+} fri_igemm_tap;
+
+/* C [pixels, columns] = sum over taps of A [pixels, depth] B [depth, columns]. The pixels form a grid for each image. A
+ * plain matrix is a map of one row, and its product has one tap. */
+typedef struct fri_igemm {
+    int64_t images, grid_h, grid_w, depth, columns, taps;
+    const fri_igemm_tap *tap;
+    /* A: pixel (y, x) of the grid reads pixel (y step_h + tap.y, x step_w + tap.x) of the map, zeros outside. */
+    const float *a;
+    int64_t a_h, a_w, a_pitch, step_h, step_w;
+    /* B: element (l, j) is b[tap.weight + l b_row + j b_col]; one of b_row and b_col is 1. */
+    const float *b;
+    int64_t b_row, b_col;
+    /* C: pixel (y, x) of the grid is pixel (y c_step_h + c_y, x c_step_w + c_x). */
+    float *c;
+    int64_t c_h, c_w, c_pitch, c_y, c_x, c_step_h, c_step_w;
+    const float *bias; /* per column, or NULL */
+    bool add;          /* adds to C */
+    fri_activation relu;
+} fri_igemm;
+
+/* One thread's part of C. */
+typedef struct fri_igemm_part {
+    int64_t row, row_end, column, column_end;
+} fri_igemm_part;
+
+typedef struct fri_igemm_kernel {
+    int64_t rows, columns; /* of a tile; parts begin at multiples of both */
+    size_t scratch;        /* bytes per thread */
+    void (*run)(const fri_igemm *s, const fri_igemm_part *part, void *scratch);
+    /* C [depth, taps, columns] = sum over pixels of B [pixel, depth] A [pixel of a tap, columns]: element (i, tap, j)
+     * is c[i c_pitch + tap.weight + j], and pixels of B are b_row apart. A part's columns count all taps. */
+    void (*run_pixels)(const fri_igemm *s, const fri_igemm_part *part, void *scratch);
+} fri_igemm_kernel;
+
+#endif

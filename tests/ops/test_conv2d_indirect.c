@@ -1,0 +1,190 @@
+/* test_conv2d_indirect.c - compares convolutions by pointers to pixels with plain sums in f64: values, bits, and the
+ * choice of the method. Results and workspaces are full of NaN before each run. */
+#include "ops/conv2d_ways.h"
+
+typedef struct shape {
+    int h, w, c, k, r, s, stride_h, stride_w, pad_h, pad_w, dilation, groups;
+} shape;
+
+/* Channels below, at and above the size of a tile; one pixel; results without a tap (y: padding wider than the filter;
+ * dx: strides step over pixels; dw: taps outside of the map); more taps and longer sums than a panel holds; more rows
+ * than a block holds. */
+static const shape shapes[] = {
+    {9, 7, 16, 16, 3, 3, 1, 1, 1, 1, 1, 1},   {9, 7, 17, 33, 3, 3, 2, 2, 1, 1, 1, 1},
+    {1, 1, 128, 70, 3, 3, 1, 1, 1, 1, 1, 1},  {2, 2, 130, 200, 3, 3, 1, 1, 1, 1, 1, 1},
+    {8, 6, 3, 64, 7, 7, 2, 2, 3, 3, 1, 1},    {5, 5, 300, 40, 1, 1, 1, 1, 0, 0, 1, 1},
+    {6, 6, 40, 300, 1, 1, 2, 2, 0, 0, 1, 1},  {5, 9, 12, 8, 3, 3, 1, 1, 2, 2, 2, 4},
+    {7, 7, 6, 6, 2, 2, 1, 1, 0, 0, 1, 6},     {2, 2, 16, 16, 2, 2, 1, 1, 3, 3, 1, 1},
+    {2, 2, 64, 128, 2, 1, 3, 3, 0, 0, 1, 1},  {9, 8, 5, 7, 5, 4, 3, 2, 2, 1, 1, 1},
+    {1, 13, 1, 1, 1, 3, 1, 1, 0, 1, 1, 1},    {6, 6, 10, 9, 5, 5, 1, 1, 2, 2, 1, 1},
+    {40, 41, 24, 20, 1, 1, 1, 1, 0, 0, 1, 1}, {3, 3, 600, 5, 2, 2, 1, 1, 1, 1, 1, 1},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static fri_conv2d_desc desc_of(const shape *s, int64_t n) {
+    return (fri_conv2d_desc){.dtype = FR_F32,
+                             .bias_dtype = FR_F32,
+                             .n = n,
+                             .h = s->h,
+                             .w = s->w,
+                             .c = s->c,
+                             .k = s->k,
+                             .r = s->r,
+                             .s = s->s,
+                             .p = (s->h + 2 * s->pad_h - s->dilation * (s->r - 1) - 1) / s->stride_h + 1,
+                             .q = (s->w + 2 * s->pad_w - s->dilation * (s->s - 1) - 1) / s->stride_w + 1,
+                             .stride_h = s->stride_h,
+                             .stride_w = s->stride_w,
+                             .pad_h = s->pad_h,
+                             .pad_w = s->pad_w,
+                             .dilation_h = s->dilation,
+                             .dilation_w = s->dilation,
+                             .groups = s->groups};
+}
+
+Test(conv2d_indirect, is_near_sums_in_f64) {
+    for (int i = 0; i < SHAPES; i++)
+        for (int64_t n = 1; n <= 25; n += 12)
+            for (fri_pass pass = FRI_PASS_FORWARD; pass <= FRI_PASS_BACKWARD_WEIGHT; pass++) {
+                const fri_conv2d_desc d = desc_of(&shapes[i], n);
+                ways_data t = ways_make(&d, pass);
+                const double off = ways_off(&t, FRI_CONV2D_INDIRECT);
+                cr_expect(off <= 2e-6, "case %d, %d images, pass %d: off by %.3g of the largest", i, (int)n, pass, off);
+                ways_drop(&t);
+            }
+}
+
+/* Rows, columns and terms beside the sizes of tiles, of vectors and of a run. */
+Test(conv2d_indirect, products_of_every_size_are_near_sums_in_f64) {
+    static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17, 24, 25, 32, 33};
+    static const int columns[] = {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 65};
+    static const int terms[] = {1, 2, 3, 4, 5, 159, 160, 161, 321};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t j = 0; j < sizeof columns / sizeof *columns; j++)
+            for (size_t k = 0; k < sizeof terms / sizeof *terms; k++)
+                for (fri_pass pass = FRI_PASS_FORWARD; pass <= FRI_PASS_BACKWARD_WEIGHT; pass++) {
+                    const bool dw = pass == FRI_PASS_BACKWARD_WEIGHT, dx = pass == FRI_PASS_BACKWARD_INPUT;
+                    const int pixels = dw ? terms[k] : rows[i], c = dw ? columns[j] : dx ? columns[j] : terms[k];
+                    const shape s = {1, pixels, c, dw ? rows[i] : dx ? terms[k] : columns[j], 1, 1, 1, 1, 0, 0, 1, 1};
+                    const fri_conv2d_desc d = desc_of(&s, 1);
+                    ways_data t = ways_make(&d, pass);
+                    const double off = ways_off(&t, FRI_CONV2D_INDIRECT);
+                    cr_expect(off <= 2e-6, "%d x %d x %d, pass %d: off by %.3g of the largest", rows[i], columns[j],
+                              terms[k], pass, off);
+                    ways_drop(&t);
+                }
+}
+
+Test(conv2d_indirect, bits_do_not_depend_on_threads_or_batch) {
+    for (int i = 0; i < SHAPES; i++) {
+        const fri_conv2d_desc few = desc_of(&shapes[i], 3), many = desc_of(&shapes[i], 29);
+        ways_expect_same_bits(&few, FRI_CONV2D_INDIRECT);
+        ways_expect_same_bits(&many, FRI_CONV2D_INDIRECT);
+    }
+}
+
+/* An image has equal bits in batches of 1 to 16. */
+Test(conv2d_indirect, bits_are_equal_in_batches_of_1_to_16) {
+    static const shape layers[] = {{4, 4, 64, 96, 3, 3, 2, 2, 1, 1, 1, 1}, {1, 1, 96, 130, 1, 1, 1, 1, 0, 0, 1, 1}};
+    for (int i = 0; i < 2; i++)
+        for (fri_pass pass = FRI_PASS_FORWARD; pass < FRI_PASS_BACKWARD_WEIGHT; pass++) {
+            const fri_conv2d_desc d = desc_of(&layers[i], 16);
+            ways_data t = ways_make(&d, pass);
+            char *all = ways_run(&t, FRI_CONV2D_INDIRECT);
+            for (int64_t n = 1; n < 16; n++) {
+                char *some = ways_run_images(&t, FRI_CONV2D_INDIRECT, 0, n);
+                cr_expect_eq(memcmp(some, all, (size_t)(t.results / 16 * n) * sizeof(float)), 0,
+                             "layer %d, pass %d: %d images", i, pass, (int)n);
+                free(some);
+            }
+            free(all);
+            ways_drop(&t);
+        }
+}
+
+static uint64_t hash_of(const char *data, int64_t floats) {
+    uint64_t hash = 14695981039346656037u;
+    for (int64_t i = 0; i < floats; i++) {
+        uint32_t word;
+        memcpy(&word, data + 4 * i, 4);
+        hash = (hash ^ word) * 1099511628211u;
+    }
+    return hash;
+}
+
+/* One table for AVX2 with FMA, AVX-512 and NEON. SSE2 has no fused multiply-add: other bits. */
+Test(conv2d_indirect, bits_are_equal_on_every_processor) {
+    static const uint64_t expected[SHAPES][3] = {
+        {0xec5e004d58d26724, 0xfe688a406a4f68c4, 0xf7b3d542e4de049c},
+        {0x72462de741c8dbac, 0x849c6e3716321e11, 0x42aac46807a4ecb8},
+        {0xe6c7cf9820741c4d, 0x393fd0eab59f34a2, 0x2161a29f3d177f3a},
+        {0x5fdac8bcf3a07294, 0xcd12e25c8cba20f3, 0xf04abb9e5effe648},
+        {0x7aa71c605190b735, 0x81a18958464008ec, 0x1410c577e36ed406},
+        {0xedeaa9ec89ab10c0, 0x3b9e483cfca01cf0, 0xc415338145cd8327},
+        {0xdfbc25f516e532c4, 0xa59e5bbeb5633d62, 0x2cc3b10f1da695a4},
+        {0xafbd281a2849e000, 0xf272d30e48db8874, 0x5b1327709c4f2b4d},
+        {0x464c356b4f42eae4, 0x8ec86da7d0c2b5c1, 0x24680b6b8c9ee8f3},
+        {0xb42162b6a9283b80, 0x3aaeebe9896e9b50, 0x4f5a990e8640b439},
+        {0x52907097d07cb611, 0xfeee8a5a49a16d78, 0x526eba750eba84eb},
+        {0x5aabe2513af36286, 0x4a8538f20ffca5f1, 0x8c0faf01e3d37def},
+        {0x782dc13c80140fa0, 0x9348e10c90398545, 0x56b230b8eccfde0d},
+        {0x5c66413475634bf3, 0xb8acc49c753ed9dd, 0x9ec5cba784d17ce2},
+        {0x07f5a47b64687248, 0xb51f8bff9578d761, 0x56fe22a7a33ac04f},
+        {0x8c5d42c02f97b195, 0x2d2233b84bc81bea, 0x703ce480fbd00578},
+    };
+    char library[64];
+    fri_dnnl_version(library, sizeof library);
+#if defined(__x86_64__)
+    if (fri_dnnl_lanes() == FRI_LANES_BASELINE) cr_skip_test("this processor has no fused multiply-add");
+#endif
+    for (int i = 0; i < SHAPES; i++)
+        for (int pass = 0; pass < 3; pass++) {
+            const fri_conv2d_desc d = desc_of(&shapes[i], 5);
+            ways_data t = ways_make(&d, (fri_pass)pass);
+            char *got = ways_run(&t, FRI_CONV2D_INDIRECT);
+            const uint64_t hash = hash_of(got, t.results);
+            cr_expect_eq(hash, expected[i][pass], "case %d, pass %d: 0x%016llx, %s", i, pass, (unsigned long long)hash,
+                         library);
+            free(got);
+            ways_drop(&t);
+        }
+}
+
+/* Every byte of a result that is larger than the caches arrives. */
+Test(conv2d_indirect, large_results) {
+    const shape wide = {224, 224, 16, 48, 1, 1, 1, 1, 0, 0, 1, 1}, narrow = {224, 224, 48, 16, 1, 1, 1, 1, 0, 0, 1, 1};
+    for (fri_pass pass = FRI_PASS_FORWARD; pass <= FRI_PASS_BACKWARD_WEIGHT; pass++) {
+        const fri_conv2d_desc d = desc_of(pass == FRI_PASS_BACKWARD_INPUT ? &narrow : &wide, 3);
+        ways_data t = ways_make(&d, pass);
+        const double off = ways_off(&t, FRI_CONV2D_INDIRECT), most = pass == FRI_PASS_BACKWARD_WEIGHT ? 1e-4 : 1e-6;
+        cr_expect(off <= most, "pass %d: off by %.3g of the largest", pass, off);
+        ways_drop(&t);
+    }
+}
+
+/* The library makes these products with AVX-512. The choice depends on shape and type, not on the batch. */
+Test(conv2d_indirect, is_taken_where_the_library_is_slower) {
+    static const struct {
+        shape s;
+        bool taken[3]; /* without AVX-512 */
+    } layers[] = {
+        {{4, 4, 16, 48, 3, 3, 1, 1, 1, 1, 1, 1}, {true, false, false}},
+        {{7, 7, 64, 256, 1, 1, 1, 1, 0, 0, 1, 1}, {true, true, false}},
+        {{14, 14, 64, 256, 1, 1, 1, 1, 0, 0, 1, 1}, {false, false, false}},
+        {{2, 2, 512, 512, 3, 3, 1, 1, 1, 1, 1, 1}, {true, true, false}},
+    };
+    const fri_lanes_width width = fri_dnnl_lanes();
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (int64_t n = 1; n <= 100; n *= 10)
+            for (int pass = 0; pass < 3; pass++) {
+                const fri_conv2d_desc d = desc_of(&layers[i].s, n);
+                const char *name = fri_cpu_conv2d_impl(&d, pass);
+                const bool expected = layers[i].taken[pass] && width < FRI_LANES_AVX512;
+                if (width != FRI_LANES_BASELINE)
+                    cr_expect_eq(strcmp(name, "indirect") == 0, expected, "layer %zu, pass %d: %s", i, pass, name);
+                if (width < FRI_LANES_AVX512 && pass != FRI_PASS_BACKWARD_WEIGHT) cr_expect_null(strstr(name, "gemm"));
+            }
+    fri_conv2d_desc f16 = desc_of(&layers[1].s, 8);
+    f16.dtype = FR_F16;
+    if (width < FRI_LANES_AVX512) cr_expect_str_eq(fri_cpu_conv2d_impl(&f16, FRI_PASS_FORWARD), "widened:indirect");
+}
