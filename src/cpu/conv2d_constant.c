@@ -13,21 +13,24 @@
  * oneDNN 2.6.3). Transforming the filters costs as much as about ten tiles, and nothing else needs packing. */
 enum { TILES = 49 };
 
-/* A plan has at most one member set; both NULL: no plan. */
+/* At most one member is set: engine.method is FRI_CONV2D_NONE if the engine is not used. */
 typedef struct plan {
     const fri_dnnl_op *direct;
-    fri_conv2d_engine winograd;
+    fri_conv2d_engine engine;
 } plan;
 
 static fr_status make_plan(const fri_conv2d_desc *d, plan *p) {
     *p = (plan){0};
     if (d->dtype != FR_F32 || d->bias_dtype != FR_F32 || d->n * d->c * d->k == 0) return FR_OK;
-    if (!fri_exact_convolutions_get() && fri_ceil_div(d->p, 4) * fri_ceil_div(d->q, 4) >= TILES &&
-        fri_conv2d_winograd_pays(d, FRI_PASS_FORWARD)) {
-        fr_status s = fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_WINOGRAD, &p->winograd);
-        if (s < 0 || p->winograd.method == FRI_CONV2D_WINOGRAD) return s;
-    }
-    return fri_dnnl_conv2d(d, FRI_PASS_FORWARD, &p->direct);
+    const bool winograd = !fri_exact_convolutions_get() && fri_conv2d_winograd_pays(d, FRI_PASS_FORWARD);
+    const bool large = fri_ceil_div(d->p, 4) * fri_ceil_div(d->q, 4) >= TILES;
+    if (winograd && large) FRI_TRY(fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_WINOGRAD, &p->engine));
+    if (p->engine.method != FRI_CONV2D_NONE) return FR_OK;
+    FRI_TRY(fri_dnnl_conv2d(d, FRI_PASS_FORWARD, &p->direct));
+    if (p->direct != NULL) return FR_OK;
+    if (winograd) FRI_TRY(fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_WINOGRAD, &p->engine));
+    if (p->engine.method != FRI_CONV2D_NONE || d->groups > 1) return FR_OK;
+    return fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_INDIRECT, &p->engine);
 }
 
 fr_status fri_cpu_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layout *out) {
@@ -38,8 +41,8 @@ fr_status fri_cpu_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layo
     if (p.direct != NULL) {
         const size_t packed = fri_dnnl_packed_bytes(p.direct);
         *out = (fri_conv2d_layout){true, packed > 0 ? p.direct : NULL, packed, fri_dnnl_scratch_bytes(p.direct)};
-    } else if (p.winograd.method == FRI_CONV2D_WINOGRAD) {
-        *out = (fri_conv2d_layout){.there = true, .workspace = p.winograd.bytes};
+    } else if (p.engine.method != FRI_CONV2D_NONE) {
+        *out = (fri_conv2d_layout){.there = true, .workspace = p.engine.bytes};
     }
     return FR_OK;
 }
@@ -53,9 +56,9 @@ fr_status fri_cpu_conv2d_constant_forward(const fri_exec *e, const fri_conv2d_de
     plan p;
     void *workspace = NULL;
     fr_status s = make_plan(d, &p);
-    const size_t bytes = p.direct != NULL ? fri_dnnl_scratch_bytes(p.direct) : p.winograd.bytes;
+    const size_t bytes = p.direct != NULL ? fri_dnnl_scratch_bytes(p.direct) : p.engine.bytes;
     if (s >= 0) s = fri_cpu_workspace(e, "conv2d_constant_forward", bytes, &workspace);
     if (s < 0) return s;
     if (p.direct != NULL) return fri_dnnl_run(p.direct, x, w, b, y, workspace);
-    return fri_conv2d_engine_run(&p.winograd, x, w, b, y, workspace);
+    return fri_conv2d_engine_run(&p.engine, x, w, b, y, workspace);
 }

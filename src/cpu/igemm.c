@@ -377,8 +377,10 @@ static void run_empty(const fri_igemm *s, const fri_igemm_part *part) {
     position w = position_of(s, part->row);
     for (int64_t i = part->row; i < part->row_end; i++, next_pixel(s, &w)) {
         float *to = to_of(s, &w);
-        for (int64_t j = part->column; j < part->column_end; j++)
-            to[j] = (s->bias != NULL ? s->bias[j] : 0) + (s->add ? to[j] : 0);
+        for (int64_t j = part->column; j < part->column_end; j++) {
+            const float sum = (s->bias != NULL ? s->bias[j] : 0) + (s->add ? to[j] : 0);
+            to[j] = s->relu != FRI_ACTIVATION_NONE ? fri_relu_below(sum, fri_ceiling(s->relu)) : sum;
+        }
     }
 }
 

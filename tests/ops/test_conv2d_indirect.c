@@ -102,6 +102,30 @@ Test(conv2d_indirect, bits_are_equal_in_batches_of_1_to_16) {
         }
 }
 
+/* y = relu6(y + conv(x, w) + b), as inference networks call it; the last shape has no tap inside of the map. */
+Test(conv2d_indirect, one_pass_adds_and_rectifies) {
+    static const shape outside = {1, 1, 16, 24, 1, 1, 5, 5, 2, 2, 1, 1};
+    for (int i = 0; i <= SHAPES; i++) {
+        fri_conv2d_desc d = desc_of(i < SHAPES ? &shapes[i] : &outside, 2);
+        ways_data t = ways_make(&d, FRI_PASS_FORWARD);
+        fri_conv2d_engine e;
+        d.accumulate = true, d.relu = FRI_ACTIVATION_RELU6;
+        must(fri_conv2d_engine_plan(&d, FRI_PASS_FORWARD, FRI_CONV2D_INDIRECT, &e));
+        char *workspace = ways_room(e.bytes);
+        float *y = ways_room((size_t)t.results * sizeof *y);
+        for (int64_t j = 0; j < t.results; j++) y[j] = (float)(j % 7) - 2;
+        must(fri_conv2d_engine_run(&e, t.a, t.b, t.bias, y, workspace));
+        for (int64_t j = 0; j < t.results; j++) {
+            const double expected = fmin(6, fmax(0, t.expected[j] + (double)(j % 7) - 2));
+            cr_assert(fabs(y[j] - expected) <= 1e-4, "case %d, element %lld: %g, expected %g", i, (long long)j,
+                      (double)y[j], expected);
+        }
+        free(workspace);
+        free(y);
+        ways_drop(&t);
+    }
+}
+
 static uint64_t hash_of(const char *data, int64_t floats) {
     uint64_t hash = 14695981039346656037u;
     for (int64_t i = 0; i < floats; i++) {
