@@ -13,7 +13,7 @@
  * oneDNN 2.6.3). Transforming the filters costs as much as about ten tiles, and nothing else needs packing. */
 enum { TILES = 49 };
 
-/* At most one member is set: engine.method is FRI_CONV2D_NONE if the engine is not used. */
+/* A plan sets one member or none; engine.method is FRI_CONV2D_NONE if the engine is not used. */
 typedef struct plan {
     const fri_dnnl_op *direct;
     fri_conv2d_engine engine;
