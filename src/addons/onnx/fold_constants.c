@@ -1,7 +1,6 @@
 /* fold_constants.c - ONNX nodes that compute with constants: sums about shapes, which an exporter leaves in the graph.
  *
- * Results are small; weights pass through Identity and Transpose alone. Dimension 0 of an activation is the example's
- * batch. */
+ * Sums and products follow ONNX's broadcasting. Dimension 0 of an activation is the example's batch. */
 #include "addons/onnx/reader.h"
 
 #include <frugal/weights.h>
@@ -24,11 +23,18 @@ static void set(constant *c, int64_t i, double v, int64_t whole) {
         ((float *)c->own)[i] = (float)v;
 }
 
-/* Makes the node's result a new constant of n values. */
+/* Makes the node's result a new constant of n values; all such constants together are bounded. */
+static fr_status made(fri_onnx_reader *r, const node *n, fr_dtype dtype, int64_t values, constant **out) {
+    if (values > FRI_ONNX_MOST_COMPUTED - r->computed)
+        return fr_fail(FR_EUNSUPPORTED, "it computes more than %d constants", FRI_ONNX_MOST_COMPUTED);
+    r->computed += values;
+    FRI_TRY(fri_onnx_constant_new(r, dtype, values, out));
+    return fri_onnx_put_constant(r, n, *out);
+}
+
 static fr_status result(fri_onnx_reader *r, const node *n, fr_dtype dtype, int64_t values, constant **out) {
-    fr_status s = small(values);
-    if (s == FR_OK) s = fri_onnx_constant_new(r, dtype, values, out);
-    return s == FR_OK ? fri_onnx_put_constant(r, n, *out) : s;
+    FRI_TRY(small(values));
+    return made(r, n, dtype, values, out);
 }
 
 static void copy(constant *to, int64_t at, const constant *from, int64_t i) {
@@ -187,46 +193,112 @@ static double real(char op, double a, double b) {
     return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : a / b;
 }
 
-/* Add, Sub, Mul, Div: equal sizes, or a single number with many. */
+/* Element i of a row-major tensor, by other steps. */
+static int64_t stepped(int64_t i, int rank, const int64_t *dim, const int64_t *step) {
+    int64_t at = 0;
+    for (int k = rank - 1; k >= 0; i /= dim[k], k--) at += i % dim[k] * step[k];
+    return at;
+}
+
+/* Add, Sub, Mul, Div, Pow with ONNX's broadcasting. */
 static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
-    const constant *a = NULL, *b = NULL;
+    const constant *in[2] = {NULL};
     constant *c = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
-    FRI_TRY(fri_onnx_constant_input(r, n, 1, &b));
-    FRI_TRY(vector(a));
-    FRI_TRY(vector(b));
-    if (a->dtype != b->dtype || (a->n != b->n && a->n != 1 && b->n != 1))
-        return fr_fail(FR_EFORMAT, "%lld values of type %s with %lld of type %s", (long long)a->n,
-                       fr_dtype_name(a->dtype), (long long)b->n, fr_dtype_name(b->dtype));
-    FRI_TRY(result(r, n, a->dtype, a->n == 1 ? b->n : a->n, &c));
-    c->rank = a->rank > b->rank ? a->rank : b->rank;
-    for (int64_t i = 0; i < c->n; i++) {
-        const int64_t p = a->n == 1 ? 0 : i, q = b->n == 1 ? 0 : i;
+    int64_t dim[FRI_ONNX_RANK] = {0}, step[2][FRI_ONNX_RANK] = {{0}}, size[2] = {1, 1}, values = 1;
+    for (size_t i = 0; i < 2; i++) FRI_TRY(fri_onnx_constant_input(r, n, i, &in[i]));
+    const int rank = in[0]->rank > in[1]->rank ? in[0]->rank : in[1]->rank;
+    const bool power = n->op_type[0] == 'P';
+    bool fit = in[0]->n > 0 && in[1]->n > 0 && in[0]->dtype == (power ? FR_F32 : in[1]->dtype);
+    for (int k = rank - 1; k >= 0 && fit; k--) {
+        int64_t d[2];
+        for (int i = 0; i < 2; i++) {
+            const int own = k - rank + in[i]->rank;
+            d[i] = own >= 0 ? in[i]->dim[own] : 1;
+            step[i][k] = d[i] == 1 ? 0 : size[i];
+            size[i] *= d[i];
+        }
+        dim[k] = d[0] == 1 ? d[1] : d[0];
+        fit = (d[0] == d[1] || d[0] == 1 || d[1] == 1) && !__builtin_mul_overflow(values, dim[k], &values);
+    }
+    if (!fit)
+        return fr_fail(FR_EFORMAT, "%lld values of type %s with %lld of type %s", (long long)in[0]->n,
+                       fr_dtype_name(in[0]->dtype), (long long)in[1]->n, fr_dtype_name(in[1]->dtype));
+    if (values != in[0]->n && values != in[1]->n) FRI_TRY(small(values));
+    FRI_TRY(made(r, n, in[0]->dtype, values, &c));
+    c->rank = rank;
+    memcpy(c->dim, dim, (size_t)rank * sizeof *dim);
+    for (int64_t i = 0; i < values; i++) {
+        const int64_t p = stepped(i, rank, dim, step[0]), q = stepped(i, rank, dim, step[1]);
+        const double a = fri_onnx_float(in[0], p), b = fri_onnx_float(in[1], q);
         int64_t v = 0;
-        if (c->dtype == FR_I64 && !whole(n->op_type[0], fri_onnx_int(a, p), fri_onnx_int(b, q), &v))
-            return fr_fail(FR_EFORMAT, "%lld with %lld is no 64-bit integer", (long long)fri_onnx_int(a, p),
-                           (long long)fri_onnx_int(b, q));
-        set(c, i, real(n->op_type[0], fri_onnx_float(a, p), fri_onnx_float(b, q)), v);
+        if (c->dtype == FR_I64 && !whole(n->op_type[0], fri_onnx_int(in[0], p), fri_onnx_int(in[1], q), &v))
+            return fr_fail(FR_EFORMAT, "%lld with %lld is no 64-bit integer", (long long)fri_onnx_int(in[0], p),
+                           (long long)fri_onnx_int(in[1], q));
+        set(c, i, power ? pow(a, b) : real(n->op_type[0], a, b), v);
     }
     return FR_OK;
 }
 
-/* Floor, Ceil and Cast: value by value. */
+/* Floor, Ceil, Sqrt, Clip and Cast: value by value. */
 static fr_status each(fri_onnx_reader *r, const node *n) {
     const int64_t to = fri_onnx_attribute_int(n, "to", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
-    const bool integer = to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
+    const bool bounded = strcmp(n->op_type, "Clip") == 0;
+    const char second = bounded ? '\0' : n->op_type[1];
+    const constant *a = NULL;
+    constant *c = NULL;
+    double low = -INFINITY, high = INFINITY;
+    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
+    const bool integer = to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32 ||
+                         (bounded && a->dtype == FR_I64);
+    if (bounded) fri_onnx_bounds(r, n, &low, &high);
+    if ((!integer && to != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) || isnan(low) || isnan(high))
+        return fr_fail(FR_EUNSUPPORTED, "to type %lld, from %g to %g", (long long)to, low, high);
+    FRI_TRY(made(r, n, integer ? FR_I64 : FR_F32, a->n, &c));
+    c->rank = a->rank;
+    memcpy(c->dim, a->dim, sizeof c->dim);
+    for (int64_t i = 0; i < a->n; i++) {
+        const double v = fri_onnx_float(a, i), w = v < low ? low : v > high ? high : v;
+        set(c, i,
+            second == 'l'   ? floor(v)
+            : second == 'e' ? ceil(v)
+            : second == 'q' ? sqrt(v)
+                            : w,
+            w == v || !(fabs(w) <= 0x1p62) ? fri_onnx_int(a, i) : (int64_t)w);
+    }
+    return FR_OK;
+}
+
+/* Means over axes of f32 values, summed in f64. */
+static fr_status mean(fri_onnx_reader *r, const node *n) {
+    int64_t axis[FRI_ONNX_RANK], step[FRI_ONNX_RANK] = {0}, values = 1;
+    bool over[FRI_ONNX_RANK] = {false};
+    int axes = 0;
     const constant *a = NULL;
     constant *c = NULL;
     FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
-    if (!integer && to != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
-        return fr_fail(FR_EUNSUPPORTED, "to type %lld", (long long)to);
-    FRI_TRY(small(a->n));
-    FRI_TRY(fri_onnx_constant_like(r, integer ? FR_I64 : FR_F32, a, &c));
-    for (int64_t i = 0; i < a->n; i++) {
-        const double v = fri_onnx_float(a, i);
-        set(c, i, n->op_type[0] == 'F' ? floor(v) : n->op_type[1] == 'e' ? ceil(v) : v, fri_onnx_int(a, i));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, FRI_ONNX_RANK, &axes));
+    for (int i = 0; i < axes; i++) {
+        const int64_t k = axis[i] < 0 ? axis[i] + a->rank : axis[i];
+        if (k < 0 || k >= a->rank) return fr_fail(FR_EFORMAT, "axis %lld of rank %d", (long long)axis[i], a->rank);
+        over[k] = true;
     }
-    return fri_onnx_put_constant(r, n, c);
+    if (a->dtype != FR_F32 || a->n == 0 || axes == 0)
+        return fr_fail(FR_EUNSUPPORTED, "%lld values of type %s over %d axes", (long long)a->n, fr_dtype_name(a->dtype),
+                       axes);
+    for (int k = a->rank - 1; k >= 0; k--) {
+        step[k] = over[k] ? 0 : values;
+        values *= over[k] ? 1 : a->dim[k];
+    }
+    FRI_OWNED(fri_free) void *block = calloc((size_t)values, sizeof(double));
+    double *sum = block;
+    if (sum == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)values);
+    FRI_TRY(made(r, n, FR_F32, values, &c));
+    c->rank = 0;
+    for (int k = 0; k < a->rank; k++)
+        if (!over[k] || fri_onnx_attribute_int(n, "keepdims", 1) != 0) c->dim[c->rank++] = over[k] ? 1 : a->dim[k];
+    for (int64_t i = 0; i < a->n; i++) sum[stepped(i, a->rank, a->dim, step)] += fri_onnx_float(a, i);
+    for (int64_t i = 0; i < values; i++) set(c, i, sum[i] * (double)values / (double)a->n, 0);
+    return FR_OK;
 }
 
 /* ---- shape ----------------------------------------------------------------------------------------------- */
@@ -236,39 +308,47 @@ static fr_status same(fri_onnx_reader *r, const node *n) {
     return v != NULL ? fri_onnx_put_constant(r, n, v->constant) : fr_fail(FR_EFORMAT, "it has no input");
 }
 
-/* Squeeze and Unsqueeze of vectors: rank 0 or 1, the values stay. */
-static fr_status squeeze(fri_onnx_reader *r, const node *n) {
-    const constant *a = NULL;
+/* The values of a constant under another shape of as many elements. */
+static fr_status view(fri_onnx_reader *r, const node *n, const constant *a, int rank, const int64_t *dim) {
     constant *c = NULL;
+    FRI_TRY(fri_onnx_constant_new(r, a->dtype, 0, &c));
+    c->data = a->data;
+    c->n = a->n;
+    c->rank = rank;
+    memcpy(c->dim, dim, (size_t)rank * sizeof *dim);
+    return fri_onnx_put_constant(r, n, c);
+}
+
+/* Squeeze and Unsqueeze; a Squeeze without axes takes every 1 away. */
+static fr_status squeeze(fri_onnx_reader *r, const node *n) {
+    int64_t axis[FRI_ONNX_RANK], to[FRI_ONNX_RANK];
+    int axes = 0, rank = 0, from = 0;
+    const bool out = n->op_type[0] == 'S';
+    const constant *a = NULL;
     FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
-    FRI_TRY(vector(a));
-    FRI_TRY(result(r, n, a->dtype, a->n, &c));
-    c->rank = n->op_type[0] == 'S' && a->n == 1 ? 0 : 1;
-    for (int64_t i = 0; i < a->n; i++) copy(c, i, a, i);
-    return FR_OK;
+    FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, FRI_ONNX_RANK, &axes));
+    const int all = out ? a->rank : a->rank + axes;
+    if (all > FRI_ONNX_RANK) return fr_fail(FR_EUNSUPPORTED, "rank %d; %d at most", all, FRI_ONNX_RANK);
+    for (int k = 0; k < all; k++) {
+        bool named = out && axes == 0 && a->dim[k] == 1;
+        for (int i = 0; i < axes; i++) named = named || axis[i] == k || axis[i] == k - all;
+        if ((!named && from == a->rank) || (named && out && a->dim[k] != 1))
+            return fr_fail(FR_EFORMAT, "its axes do not fit a constant of rank %d", a->rank);
+        if (!named || !out) to[rank++] = named ? 1 : a->dim[from];
+        from += !named || out;
+    }
+    if (from != a->rank) return fr_fail(FR_EFORMAT, "its axes do not fit a constant of rank %d", a->rank);
+    return view(r, n, a, rank, to);
 }
 
 static fr_status reshape(fri_onnx_reader *r, const node *n) {
-    int64_t to[FRI_ONNX_RANK], known = 1;
-    int rank = 0, open = -1;
+    int64_t to[FRI_ONNX_RANK];
+    int rank = 0;
     const constant *a = NULL;
-    constant *c = NULL;
     FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
-    FRI_TRY(fri_onnx_integers(r, n, 1, NULL, to, FRI_ONNX_RANK, &rank));
-    FRI_TRY(result(r, n, a->dtype, a->n, &c));
-    for (int i = 0; i < rank; i++) {
-        if (to[i] == -1 && open < 0)
-            open = i;
-        else if (to[i] < 1 || __builtin_mul_overflow(known, to[i], &known))
-            known = 0;
-    }
-    if (open >= 0 && known > 0) to[open] = a->n / known;
-    if (known == 0 || known * (open >= 0 ? to[open] : 1) != a->n)
+    if (a->n == 0 || !fri_onnx_new_shape(r, n, a->rank, a->dim, to, &rank))
         return fr_fail(FR_EUNSUPPORTED, "%lld constants become another number of them", (long long)a->n);
-    c->rank = rank;
-    memcpy(c->dim, to, (size_t)rank * sizeof *to);
-    for (int64_t i = 0; i < a->n; i++) copy(c, i, a, i);
-    return FR_OK;
+    return view(r, n, a, rank, to);
 }
 
 static fr_status transpose(fri_onnx_reader *r, const node *n) {
@@ -293,12 +373,28 @@ fr_status fri_onnx_fold(fri_onnx_reader *r, const node *n) {
         const char *type;
         fr_status (*fold)(fri_onnx_reader *r, const node *n);
     } folds[] = {
-        {"Add", arithmetic}, {"Cast", each},           {"Ceil", each},
-        {"Concat", concat},  {"Constant", constant_},  {"ConstantOfShape", of_shape},
-        {"Div", arithmetic}, {"Floor", each},          {"Gather", gather},
-        {"Identity", same},  {"Mul", arithmetic},      {"Reshape", reshape},
-        {"Shape", shape},    {"Slice", slice},         {"Squeeze", squeeze},
-        {"Sub", arithmetic}, {"Transpose", transpose}, {"Unsqueeze", squeeze},
+        {"Add", arithmetic},
+        {"Cast", each},
+        {"Ceil", each},
+        {"Clip", each},
+        {"Concat", concat},
+        {"Constant", constant_},
+        {"ConstantOfShape", of_shape},
+        {"Div", arithmetic},
+        {"Floor", each},
+        {"Gather", gather},
+        {"Identity", same},
+        {"Mul", arithmetic},
+        {"Pow", arithmetic},
+        {"ReduceMean", mean},
+        {"Sqrt", each},
+        {"Reshape", reshape},
+        {"Shape", shape},
+        {"Slice", slice},
+        {"Squeeze", squeeze},
+        {"Sub", arithmetic},
+        {"Transpose", transpose},
+        {"Unsqueeze", squeeze},
     };
     FRI_TRY(fri_onnx_check_attributes(n));
     for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)

@@ -58,21 +58,9 @@ static int gate(fri_onnx_reader *r, int at) {
     return mul >= 0 && reads(r, mul, fri_onnx_input(r, r->graph->node[at], 0)) ? mul : -1;
 }
 
-static fr_status relu(fri_onnx_reader *r, int at) {
-    return one(r, at, at, fr_net_relu);
-}
-
-static fr_status tanh_(fri_onnx_reader *r, int at) {
-    return one(r, at, at, fr_net_tanh);
-}
-
 static fr_status sigmoid(fri_onnx_reader *r, int at) {
     const int mul = gate(r, at);
     return mul >= 0 ? one(r, at, mul, fr_net_silu) : one(r, at, at, fr_net_sigmoid);
-}
-
-static fr_status hardswish(fri_onnx_reader *r, int at) {
-    return one(r, at, at, fr_net_hardswish);
 }
 
 static fr_status hardsigmoid(fri_onnx_reader *r, int at) {
@@ -84,10 +72,9 @@ static fr_status hardsigmoid(fri_onnx_reader *r, int at) {
     if (near(alpha, 1.0 / 6) && beta == 0.5)
         return mul >= 0 ? one(r, at, mul, fr_net_hardswish) : one(r, at, at, fr_net_hardsigmoid);
     FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
-    snprintf(name, sizeof name, "%s_scale", r->name[at]); /* the layer has 1/6 and 0.5 */
-    fr_value y = fr_net_scale(r->net, name, x->x, 6 * alpha);
-    snprintf(name, sizeof name, "%s_shift", r->name[at]);
-    if (beta != 0.5) y = fr_net_add_scalar(r->net, name, y, 6 * beta - 3);
+    /* the layer has 1/6 and 0.5 */
+    fr_value y = fr_net_scale(r->net, fri_onnx_part(r, at, "scale", name), x->x, 6 * alpha);
+    if (beta != 0.5) y = fr_net_add_scalar(r->net, fri_onnx_part(r, at, "shift", name), y, 6 * beta - 3);
     return fri_onnx_put_like(r, n, fr_net_hardsigmoid(r->net, r->name[at], y), x);
 }
 
@@ -100,7 +87,7 @@ static fr_status leaky_relu(fri_onnx_reader *r, int at) {
 }
 
 /* Bounds of a Clip: attributes before opset 11. */
-static void bounds(fri_onnx_reader *r, const node *n, double *low, double *high) {
+void fri_onnx_bounds(fri_onnx_reader *r, const node *n, double *low, double *high) {
     *low = fri_onnx_input(r, n, 1) == NULL ? fri_onnx_attribute_float(n, "min", -INFINITY) : fri_onnx_number(r, n, 1);
     *high = fri_onnx_input(r, n, 2) == NULL ? fri_onnx_attribute_float(n, "max", INFINITY) : fri_onnx_number(r, n, 2);
 }
@@ -109,7 +96,7 @@ static fr_status clip(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     double low, high;
     fri_onnx_value *x = NULL;
-    bounds(r, n, &low, &high);
+    fri_onnx_bounds(r, n, &low, &high);
     if (low == 0 && high == 6) return one(r, at, at, fr_net_relu6);
     if (low == 0 && high >= FLT_MAX) return one(r, at, at, fr_net_relu);
     fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
@@ -122,7 +109,7 @@ static fr_status gelu(fri_onnx_reader *r, int at) {
     return one(r, at, at, strcmp(text, "tanh") == 0 ? fr_net_gelu_tanh : fr_net_gelu);
 }
 
-/* x (1 + erf(x / sqrt 2)) / 2 as the exporters write it: Div, Erf, Add, and Mul by x and by 0.5 in either order.
+/* x (1 + erf(x / sqrt 2)) / 2 in files of exporters: Div, Erf, Add, and Mul by x and by 0.5 in either order.
  * Returns the last node; -1: no match. */
 static int gelu_end(fri_onnx_reader *r, int at) {
     const fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
@@ -178,6 +165,25 @@ static int64_t numel(const fri_onnx_reader *r, const fri_onnx_value *v) {
     return n;
 }
 
+/* x (1 + tanh(0.798 (x + 0.0447 x x x))) / 2 in files of PyTorch. Returns the last node; -1: no match. */
+static int gelu_tanh_end(fri_onnx_reader *r, int at) {
+    static const struct {
+        const char *op;
+        double number; /* NaN: the other operand is x */
+    } chain[] = {{"Mul", NAN}, {"Mul", 0.044715}, {"Add", NAN}, {"Mul", 0.79788456080286536},
+                 {"Tanh", 0},  {"Add", 1},        {"Mul", NAN}, {"Mul", 0.5}};
+    enum { PARTS = sizeof chain / sizeof *chain };
+    const fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
+    int part[PARTS], end = fri_onnx_input(r, r->graph->node[at], 1) == x && x != NULL && x->x.id >= 0 ? at : -1;
+    for (int i = 0; i < PARTS && end >= 0; i++) {
+        part[i] = end = fri_onnx_next(r, end, chain[i].op);
+        if (end >= 0 && i != 4 && !(isnan(chain[i].number) ? reads(r, end, x) : has_number(r, end, chain[i].number)))
+            end = -1;
+    }
+    for (int i = 0; i < PARTS && end >= 0; i++) r->done[part[i]] = true;
+    return end;
+}
+
 typedef fr_value two_call(fr_net *, const char *, fr_value, fr_value);
 
 /* The smaller operand of a sum or product comes second (ops.h). */
@@ -193,7 +199,7 @@ static fr_status binary(fri_onnx_reader *r, int at, two_call *call, bool commute
     return fri_onnx_put_like(r, n, call(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x), a);
 }
 
-/* x clip(x + 3, 0, 6) / 6 as Paddle writes it: Add, Clip, Mul by x, Div. Returns the last node; -1: no match. */
+/* x clip(x + 3, 0, 6) / 6 in files of Paddle: Add, Clip, Mul by x, Div. Returns the last node; -1: no match. */
 static int hardswish_end(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const fri_onnx_value *a = fri_onnx_input(r, n, 0),
@@ -202,7 +208,7 @@ static int hardswish_end(fri_onnx_reader *r, int at) {
     const int mul = cut >= 0 ? fri_onnx_next(r, cut, "Mul") : -1, end = mul >= 0 ? fri_onnx_next(r, mul, "Div") : -1;
     double low = 1, high = 0;
     if (end < 0 || !reads(r, mul, x) || !near(fri_onnx_number(r, r->graph->node[end], 1), 6)) return -1;
-    bounds(r, r->graph->node[cut], &low, &high);
+    fri_onnx_bounds(r, r->graph->node[cut], &low, &high);
     if (low != 0 || high != 6) return -1;
     r->done[cut] = r->done[mul] = r->done[end] = true;
     return end;
@@ -227,7 +233,8 @@ static fr_status divide(fri_onnx_reader *r, int at) {
 
 static fr_status mul(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
-    const int end = near(fri_onnx_number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1;
+    const int end = near(fri_onnx_number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1, bent = gelu_tanh_end(r, at);
+    if (bent >= 0) return one(r, at, bent, fr_net_gelu_tanh);
     return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_mul, true);
 }
 
@@ -270,9 +277,8 @@ fr_status fri_onnx_flat(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
     char name[FRI_ONNX_NAME + 16];
     if (fri_onnx_rank(r, x->x) == 2) return fri_onnx_same(r, at);
     fr_value y = fr_net_flatten(r->net, r->name[at], x->x, 1);
-    snprintf(name, sizeof name, "%s_order", r->name[at]);
     if (spatial > 1 && fri_onnx_dim(r, x->x, 1) > 1 && !ends_in_linear(r, at))
-        y = fr_net_channel_shuffle(r->net, name, y, spatial);
+        y = fr_net_channel_shuffle(r->net, fri_onnx_part(r, at, "order", name), y, spatial);
     return fri_onnx_put(r, r->graph->node[at], y);
 }
 
@@ -361,6 +367,7 @@ static const struct op {
     const char *type;
     fri_onnx_make *make;
     const char *attributes;
+    one_call *layer; /* of a single input, instead of make */
 } ops[] = {
     {"Add", add, ""},
     {"AveragePool", fri_onnx_pool, " auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides "},
@@ -379,19 +386,22 @@ static const struct op {
     {"Gemm", fri_onnx_gemm, " alpha beta transA transB "},
     {"GlobalAveragePool", fri_onnx_global_pool, ""},
     {"GlobalMaxPool", fri_onnx_global_pool, ""},
+    {"GroupNormalization", fri_onnx_group_norm, " epsilon num_groups stash_type "},
     {"HardSigmoid", hardsigmoid, " alpha beta "},
-    {"HardSwish", hardswish, ""},
+    {"HardSwish", NULL, "", fr_net_hardswish},
     {"Identity", fri_onnx_same, ""},
+    {"InstanceNormalization", fri_onnx_group_norm, " epsilon "},
     {"LayerNormalization", fri_onnx_layer_norm, " axis epsilon stash_type "},
     {"LeakyRelu", leaky_relu, " alpha "},
     {"LogSoftmax", softmax, " axis "},
     {"MatMul", fri_onnx_matmul, ""},
     {"MaxPool", fri_onnx_pool, " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
     {"Mul", mul, ""},
+    {"PRelu", fri_onnx_prelu, ""},
     {"Pad", fri_onnx_pad, " mode pads value "},
     {"RandomUniformLike", stochastic_depth, " dtype high low seed "},
     {"ReduceMean", fri_onnx_reduce_mean, " axes keepdims noop_with_empty_axes "},
-    {"Relu", relu, ""},
+    {"Relu", NULL, "", fr_net_relu},
     {"Reshape", fri_onnx_reshape, " allowzero shape "},
     {"Resize", fri_onnx_resize,
      " antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
@@ -402,7 +412,7 @@ static const struct op {
     {"Split", fri_onnx_split, " axis num_outputs split "},
     {"Squeeze", squeeze, " axes "},
     {"Sub", subtract, ""},
-    {"Tanh", tanh_, ""},
+    {"Tanh", NULL, "", fr_net_tanh},
     {"Transpose", fri_onnx_transpose, " perm "},
     {"Unsqueeze", fri_onnx_unsqueeze, " axes "},
     {"Upsample", fri_onnx_resize, " mode scales "},
@@ -423,5 +433,5 @@ fr_status fri_onnx_layer(fri_onnx_reader *r, int at) {
             return fr_fail(FR_EUNSUPPORTED, "frugal does not know its attribute '%.100s'", name);
     }
     FRI_TRY(fri_onnx_check_attributes(n));
-    return op->make(r, at);
+    return op->layer != NULL ? one(r, at, at, op->layer) : op->make(r, at);
 }

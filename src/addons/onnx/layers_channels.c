@@ -7,12 +7,6 @@
 
 typedef Onnx__NodeProto node;
 
-/* The node's name with an ending. */
-static const char *named(const fri_onnx_reader *r, int at, const char *ending, char name[FRI_ONNX_NAME + 16]) {
-    snprintf(name, FRI_ONNX_NAME + 16, "%s_%s", r->name[at], ending);
-    return name;
-}
-
 /* ---- sums and products with constants -------------------------------------------------------------------- */
 
 /* A number per channel as f32 values of the reader, or their negatives or reciprocals. */
@@ -21,13 +15,14 @@ static fr_status per_channel(fri_onnx_reader *r, const fri_onnx_value *x, const 
     const int64_t channels = fr_net_dim(r->net, x->x, -1);
     const int place = x->last || fri_onnx_rank(r, x->x) == 2 ? c->rank - 1 : c->rank - 3;
     fri_onnx_constant *own = NULL;
-    if (c->dtype != FR_F32 || c->n != channels || place < 0 || c->dim[place] != channels)
+    const bool many = c->n == channels && place >= 0 && c->dim[place] == channels;
+    if (c->dtype != FR_F32 || (!many && (c->n != 1 || c->rank > fri_onnx_rank(r, x->x))))
         return fr_fail(FR_EUNSUPPORTED,
                        "a constant of rank %d, %lld numbers; frugal takes a single number, or one per channel, %lld",
                        c->rank, (long long)c->n, (long long)channels);
     FRI_TRY(fri_onnx_constant_new(r, FR_F32, channels, &own));
     for (int64_t i = 0; i < channels; i++) {
-        const double v = fri_onnx_float(c, i);
+        const double v = fri_onnx_float(c, many ? i : 0);
         ((float *)own->own)[i] = (float)(op == 'S' && second ? -v : op == 'D' ? 1 / v : v);
     }
     own->rank = 3;
@@ -47,7 +42,7 @@ fr_status fri_onnx_by_constant(fri_onnx_reader *r, int at, size_t constant) {
     FRI_TRY(fri_onnx_constant_input(r, n, constant, &c));
     if (op == 'D' && !second) return fr_fail(FR_EUNSUPPORTED, "it divides a constant; frugal divides by constants");
     fr_value y = x->x;
-    if (op == 'S' && !second) y = fr_net_scale(r->net, named(r, at, "negative", name), y, -1);
+    if (op == 'S' && !second) y = fr_net_scale(r->net, fri_onnx_part(r, at, "negative", name), y, -1);
     if (c->n == 1 && c->rank <= fri_onnx_rank(r, x->x)) {
         const double v = fri_onnx_float(c, 0);
         y = product ? fr_net_scale(r->net, r->name[at], y, op == 'D' ? 1 / v : v)
@@ -56,6 +51,23 @@ fr_status fri_onnx_by_constant(fri_onnx_reader *r, int at, size_t constant) {
     }
     FRI_TRY(per_channel(r, x, c, op, second, &values));
     y = product ? fr_net_layer_scale(r->net, r->name[at], y, 1) : fr_net_layer_shift(r->net, r->name[at], y, 0);
+    FRI_TRY(fri_onnx_put_like(r, n, y, x));
+    return fri_onnx_fill_later(r, r->name[at], "", values);
+}
+
+/* relu(x) + slope (x - relu(x)), with a slope per channel. */
+fr_status fri_onnx_prelu(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const fri_onnx_constant *c = NULL, *values = NULL;
+    fri_onnx_value *x = NULL;
+    char name[FRI_ONNX_NAME + 16];
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &c));
+    FRI_TRY(per_channel(r, x, c, 'M', true, &values));
+    const fr_value positive = fr_net_relu(r->net, fri_onnx_part(r, at, "positive", name), x->x);
+    fr_value y = fr_net_sub(r->net, fri_onnx_part(r, at, "negative", name), x->x, positive);
+    y = fr_net_layer_scale(r->net, r->name[at], y, 1);
+    y = fr_net_add(r->net, fri_onnx_part(r, at, "sum", name), y, positive);
     FRI_TRY(fri_onnx_put_like(r, n, y, x));
     return fri_onnx_fill_later(r, r->name[at], "", values);
 }
@@ -101,7 +113,7 @@ fr_status fri_onnx_split(fri_onnx_reader *r, int at) {
         const int64_t end = begin + part;
         fri_onnx_value *y = fri_onnx_value_find(r, n->output[i]);
         snprintf(number, sizeof number, "%d", i);
-        if (y != NULL) y->x = narrow(r, named(r, at, number, name), x, begin, end);
+        if (y != NULL) y->x = narrow(r, fri_onnx_part(r, at, number, name), x, begin, end);
         if (y != NULL) y->last = x->last;
         begin = end;
     }
@@ -137,7 +149,7 @@ fr_status fri_onnx_slice(fri_onnx_reader *r, int at) {
         if (b >= e)
             return fr_fail(FR_EUNSUPPORTED, "it takes nothing of the %lld of axis %lld", (long long)size, (long long)a);
         snprintf(number, sizeof number, "%d", i);
-        const char *called = starts == 1 ? r->name[at] : named(r, at, number, name);
+        const char *called = starts == 1 ? r->name[at] : fri_onnx_part(r, at, number, name);
         if (place == rank - 1)
             now.x = narrow(r, called, &now, b, e);
         else if (b > 0 || e < size || by > 1)
@@ -172,8 +184,7 @@ fr_status fri_onnx_gather(fri_onnx_reader *r, int at) {
 
 /* ---- moving ---------------------------------------------------------------------------------------------- */
 
-/* The shape of a Reshape's result; false: unknown. `have` is the input's in the file's order. */
-static bool new_shape(fri_onnx_reader *r, const node *n, int rank, const int64_t *have, int64_t *to, int *to_rank) {
+bool fri_onnx_new_shape(fri_onnx_reader *r, const node *n, int rank, const int64_t *have, int64_t *to, int *to_rank) {
     int64_t all = 1, known = 1;
     int open = -1;
     if (fri_onnx_integers(r, n, 1, "shape", to, FRI_ONNX_RANK, to_rank) < 0 || *to_rank < 1) return false;
@@ -200,6 +211,7 @@ static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, in
     const int64_t c = fri_onnx_dim(r, x->x, 1), h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3);
     int64_t perm[6], turned[6], back[FRI_ONNX_RANK];
     int count = 0, back_rank = 0, kind = -1;
+    if (end >= 0) FRI_TRY(fri_onnx_constants_before(r, at, end));
     if (end < 0 || rank < 4 || rank > 6 || fri_onnx_rank(r, x->x) != 4 || x->last) return FR_END;
     if (fri_onnx_integers(r, r->graph->node[turn], SIZE_MAX, "perm", perm, 6, &count) < 0 || count != rank)
         return FR_END;
@@ -207,7 +219,7 @@ static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, in
         if (kinds[i].rank == rank && memcmp(kinds[i].perm, perm, (size_t)rank * sizeof *perm) == 0) kind = i;
     for (int i = 0; i < rank && kind >= 0; i++) turned[i] = to[perm[i]];
     if (kind < 0 || to[0] != fri_onnx_dim(r, x->x, 0) ||
-        !new_shape(r, r->graph->node[end], rank, turned, back, &back_rank) || back_rank != 4)
+        !fri_onnx_new_shape(r, r->graph->node[end], rank, turned, back, &back_rank) || back_rank != 4)
         return FR_END;
     const int64_t factor = kind == 2 ? to[2] : to[rank - 1];
     const bool channels = kind <= 1 && to[1] * to[2] == c && back[1] == c && back[2] == h && back[3] == w;
@@ -229,16 +241,23 @@ fr_status fri_onnx_reshape(fri_onnx_reader *r, int at) {
     int64_t to[FRI_ONNX_RANK], have[FRI_ONNX_RANK];
     int rank = 0;
     fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
     const int old = fri_onnx_rank(r, x->x);
     for (int i = 0; i < old; i++) have[i] = fri_onnx_dim(r, x->x, i);
-    if (!new_shape(r, n, old, have, to, &rank))
+    const bool point = old == 4 && have[2] == 1 && have[3] == 1;
+    const int64_t last[4] = {have[0], 1, 1, old == 4 ? have[1] : 0};
+    if (x->last && !point) return fri_onnx_activation(r, n, 0, 0, &x);
+    if (x->last) memcpy(have, last, sizeof last);
+    if (!fri_onnx_new_shape(r, n, old, have, to, &rank))
         return fr_fail(FR_EUNSUPPORTED, "its shape is no constant, or of another number of elements");
     if (rank == old && memcmp(to, have, (size_t)rank * sizeof *to) == 0) return fri_onnx_same(r, at);
     if (rank == 2 && old == 4 && to[0] == r->batch && have[0] == r->batch) return fri_onnx_flat(r, at, x);
+    if (rank == 4 && point && memcmp(to, last, sizeof last) == 0)
+        return fri_onnx_put_like(r, n, x->x, &(fri_onnx_value){.last = true});
     if (rank == 4 && old == 2 && to[0] == have[0] && to[1] == have[1])
         return fri_onnx_put(r, n, fr_net_unflatten(r->net, r->name[at], x->x, 1, 1));
-    const fr_status s = shuffle(r, at, x, rank, to);
+    fr_status s = rank == 3 && old == 4 && !x->last ? fri_onnx_written_group_norm(r, at, x, to[1]) : FR_END;
+    if (s == FR_END) s = shuffle(r, at, x, rank, to);
     if (s != FR_END) return s;
     return fr_fail(FR_EUNSUPPORTED,
                    "from rank %d to rank %d; frugal makes rows [N, C H W] of images, images [N, C, 1, 1] of rows, and "

@@ -110,3 +110,67 @@ fr_status fri_onnx_written_norm(fri_onnx_reader *r, int at) {
     return norm(r, at, part[BIAS], x, fri_onnx_decimal((float)fri_onnx_float(eps->constant, 0)),
                 (const char *const[]){other(r, part[DIV], part[MUL]), other(r, part[MUL], part[BIAS])});
 }
+
+/* ---- group norm ------------------------------------------------------------------------------------------ */
+
+/* The layer of node `at`, with the result of node `result`; c holds a number per channel or group, in any shape. */
+static fr_status grouped(fri_onnx_reader *r, int at, int result, const fri_onnx_value *x, int64_t groups, double eps,
+                         const fri_onnx_constant *const c[2]) {
+    static const char *const name[] = {"weight", "bias"};
+    const int64_t channels = fr_net_dim(r->net, x->x, -1);
+    fri_onnx_constant *own[2] = {NULL};
+    if (fri_onnx_rank(r, x->x) != 4 || groups < 1 || channels % groups != 0)
+        return fr_fail(FR_EUNSUPPORTED, "rank %d, %lld channels in %lld groups; frugal normalizes images by groups",
+                       fri_onnx_rank(r, x->x), (long long)channels, (long long)groups);
+    for (int i = 0; i < 2; i++) {
+        if (c[i]->dtype != FR_F32 || (c[i]->n != channels && c[i]->n != groups))
+            return fr_fail(FR_EUNSUPPORTED, "its %s has %lld numbers; one per channel, %lld, is needed", name[i],
+                           (long long)c[i]->n, (long long)channels);
+        FRI_TRY(fri_onnx_constant_new(r, FR_F32, channels, &own[i]));
+        for (int64_t k = 0; k < channels; k++)
+            ((float *)own[i]->own)[k] = (float)fri_onnx_float(c[i], c[i]->n == channels ? k : k * groups / channels);
+    }
+    FRI_TRY(fri_onnx_put(r, r->graph->node[result], fr_net_group_norm(r->net, r->name[at], x->x, groups, eps)));
+    for (int i = 0; i < 2; i++) FRI_TRY(fri_onnx_fill_later(r, r->name[at], name[i], own[i]));
+    return FR_OK;
+}
+
+/* GroupNormalization, or InstanceNormalization: a group per channel. */
+fr_status fri_onnx_group_norm(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const fri_onnx_constant *c[2] = {NULL};
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
+    for (size_t i = 0; i < 2; i++) FRI_TRY(fri_onnx_constant_input(r, n, 1 + i, &c[i]));
+    return grouped(r, at, at, x, fri_onnx_attribute_int(n, "num_groups", fr_net_dim(r->net, x->x, -1)),
+                   fri_onnx_attribute_float(n, "epsilon", 1e-5), c);
+}
+
+/* Reshape, InstanceNormalization by 1 and 0, Reshape, Mul, Add: PyTorch's GroupNorm before opset 21. */
+fr_status fri_onnx_written_group_norm(fri_onnx_reader *r, int at, const fri_onnx_value *x, int64_t groups) {
+    static const char *const chain[] = {"InstanceNormalization", "Reshape", "Mul", "Add"};
+    const fri_onnx_constant *c[2] = {NULL}, *back = NULL;
+    int part[4], end = at;
+    for (int i = 0; i < 4; i++) part[i] = end = end >= 0 ? fri_onnx_next(r, end, chain[i]) : -1;
+    if (end < 0) return FR_END;
+    FRI_TRY(fri_onnx_constants_before(r, at, end));
+    for (int i = 0; i < 2; i++) {
+        const fri_onnx_value *v = fri_onnx_value_find(r, other(r, part[1 + i], part[2 + i]));
+        const fri_onnx_value *one = fri_onnx_input(r, r->graph->node[part[0]], (size_t)i + 1);
+        if (v == NULL || v->constant == NULL || v->constant->rank < 3 ||
+            v->constant->dim[v->constant->rank - 3] != v->constant->n || one == NULL || one->constant == NULL)
+            return FR_END;
+        for (int64_t k = 0; k < one->constant->n; k++)
+            if (fri_onnx_float(one->constant, k) != 1 - i) return FR_END;
+        c[i] = v->constant;
+    }
+    FRI_TRY(fri_onnx_constant_input(r, r->graph->node[part[1]], 1, &back));
+    bool same = back->n == 4;
+    for (int i = 0; i < 4 && same; i++) {
+        const int64_t to = fri_onnx_int(back, i);
+        same = to == fri_onnx_dim(r, x->x, i) || to == 0 || to == -1;
+    }
+    if (!same) return FR_END;
+    for (int i = 0; i < 4; i++) r->done[part[i]] = true;
+    return grouped(r, at, end, x, groups, fri_onnx_attribute_float(r->graph->node[part[0]], "epsilon", 1e-5), c);
+}

@@ -64,8 +64,7 @@ static fr_status pad_a_side(fri_onnx_reader *r, int at, bool average, bool count
     if ((average && !counts) || fri_onnx_attribute_int(r->graph->node[at], "ceil_mode", 0) != 0)
         return fr_fail(FR_EUNSUPPORTED, "pads that differ between begin and end, with ceil_mode or averages over fewer "
                                         "pixels at the border");
-    snprintf(name, sizeof name, "%s_pad", r->name[at]);
-    *x = fr_net_constant_pad2d(r->net, name, *x, sides, average ? 0 : -INFINITY);
+    *x = fr_net_constant_pad2d(r->net, fri_onnx_part(r, at, "pad", name), *x, sides, average ? 0 : -INFINITY);
     return FR_OK;
 }
 
@@ -123,9 +122,7 @@ fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
     fr_value y = fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1);
     if (fri_onnx_attribute_int(n, "keepdims", 1) == 0) {
         char name[FRI_ONNX_NAME + 16];
-        memcpy(name, r->name[at], FRI_ONNX_NAME);
-        strcat(name, "_flat");
-        y = fr_net_flatten(r->net, name, y, 1);
+        y = fr_net_flatten(r->net, fri_onnx_part(r, at, "flat", name), y, 1);
     }
     s = fri_onnx_put(r, n, y);
 done:

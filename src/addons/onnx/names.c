@@ -13,6 +13,11 @@
 
 typedef Onnx__NodeProto node;
 
+const char *fri_onnx_part(const fri_onnx_reader *r, int at, const char *ending, char name[FRI_ONNX_NAME + 16]) {
+    snprintf(name, FRI_ONNX_NAME + 16, "%s_%s", r->name[at], ending);
+    return name;
+}
+
 /* The named constant of a Mul over channels; NULL: none. */
 static const char *scale_of(fri_onnx_reader *r, const node *n) {
     for (size_t i = 0; i < n->n_input && strcmp(n->op_type, "Mul") == 0; i++) {

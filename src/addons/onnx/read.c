@@ -358,6 +358,16 @@ static fr_status read_node(fri_onnx_reader *r, int i) {
                           n->op_type, i + 1, r->graph->n_node);
 }
 
+fr_status fri_onnx_constants_before(fri_onnx_reader *r, int at, int end) {
+    for (int i = at + 1; i < end; i++) {
+        const node *n = r->graph->node[i];
+        const fri_onnx_value *x = fri_onnx_input(r, n, 0);
+        const bool made = strcmp(n->op_type, "Constant") == 0 || (x != NULL && (x->constant != NULL || x->x.id >= 0));
+        if (!r->done[i] && made && reads_constants(r, n)) FRI_TRY(read_node(r, i));
+    }
+    return FR_OK;
+}
+
 static fr_status check_model(fri_onnx_reader *r) {
     const Onnx__ModelProto *m = r->model;
     r->graph = m->graph;

@@ -12,7 +12,13 @@
 #include <frugal/onnx.h>
 #include <frugal/tools.h>
 
-enum { FRI_ONNX_RANK = 8, FRI_ONNX_NAME = 200, FRI_ONNX_MOST_NODES = 10000, FRI_ONNX_MOST_FOLDED = 1 << 16 };
+enum {
+    FRI_ONNX_RANK = 8,
+    FRI_ONNX_NAME = 200,
+    FRI_ONNX_MOST_NODES = 10000,
+    FRI_ONNX_MOST_FOLDED = 1 << 16,
+    FRI_ONNX_MOST_COMPUTED = 1 << 29
+};
 
 /* A constant, row-major as in the file; integers are i64, numbers f32. */
 typedef struct fri_onnx_constant {
@@ -47,6 +53,7 @@ typedef struct fri_onnx_reader {
     const char *path;
     fr_onnx_opts opts;
     int64_t opset, batch;  /* batch: dimension 0 of the example */
+    int64_t computed;      /* elements of constants that nodes computed */
     fri_onnx_value *value; /* sorted by name */
     size_t values;
     fri_onnx_constant **constant;
@@ -110,6 +117,11 @@ fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, 
                                   const fri_onnx_constant **out);
 /* The number of a constant input i; NaN: none. */
 double fri_onnx_number(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
+/* The bounds of a Clip; NaN: computed. */
+void fri_onnx_bounds(fri_onnx_reader *r, const Onnx__NodeProto *n, double *low, double *high);
+/* The shape of a Reshape's result; false: unknown. `have` is the input's in the file's order. */
+bool fri_onnx_new_shape(fri_onnx_reader *r, const Onnx__NodeProto *n, int rank, const int64_t *have, int64_t *to,
+                        int *to_rank);
 /* The rank of an activation, and dimension i in the file's order. */
 int fri_onnx_rank(const fri_onnx_reader *r, fr_value x);
 int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i);
@@ -118,6 +130,8 @@ fr_status fri_onnx_put(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x)
 /* Sets result 0 to x, with the channel position of `like`. */
 fr_status fri_onnx_put_like(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const fri_onnx_value *like);
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fri_onnx_constant *c);
+/* Computes the constants among the nodes after `at` and before `end` that read known values. */
+fr_status fri_onnx_constants_before(fri_onnx_reader *r, int at, int end);
 /* The only reader of the node's result 0, if of the type; -1: none. */
 int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
 /* Is the node's layer a second node's, too? */
@@ -132,10 +146,13 @@ fr_status fri_onnx_fold(fri_onnx_reader *r, const Onnx__NodeProto *n);
 
 typedef fr_status fri_onnx_make(fri_onnx_reader *r, int node);
 fri_onnx_make fri_onnx_conv, fri_onnx_conv_transpose, fri_onnx_gemm, fri_onnx_matmul, fri_onnx_norm; /* weights.c */
-fri_onnx_make fri_onnx_transpose, fri_onnx_layer_norm, fri_onnx_written_norm;                        /* layers_last.c */
+/* layers_last.c */
+fri_onnx_make fri_onnx_transpose, fri_onnx_layer_norm, fri_onnx_written_norm, fri_onnx_group_norm;
+/* A group norm that begins at the Reshape; FR_END: none. */
+fr_status fri_onnx_written_group_norm(fri_onnx_reader *r, int at, const fri_onnx_value *x, int64_t groups);
 /* Add, Sub, Mul or Div with a constant, the given input. */
 fr_status fri_onnx_by_constant(fri_onnx_reader *r, int node, size_t constant);
-fri_onnx_make fri_onnx_split, fri_onnx_slice, fri_onnx_gather, fri_onnx_reshape, fri_onnx_unsqueeze;
+fri_onnx_make fri_onnx_prelu, fri_onnx_split, fri_onnx_slice, fri_onnx_gather, fri_onnx_reshape, fri_onnx_unsqueeze;
 fri_onnx_make fri_onnx_pool, fri_onnx_global_pool, fri_onnx_reduce_mean, fri_onnx_pad, fri_onnx_resize;
 /* Zeros around height and width, begin before end, of explicit pads and of auto_pad. */
 fr_status fri_onnx_pads(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const int64_t kernel[2],
@@ -151,6 +168,8 @@ fr_status fri_onnx_layer(fri_onnx_reader *r, int node);
 
 /* Fills r->name and r->again. */
 fr_status fri_onnx_name_nodes(fri_onnx_reader *r);
+/* Writes the name of node `at` with an ending, for one of several layers of a node; returns name. */
+const char *fri_onnx_part(const fri_onnx_reader *r, int at, const char *ending, char name[FRI_ONNX_NAME + 16]);
 
 /* ---- weights.c ------------------------------------------------------------------------------------------- */
 

@@ -81,8 +81,7 @@ static fr_status check_kernel(fri_onnx_reader *r, const node *n, const constant 
 static fr_value padded(fri_onnx_reader *r, int at, fr_value x, const int64_t sides[4]) {
     char name[FRI_ONNX_NAME + 16];
     if (sides[0] == 0 && sides[1] == 0 && sides[2] == 0 && sides[3] == 0) return x;
-    snprintf(name, sizeof name, "%s_pad", r->name[at]);
-    return fr_net_zero_pad2d(r->net, name, x, sides);
+    return fr_net_zero_pad2d(r->net, fri_onnx_part(r, at, "pad", name), x, sides);
 }
 
 fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
@@ -235,23 +234,27 @@ fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const constant *c[5] = {NULL};
     const double momentum = fri_onnx_attribute_float(n, "momentum", 0.9);
+    char part[24], called[FRI_ONNX_NAME + 16];
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
     FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    if (fri_onnx_rank(r, x->x) != 4)
-        return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; frugal normalizes images", fri_onnx_rank(r, x->x));
+    const bool rows = fri_onnx_rank(r, x->x) == 2; /* images of one pixel */
     for (size_t i = 1; i < 5; i++) {
         FRI_TRY(fri_onnx_constant_input(r, n, i, &c[i]));
-        FRI_TRY(check_constant(c[i], name[i], 1, fri_onnx_dim(r, x->x, 1)));
+        FRI_TRY(check_constant(c[i], name[i], 1, fr_net_dim(r->net, x->x, -1)));
     }
     const fr_batchnorm2d_opts *o =
         FR_BATCHNORM2D_OPTS(.eps = fri_onnx_attribute_float(n, "epsilon", 1e-5), .momentum = 1 - momentum);
     if (!(o->eps >= 0) || !(momentum >= 0 && momentum <= 1))
         return fr_fail(FR_EFORMAT, "epsilon %g and momentum %g are impossible", o->eps, momentum);
+    snprintf(part, sizeof part, "images_%d", at);
+    fr_value in = rows ? fr_net_unflatten(r->net, fri_onnx_part(r, at, part, called), x->x, 1, 1) : x->x;
     if (r->again[at])
-        fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
+        fr_net_again(r->net, r->name[at], &in, 1, &y, 1);
     else
-        y = fr_net_batchnorm2d(r->net, r->name[at], x->x, o);
+        y = fr_net_batchnorm2d(r->net, r->name[at], in, o);
+    snprintf(part, sizeof part, "rows_%d", at);
+    if (rows) y = fr_net_flatten(r->net, fri_onnx_part(r, at, part, called), y, 1);
     FRI_TRY(fri_onnx_put(r, n, y));
     for (size_t i = 1; i < 5 && !r->again[at]; i++) FRI_TRY(fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
     return FR_OK;

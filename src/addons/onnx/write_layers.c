@@ -133,6 +133,31 @@ static fr_status layer_norm(const writing *l) {
     return FR_OK;
 }
 
+/* Groups as the channels of an InstanceNormalization, then a factor and a summand per channel. */
+static fr_status group_norm(const writing *l) {
+    const fr_group_norm_state *state = fr_module_state(l->layer->module);
+    const fr_net_value in = fri_onnx_written_value(l->w, l->layer->in[0]);
+    const int64_t *d = in.shape.dim, groups = state->groups, apart[3] = {0, groups, -1};
+    const char *axes = fri_onnx_integers_of(l, "axes", 2, (int64_t[]){1, 2}), *c[2] = {"weight", "bias"}, *unit[2];
+    const char *v[4] = {between(l, "groups"), between(l, "normal"), between(l, "images"), between(l, "scaled")};
+    float *ones = calloc((size_t)groups * 2, sizeof *ones);
+    if (ones == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld groups", (long long)groups);
+    for (int64_t i = 0; i < groups; i++) ones[i] = 1;
+    for (int i = 0; i < 2; i++) {
+        const char *column = between(l, c[i]);
+        unit[i] = fri_onnx_floats(l, i == 0 ? "one" : "zero", 1, &groups, ones + i * groups);
+        (void)NODE(l, "Unsqueeze", column, parameter(l, c[i]), axes);
+        c[i] = column;
+    }
+    free(ones);
+    (void)NODE(l, "Reshape", v[0], l->in[0], fri_onnx_integers_of(l, "apart", 3, apart));
+    fri_onnx_set_float(l->w, NODE(l, "InstanceNormalization", v[1], v[0], unit[0], unit[1]), "epsilon", state->eps);
+    (void)NODE(l, "Reshape", v[2], v[1], fri_onnx_integers_of(l, "shape", 4, (int64_t[]){0, d[3], d[1], d[2]}));
+    (void)NODE(l, "Mul", v[3], v[2], c[0]);
+    (void)NODE(l, "Add", l->out, v[3], c[1]);
+    return FR_OK;
+}
+
 static fr_status per_channel(const writing *l) {
     const bool product = strcmp(fr_module_class_of(l->layer->module)->name, "LayerScale") == 0;
     const char *scale = parameter(l, ""), *row = between(l, "row");
@@ -251,6 +276,23 @@ static fr_status gelu(const writing *l) {
     (void)NODE(l, "Add", v[2], v[1], number(l, "one", 1));
     (void)NODE(l, "Mul", v[3], l->in[0], v[2]);
     (void)NODE(l, "Mul", l->out, v[3], number(l, "half", 0.5));
+    return FR_OK;
+}
+
+/* The nodes of PyTorch's exporter. */
+static fr_status gelu_tanh(const writing *l) {
+    static const char *const part[] = {"square", "cube", "small", "sum", "scaled", "tanh", "one", "product"};
+    const char *x = l->in[0], *v[8];
+    for (int i = 0; i < 8; i++) v[i] = between(l, part[i]);
+    (void)NODE(l, "Mul", v[0], x, x);
+    (void)NODE(l, "Mul", v[1], x, v[0]);
+    (void)NODE(l, "Mul", v[2], v[1], number(l, "cubic", 0.044715));
+    (void)NODE(l, "Add", v[3], x, v[2]);
+    (void)NODE(l, "Mul", v[4], v[3], number(l, "root", 0.79788456080286535588));
+    (void)NODE(l, "Tanh", v[5], v[4]);
+    (void)NODE(l, "Add", v[6], v[5], number(l, "one", 1));
+    (void)NODE(l, "Mul", v[7], x, v[6]);
+    (void)NODE(l, "Mul", l->out, v[7], number(l, "half", 0.5));
     return FR_OK;
 }
 
@@ -463,6 +505,8 @@ static const struct kind {
     {"Flatten", flatten, NULL},
     {"FoldedConv2d", folded, NULL},
     {"GELU", gelu, NULL},
+    {"GELUTanh", gelu_tanh, NULL},
+    {"GroupNorm", group_norm, NULL},
     {"Hardsigmoid", hardsigmoid, NULL},
     {"Hardswish", hardswish, NULL},
     {"Identity", NULL, "Identity"},

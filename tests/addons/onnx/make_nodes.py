@@ -213,6 +213,11 @@ def channels():
         case(name, turn(apart, perm, back), x, ["y"], [ints("a", apart), ints("z", back)])
     case("pixel_shuffle_written_out", turn(0, [0, 1, 4, 2, 5, 3], 0), {"x": [2, 8, 3, 2]}, ["y"],
          [ints("a", [2, 2, 2, 2, 3, 2]), ints("z", [2, 2, 6, 4])])
+    case("pooled_channels_last", [N("GlobalAveragePool", ["x"], ["p"]), N("Reshape", ["p", "l"], ["q"]),
+                                  N("Reshape", ["q", "s"], ["r"]), gemm("r", "y")], x, ["y"],
+         [ints("l", [-1, 1, 1, 6]), ints("s", [0, -1])] + linear(6))
+    case("images_channels_last", [N("Transpose", ["x"], ["p"], perm=[0, 2, 3, 1]), N("Reshape", ["p", "s"], ["y"])], x,
+         ["y"], [ints("s", [2, -1])], refused="input 0 has its channels last; frugal takes [N, C, H, W] there")
     case("rows_as_images", [N("Reshape", ["r", "s"], ["i"]), N("Mul", ["x", "i"], ["y"])],
          {**x, "r": [2, 6]}, ["y"], [ints("s", [2, 6, 1, 1])])
     case("rows_unsqueezed", [N("Unsqueeze", ["r", "a"], ["i"]), N("Mul", ["x", "i"], ["y"])],
@@ -220,6 +225,60 @@ def channels():
     case("rows_unsqueezed_twice", [N("Unsqueeze", ["r", "a"], ["j"]), N("Unsqueeze", ["j", "b"], ["i"]),
                                    N("Mul", ["x", "i"], ["y"])],
          {**x, "r": [2, 6]}, ["y"], [ints("a", [2]), ints("b", [3])])
+
+
+def activations():
+    x, rows = {"x": [2, 4, 3, 5]}, {"x": [6, 4]}
+    case("prelu", [N("PRelu", ["x", "a"], ["y"])], x, ["y"], [wave("a", 4, 1, 1)])
+    case("prelu_of_one_slope", [N("PRelu", ["x", "a"], ["y"])], rows, ["y"], [const("a", [0.25])])
+    case("prelu_per_pixel", [N("PRelu", ["x", "a"], ["y"])], x, ["y"], [wave("a", 4, 3, 5)],
+         refused="a constant of rank 3, 60 numbers; frugal takes a single number, or one per channel, 4")
+    numbers = {"c": 0.044715, "r": (2 / np.pi) ** 0.5, "one": 1, "half": 0.5}
+    case("gelu_tanh", [N("Mul", ["x", "x"], ["s"]), N("Mul", ["x", "s"], ["t"]), N("Mul", ["c", "t"], ["u"]),
+                       N("Add", ["x", "u"], ["v"]), N("Mul", ["r", "v"], ["w"]), N("Tanh", ["w"], ["z"]),
+                       N("Add", ["one", "z"], ["p"]), N("Mul", ["x", "p"], ["q"]), N("Mul", ["half", "q"], ["y"])],
+         x, ["y"], [const(*i) for i in numbers.items()])
+    case("square_cube", [N("Mul", ["x", "x"], ["s"]), N("Mul", ["x", "s"], ["t"]), N("Tanh", ["t"], ["y"])], x, ["y"])
+
+
+def norms():
+    x = {"x": [2, 6, 4, 5]}
+    per_group = [const("one", [1, 1, 1]), const("zero", [0, 0, 0])]
+    weights = [wave("n.weight", 6, plus=1), wave("n.bias", 6, by=0.9)]
+    written = [N("Reshape", ["x", "s"], ["a"]), N("InstanceNormalization", ["a", "one", "zero"], ["b"], epsilon=1e-3),
+               N("Shape", ["x"], ["t"]), N("Reshape", ["b", "t"], ["c"]), N("Unsqueeze", ["n.weight", "axes"], ["w"]),
+               N("Mul", ["c", "w"], ["d"]), N("Unsqueeze", ["n.bias", "axes"], ["v"]), N("Add", ["d", "v"], ["y"])]
+    case("group_norm_written_out", written, x, ["y"],
+         per_group + weights + [ints("s", [0, 3, -1]), ints("axes", [1, 2])], opset=17)
+    case("group_norm_by_2", written, x, ["y"],
+         [const("one", [1, 2, 1])] + per_group[1:] + weights + [ints("s", [0, 3, -1]), ints("axes", [1, 2])], opset=17,
+         refused="from rank 4 to rank 3")
+    case("group_norm", [N("GroupNormalization", ["x", "n.weight", "n.bias"], ["y"], num_groups=2)], x, ["y"], weights,
+         opset=21)
+    case("instance_norm", [N("InstanceNormalization", ["x", "n.weight", "n.bias"], ["y"])], x, ["y"], weights)
+    case("batch_norm_of_rows", [N("BatchNormalization", ["x", "n.weight", "n.bias", "m", "v"], ["b"]), gemm("b", "y")],
+         {"x": [4, 6]}, ["y"], weights + [wave("m", 6), wave("v", 6, plus=2)] + linear(6))
+
+
+def computed():
+    """Constants by ONNX's rules: a standardized weight, a transposed vector, shapes that follow later."""
+    x = {"x": [2, 3, 5, 4]}
+    case("standardized_weight",
+         [N("ReduceMean", ["w", "axes"], ["m"]), N("Sub", ["w", "m"], ["c"]), N("Pow", ["c", "two"], ["s"]),
+          N("ReduceMean", ["s", "axes"], ["v"]), N("Add", ["v", "eps"], ["e"]), N("Sqrt", ["e"], ["d"]),
+          N("Div", ["c", "d"], ["q"]), N("Mul", ["q", "gain"], ["g"]), N("Clip", ["g", "low", "high"], ["k"]),
+          N("Conv", ["x", "k"], ["y"])], x, ["y"],
+         [wave("w", 4, 3, 3, 3), wave("gain", 4, 1, 1, 1, plus=1), ints("axes", [1, 2, 3]), const("two", 2),
+          const("eps", 1e-4), const("low", -1.2), const("high", 1.3)])
+    case("unsqueezed_factor", [N("Unsqueeze", ["f", "a"], ["g"]), N("Mul", ["x", "g"], ["y"])], x, ["y"],
+         [wave("f", 3, plus=1), ints("a", [1, -1])])
+    case("squeezed_factor", [N("Squeeze", ["f", "a"], ["g"]), N("Mul", ["x", "g"], ["y"])], x, ["y"],
+         [wave("f", 1, 3, 1, 1, plus=1), ints("a", [0])])
+    case("shuffle_by_later_shapes",
+         [N("Reshape", ["x", "s"], ["a"]), N("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3, 4]), N("Shape", ["x"], ["t"]),
+          N("Slice", ["t", "zero", "one"], ["n"]), N("Concat", ["n", "rest"], ["z"], axis=0),
+          N("Reshape", ["b", "z"], ["y"])], {"x": [2, 6, 4, 5]}, ["y"],
+         [ints("s", [2, 2, 3, 4, 5]), ints("zero", [0]), ints("one", [1]), ints("rest", [-1, 4, 5])])
 
 
 def windows():
@@ -284,7 +343,8 @@ def opsets():
 
 
 if __name__ == "__main__":
-    for make in (pads_and_windows, resizing, operands, flattened, constant_operands, channels, windows, sizes, opsets):
+    for make in (pads_and_windows, resizing, operands, flattened, constant_operands, channels, activations, norms,
+                 computed, windows, sizes, opsets):
         make()
     save_file(tensors, os.path.join(HERE, "tiny", "nodes.safetensors"))
     print(sum(name.endswith(".onnx") for name in tensors), "cases")

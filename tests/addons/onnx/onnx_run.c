@@ -1,14 +1,15 @@
 /* onnx_run.c - what an ONNX file computes here, for test_onnx.py.
  *
  *   onnx_run FILE INPUT OUTPUT [exact] [fold] [plain] [steps=N] [lr=X] [budget] [save=FILE] [own=NAME]
- *            [result=NAME] [softmax]
+ *            [result=NAME] [softmax] [load=FILE] [weights=FILE] [results=N]
  * INPUT holds "images" f32 [n, height, width, channels] and, for steps, "target" i64. OUTPUT gets "logits" of the
  * evaluation; with steps "loss" f32 [N] of N steps of SGD (momentum 0.9) and "after" f32, the logits of the evaluation
  * behind them; plain: without dropout and stochastic depth. budget: a session trains three steps on 128 images of that
  * size, with all switches off and within half of those planned bytes, and both must come to the same loss. exact:
  * fr_exact_convolutions_set. save writes the network before the steps; with fold behind them, folded. own: not the
  * file's network but fr_model's of this name, with FILE as its weights. result: this value of the file is the result.
- * softmax: a last softmax is left out. */
+ * softmax: a last softmax is left out. load: other weights; weights: those after the steps. results: of the
+ * file, "logits", "logits1" ...; the file's further inputs are "images1" ... */
 #include "io/safetensors.h"
 
 #include <frugal/addon.h>
@@ -23,13 +24,13 @@
 
 typedef struct words {
     bool exact, fold, budget, plain, softmax;
-    int64_t steps;
+    int64_t steps, results;
     double lr;
-    const char *save, *own, *result;
+    const char *save, *own, *result, *load, *weights;
 } words;
 
 static words read_words(int argc, char **argv) {
-    words w = {.lr = 0.01};
+    words w = {.lr = 0.01, .results = 1};
     for (int i = 4; i < argc; i++) {
         w.exact = w.exact || strcmp(argv[i], "exact") == 0;
         w.fold = w.fold || strcmp(argv[i], "fold") == 0;
@@ -37,9 +38,12 @@ static words read_words(int argc, char **argv) {
         w.softmax = w.softmax || strcmp(argv[i], "softmax") == 0;
         if (strncmp(argv[i], "result=", 7) == 0) w.result = argv[i] + 7;
         w.budget = w.budget || strcmp(argv[i], "budget") == 0;
+        if (strncmp(argv[i], "results=", 8) == 0) w.results = strtoll(argv[i] + 8, NULL, 10);
         if (strncmp(argv[i], "steps=", 6) == 0) w.steps = strtoll(argv[i] + 6, NULL, 10);
         if (strncmp(argv[i], "lr=", 3) == 0) w.lr = strtod(argv[i] + 3, NULL);
         if (strncmp(argv[i], "own=", 4) == 0) w.own = argv[i] + 4;
+        if (strncmp(argv[i], "load=", 5) == 0) w.load = argv[i] + 5;
+        if (strncmp(argv[i], "weights=", 8) == 0) w.weights = argv[i] + 8;
         if (strncmp(argv[i], "save=", 5) == 0) w.save = argv[i] + 5;
     }
     return w;
@@ -51,10 +55,10 @@ static fr_status read_tensor(fri_safetensors *file, const char *name, fr_tensor 
     return fr_tensor_from_host(e->data, e->shape.rank, e->shape.dim, e->dtype, FR_CPU, x);
 }
 
-static fr_status evaluate(fr_module *m, fr_tensor *x, fr_tensor **y) {
+static fr_status evaluate(fr_module *m, fr_tensor *const *x, int n_x, fr_tensor **y, int n_y) {
     fr_module_evaluation_begin(m);
     const bool grad = fr_no_grad_begin();
-    fr_status s = fr_module_forward(m, x, y);
+    fr_status s = fr_module_forward_n(m, x, n_x, y, n_y);
     fr_no_grad_end(grad);
     fr_module_evaluation_end(m);
     return s;
@@ -178,24 +182,39 @@ static fri_safetensors_entry entry(const char *name, fr_tensor *t) {
 static fr_status work(char **argv, const words *w) {
     fri_safetensors *file = NULL;
     fr_module *m = NULL;
-    fr_tensor *x = NULL, *target = NULL, *y = NULL, *after = NULL, *loss = NULL;
-    int n = 1;
+    enum { MOST = 8 };
+    fr_tensor *x = NULL, *in[MOST] = {NULL}, *target = NULL, *y = NULL, *out[MOST] = {NULL}, *after = NULL,
+              *loss = NULL;
+    const int results = w->results < MOST ? (int)w->results : MOST;
+    int n = 0, inputs = 1;
     fr_status s = FR_OK;
     FR_TRY(s, fri_safetensors_open_as(argv[2], FRI_SAFETENSORS_COPIED, &file));
     FR_TRY(s, fri_safetensors_read(file));
     FR_TRY(s, read_tensor(file, "images", &x));
+    in[0] = x;
+    for (char name[16]; inputs < MOST; inputs++) {
+        snprintf(name, sizeof name, "images%d", inputs);
+        if (fri_safetensors_find(file, name) == NULL) break;
+        FR_TRY(s, read_tensor(file, name, &in[inputs]));
+    }
     if (w->own != NULL) {
         FR_TRY(s, fr_model(w->own, FR_MODEL_OPTS(.head = FR_HEAD_TORCHVISION), &m));
         FR_TRY(s, fr_weights_load(m, argv[1], NULL));
     } else {
-        fr_onnx_opts o = *FR_ONNX_OPTS(.height = fr_tensor_dim(x, 1), .width = fr_tensor_dim(x, 2));
+        fr_onnx_opts o = *FR_ONNX_OPTS();
+        if (fr_tensor_rank(x) == 4) o.height = fr_tensor_dim(x, 1), o.width = fr_tensor_dim(x, 2);
         o.drop_softmax = w->softmax;
         o.results = &w->result;
         o.n_results = w->result != NULL;
         FR_TRY(s, fr_onnx_load(argv[1], &o, &m));
     }
-    FR_TRY(s, evaluate(m, x, &y));
-    fri_safetensors_entry e[3] = {entry("logits", y)};
+    if (w->load != NULL) FR_TRY(s, fr_weights_load(m, w->load, NULL));
+    FR_TRY(s, evaluate(m, in, inputs, out, results));
+    y = out[0];
+    static const char *const called[MOST] = {"logits",  "logits1", "logits2", "logits3",
+                                             "logits4", "logits5", "logits6", "logits7"};
+    fri_safetensors_entry e[MOST + 2];
+    for (; n < results; n++) e[n] = entry(called[n], out[n]);
     if (w->save != NULL && !w->fold) FR_TRY(s, fr_onnx_save(m, w->save, NULL));
     if (w->budget) FR_TRY(s, within_half(argv[1], x, y));
     if (w->plain) without_dropout(m);
@@ -203,10 +222,11 @@ static fr_status work(char **argv, const words *w) {
         FR_TRY(s, read_tensor(file, "target", &target));
         FR_TRY(s, fr_tensor_zeros(1, &w->steps, FR_F32, FR_CPU, &loss));
         FR_TRY(s, train(m, w, x, target, fr_tensor_data(loss)));
-        FR_TRY(s, evaluate(m, x, &after));
+        FR_TRY(s, evaluate(m, &x, 1, &after, 1));
         e[n++] = entry("loss", loss);
         e[n++] = entry("after", after);
     }
+    if (w->weights != NULL) FR_TRY(s, fr_weights_save(m, w->weights, NULL));
     if (w->save != NULL && w->fold) {
         const fr_addon *fold = fr_addon_find("fold");
         FR_TRY(s, fold != NULL ? fold->fold(&m) : fr_addon_missing("fold", "fold"));
@@ -215,9 +235,11 @@ static fr_status work(char **argv, const words *w) {
     s = fri_safetensors_write(argv[3], e, (size_t)n, NULL, 0, NULL, NULL);
 done:
     fri_safetensors_close(&file);
-    fr_tensor_release(&x);
+    for (int i = 0; i < MOST; i++) {
+        fr_tensor_release(&in[i]);
+        fr_tensor_release(&out[i]);
+    }
     fr_tensor_release(&target);
-    fr_tensor_release(&y);
     fr_tensor_release(&after);
     fr_tensor_release(&loss);
     fr_module_release(&m);

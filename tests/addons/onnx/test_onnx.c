@@ -337,7 +337,7 @@ Test(onnx, what_cannot_be_saved_is_named_and_leaves_the_file) {
     cr_expect_eq(fr_onnx_save(m, NULL, NULL), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("saving ONNX: layer 'deep.mine' (Mine): frugal writes no node for it");
     cr_expect_eq(fr_onnx_save(conv, in_folder("f.onnx"), NULL), FR_EINVAL);
-    EXPECT_SENTENCE("Conv2d is no network");
+    EXPECT_SENTENCE("Conv2d is not a network");
     cr_expect_eq(fr_onnx_save(small, in_folder("f.onnx"), FR_ONNX_SAVE_OPTS(.opset = 12)), FR_EINVAL);
     EXPECT_SENTENCE("opset 12; 13 to 18 are written");
     limit_files(1000);

