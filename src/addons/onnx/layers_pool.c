@@ -190,13 +190,14 @@ static fr_value of_size(fri_onnx_reader *r, int64_t h, int64_t w) {
 
 /* How a Resize finds the source of a pixel. */
 typedef struct resizing {
-    bool linear, align, half, rounds_up, rounds_down, asymmetric;
+    bool linear, align, half, torch, rounds_up, rounds_down, asymmetric;
 } resizing;
 
 /* Does fr_upsample take every pixel from the place of ONNX? Nearest: floor(i from / to). Linear: by the ratio. */
 static bool same_sources(const resizing *how, int64_t from, int64_t to, float scale) {
     bool same = true;
-    if (how->linear) return how->align || fabs((double)from * (double)scale - (double)to) <= 1e-6 * (double)to;
+    if (how->torch && to == 1 && from > 1) return false; /* the first pixel, not the middle */
+    if (how->linear) return fabs((double)from * (double)scale - (double)to) <= 1e-6 * (double)to;
     for (int64_t i = 0; i < to && same; i++) {
         const float at = how->align  ? to > 1 ? (float)i * (float)(from - 1) / (float)(to - 1) : 0
                          : how->half ? ((float)i + 0.5f) / scale - 0.5f
@@ -248,6 +249,7 @@ static fr_status resize_mode(const fri_onnx_reader *r, const node *n, resizing *
     *how = (resizing){.linear = strcmp(mode, "linear") == 0 || strcmp(mode, "bilinear") == 0,
                       .align = strcmp(place, "align_corners") == 0,
                       .half = strcmp(place, "half_pixel") == 0 || strcmp(place, "pytorch_half_pixel") == 0,
+                      .torch = strcmp(place, "pytorch_half_pixel") == 0,
                       .asymmetric = strcmp(place, "asymmetric") == 0,
                       .rounds_up = strcmp(near, "round_prefer_ceil") == 0,
                       .rounds_down = strcmp(near, "round_prefer_floor") == 0};

@@ -312,6 +312,12 @@ def sizes():
                        ("default", {})):
         case("resize_unequal_" + name, [N("Resize", ["x", "", "s"], ["y"], **more)], x, ["y"],
              [const("s", [1, 1, 2, 3])])
+    case("corners_of_another_ratio", [N("Resize", ["x", "", "s"], ["y"], mode="linear",
+                                        coordinate_transformation_mode="align_corners")], x, ["y"],
+         [const("s", [1, 1, 1.5, 1])], refused="3 pixels become 4 by the scale 1.5")
+    case("one_pixel_of_pytorch", [N("Resize", ["x", "", "", "z"], ["y"], mode="linear",
+                                    coordinate_transformation_mode="pytorch_half_pixel")], x, ["y"],
+         [ints("z", [1, 2, 3, 1])], refused="4 pixels become 1 by the scale 0.25")
     case("resize_to_a_size", [N("Resize", ["x", "", "", "z"], ["y"], mode="linear")], x, ["y"],
          [ints("z", [1, 2, 5, 9])])
     case("resize_by_axes", [N("Resize", ["x", "", "s"], ["y"], axes=[2, 3])], x, ["y"], [const("s", [2, 2])])
