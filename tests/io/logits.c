@@ -1,12 +1,14 @@
 /* logits.c - logits of a model for given images, for test_torchvision.py.
  *
  *   logits MODEL WEIGHTS INPUT OUTPUT [exact]      (exact: fr_exact_convolutions_set)
+ *   logits batch FOLDER HEIGHT WIDTH OUTPUT        all images of the folder's train split as bytes, "images", in order
  * MODEL is vgg16_bn, resnet50, densenet121, or a name of fr_model. WEIGHTS is a safetensors file; if the file does
  * not
  * exist, the model gets random weights and running statistics, which are saved to the file. INPUT holds "images" f32
  * [n, height, width, 3], OUTPUT gets "logits" f32 [n, 1000]. */
 #include "io/safetensors.h"
 
+#include <frugal/data.h>
 #include <frugal/io.h>
 #include <frugal/models.h>
 
@@ -61,13 +63,43 @@ static fr_status write_logits(const char *path, fr_tensor *y) {
     return fri_safetensors_write(path, &e, 1, NULL, 0, NULL, NULL);
 }
 
+static fr_status write_batch(const char *folder, const char *height, const char *width, const char *path) {
+    fr_dataset *d = NULL;
+    fr_loader *loader = NULL;
+    fr_dataset_info info;
+    fr_tensor *images = NULL, *targets = NULL;
+    fr_status s = FR_OK;
+    FR_TRY(s, fr_dataset_image_folder(folder, FR_SPLIT_TRAIN, &d));
+    FR_TRY(s, fr_dataset_info_get(d, &info));
+    const fr_loader_opts *o =
+        FR_LOADER_OPTS(.batch_size = info.count, .height = strtoll(height, NULL, 10), .width = strtoll(width, NULL, 10),
+                       .shuffle = false, .workers = 0, .dtype = FR_U8);
+    FR_TRY(s, fr_loader_create(d, o, &loader));
+    FR_TRY(s, fr_loader_next(loader, &images, &targets));
+    const fri_safetensors_entry e = {.name = "images",
+                                     .dtype = FR_U8,
+                                     .shape = fri_shape_of(4, fr_tensor_shape(images)),
+                                     .data = fr_tensor_data(images)};
+    s = fri_safetensors_write(path, &e, 1, NULL, 0, NULL, NULL);
+done:
+    fr_tensor_release(&images);
+    fr_tensor_release(&targets);
+    fr_loader_release(&loader);
+    fr_dataset_release(&d);
+    return s;
+}
+
 int main(int argc, char **argv) {
     fr_module *m = NULL;
     fr_tensor *x = NULL, *y = NULL;
     fr_status s = FR_OK;
-    if (argc != 5 && (argc != 6 || strcmp(argv[5], "exact") != 0)) {
+    if (argc != 5 && (argc != 6 || (strcmp(argv[5], "exact") != 0 && strcmp(argv[1], "batch") != 0))) {
         fprintf(stderr, "usage: logits MODEL WEIGHTS INPUT OUTPUT [exact]\n");
         return 2;
+    }
+    if (strcmp(argv[1], "batch") == 0 && argc == 6) {
+        FR_TRY(s, write_batch(argv[2], argv[3], argv[4], argv[5]));
+        return 0;
     }
     fr_exact_convolutions_set(argc == 6);
     fr_seed(1);

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Files that people have: a .pth of torchvision, damaged ones, photos of 640 x 480.
+
+Usage: test_files.py LOGITS      the helper program (tests/io/logits.c)
+
+torchvision's resnet18 state dict, saved by torch.save, gives torchvision's logits. Damaged copies of it (other bytes
+in the pickle and in the zip's lists, files cut off; FRUGAL_DAMAGED of them, by default 40) load, or fail with one
+sentence.
+Batches of photos of any size at 480 x 640 are those of torchvision's Resize((480, 640)) on bytes. Exits with 77
+(skipped) without PyTorch or torchvision.
+"""
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+BOUND, ROUNDING = 1e-5, 1
+SIZES = [(480, 640), (960, 1280), (333, 500), (1080, 1920), (200, 100), (481, 639)]
+
+
+def main():
+    try:
+        import numpy as np
+        import torch
+        import torchvision
+        from PIL import Image
+        from safetensors.torch import load_file, save_file
+        from torchvision.transforms import v2
+    except ImportError as e:
+        print(f"[SKIP] io::files: {e}")
+        return 77
+    program = os.path.abspath(sys.argv[1])
+    torch.manual_seed(0)
+    failed = 0
+
+    def judge(what, fine):
+        nonlocal failed
+        failed += not fine
+        print(f"{what}: {'ok' if fine else 'FAILED'}", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        model, path, given, got = torchvision.models.resnet18(weights=None).eval(), *(
+            f"{folder}/{f}" for f in ("resnet18.pth", "images", "logits"))
+        torch.save(model.state_dict(), path)
+        images = torch.randn(1, 3, 32, 32)
+        save_file({"images": images.permute(0, 2, 3, 1).contiguous()}, given)
+        words = [program, "resnet18", path, given, got, "exact"]
+        subprocess.run(words, check=True)
+        with torch.no_grad():
+            expected = model(images)
+        apart = (load_file(got)["logits"] - expected).abs().max().item() / expected.abs().max().item()
+        judge(f"resnet18.pth: logits {apart:.2g} of their size, bound {BOUND}", apart <= BOUND)
+
+        size, chance, loaded, sentences, wrong = os.path.getsize(path), random.Random(7), 0, set(), []
+        with open(path, "rb") as file:
+            whole = file.read()
+        directory = whole.rindex(b"PK\x05\x06")
+        directory = int.from_bytes(whole[directory + 16:directory + 20], "little")
+        pickle = whole.index(b"data.pkl"), whole.index(b"PK\x03\x04", 4)
+        count = int(os.environ.get("FRUGAL_DAMAGED", "40"))
+        for i in range(count):
+            end, changes = size, {}
+            if i % 5 == 4:
+                end = chance.choice([0, 3, chance.randrange(pickle[1]), chance.randrange(size), size - 1, directory])
+            else:
+                low, high = [pickle, (directory, size), (0, pickle[0] + 8), pickle][i % 5]
+                for _ in range(chance.choice([1, 1, 2, 8])):
+                    changes[chance.randrange(low, high)] = chance.randrange(256)
+            with open(path, "r+b") as file:
+                for at, byte in changes.items():
+                    file.seek(at)
+                    file.write(bytes([byte]))
+                file.truncate(end)
+            done = subprocess.run(words, capture_output=True, text=True, errors="replace")
+            said = done.stderr.strip()
+            loaded += done.returncode == 0
+            sentences.add(said.split(": ")[1] if ": " in said else said)
+            if done.returncode not in (0, 1) or (done.returncode == 1 and (said.count("\n") > 0 or len(said) < 20)):
+                wrong.append(f"exit status {done.returncode}: {said[-300:]}")
+            with open(path, "r+b") as file:
+                for at in changes:
+                    file.seek(at)
+                    file.write(whole[at:at + 1])
+                if end < size:
+                    file.seek(end)
+                    file.write(whole[end:])
+        for w in wrong[:5]:
+            print(w)
+        judge(f"{count} damaged files: {loaded} load, {count - loaded} fail with a sentence ({sorted(sentences)}), "
+              f"{len(wrong)} otherwise", not wrong)
+
+        expected = []
+        os.makedirs(f"{folder}/set/train/one")
+        for i, (h, w) in enumerate(SIZES):
+            y, x = np.mgrid[:h, :w]
+            photo = np.stack([255 * y / h, 255 * x / w, 127 + 90 * np.sin(0.05 * y + 0.07 * x)], axis=-1)
+            photo += np.random.default_rng(i).integers(-30, 31, photo.shape)
+            photo = np.clip(photo, 0, 255).astype(np.uint8)
+            Image.fromarray(photo).save(f"{folder}/set/train/one/{i}.png")
+            resize = v2.Resize((480, 640), antialias=True)
+            expected.append(resize(torch.from_numpy(photo).permute(2, 0, 1)).permute(1, 2, 0))
+        subprocess.run([program, "batch", f"{folder}/set", "480", "640", got], check=True)
+        batch = load_file(got)["images"]
+        apart = (batch.int() - torch.stack(expected).int()).abs()
+        judge(f"{len(SIZES)} photos at 480 x 640: {apart.max().item()} of 255 apart at most, "
+              f"{(apart == 0).float().mean().item():.4%} equal, bound {ROUNDING}",
+              batch.shape == (len(SIZES), 480, 640, 3) and apart.max().item() <= ROUNDING)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
