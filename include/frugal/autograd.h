@@ -17,7 +17,6 @@ extern "C" {
  * integers. */
 FR_API fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on);
 FR_API bool fr_tensor_requires_grad(const fr_tensor *t);
-FR_API bool fr_tensor_is_leaf(const fr_tensor *t);
 
 /* The leaf's gradient, or NULL. Borrowed: valid until the gradient is cleared or t is released. */
 FR_API fr_tensor *fr_tensor_get_grad(const fr_tensor *t);
@@ -68,23 +67,6 @@ typedef struct fr_switches {
     size_t workspace_limit;             /* bytes of library scratch to prefer staying under, per op */
     struct fri_scratch_limits *scratch; /* per convolution, set by a session; borrowed. NULL: none */
 } fr_switches;
-
-/* The on-off switches, which keep all bits: for programs that offer or try every switch. */
-typedef enum fr_switch_cost {
-    FR_SWITCH_FREE,    /* costs no time; on by default */
-    FR_SWITCH_COMPUTE, /* costs passes over memory in backward; on by default */
-    FR_SWITCH_MOVE,    /* moves bytes to a file and back; off by default */
-} fr_switch_cost;
-typedef struct fr_switch {
-    const char *name; /* "early-release", as the trainers' flag */
-    size_t offset;    /* of the bool in fr_switches */
-    bool saves;       /* the value that needs less memory; PyTorch behaves as the opposite */
-    fr_switch_cost cost;
-} fr_switch;
-FR_API const fr_switch *fr_switch_at(int i); /* from 0, by cost; NULL after the last */
-static inline bool *fr_switch_field(const fr_switch *w, fr_switches *s) {
-    return (bool *)((char *)s + w->offset);
-}
 
 FR_API fr_switches fr_switches_default(void);
 FR_API fr_switches fr_switches_all_off(void); /* what PyTorch eager keeps */

@@ -169,9 +169,6 @@ FR_API const char *fr_device_reason(fr_device d);                   /* one line;
 FR_API fr_status fr_device_parse(const char *name, fr_device *out); /* FR_EINVAL names the known devices */
 /* true if the host continues while kernels of the device run (for meta: kernels of the plan's target) */
 FR_API bool fr_device_is_asynchronous(fr_device d);
-/* Describes what decides results and scratch sizes, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if
- * nothing; returns buf. */
-FR_API const char *fr_device_describe(fr_device d, char *buf, size_t bytes);
 
 /* Category of a byte of device memory. Every allocation has a category; at any instant the categories add up to the
  * total. */

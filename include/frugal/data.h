@@ -282,10 +282,6 @@ FR_API fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor
 FR_API fr_status fr_images_normalize(const fr_tensor *images, const double *mean, const double *std, fr_dtype dtype,
                                      fr_tensor **out);
 
-/* Number of decoding threads, possibly fewer than requested if the system refuses more. With 0 fr_loader_next
- * decodes, with equal batches. */
-FR_API int fr_loader_workers(const fr_loader *loader);
-
 /* Batches per epoch. */
 FR_API int64_t fr_loader_batches(const fr_loader *loader);
 

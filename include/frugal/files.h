@@ -59,11 +59,6 @@ FR_API fr_status fr_file_read(int fd, void *to, size_t bytes, uint64_t at);
  * a complete record. `path` stands in the sentence. FR_EIO. */
 FR_API fr_status fr_append(int fd, const char *path, int64_t *at, const void *data, size_t bytes);
 
-enum { FR_TARGET_BYTES = 4096 };
-/* The path of what would be written for `path`: absolute, links followed, whether or not it is there. False: its folder
- * is not there, or the path is too long. */
-FR_API bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]);
-
 #ifdef __cplusplus
 }
 #endif

@@ -56,10 +56,6 @@ FR_API void fr_pool_end(fr_pool_state was);
 /* Statistics of the thread's pool on the device. FR_EDEVICE if the build lacks the device. */
 FR_API fr_status fr_memory_stats_get(fr_device d, fr_memory_stats *out);
 
-/* Sums over all pools of the device. The pools reach their peaks at different times, so sums of peaks are upper
- * bounds, without op and module. */
-FR_API fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out);
-
 /* Peaks start again from the current values. */
 FR_API fr_status fr_memory_reset_peak(fr_device d);
 
@@ -87,10 +83,6 @@ FR_API fr_status fr_memory_settings_set(fr_device d, const char *settings);
 /* Memory of the process as the system counts it: the resident set on the CPU, the driver's number elsewhere. *out is
  * 0 if unknown. */
 FR_API void fr_memory_use_get(fr_device d, fr_memory_use *out);
-/* Text of the memory in use, with the driver's numbers: lines for requested, allocated and reserved as in `now`, for
- * the process, the part outside the engine, and the device. "" without a driver's number. Returns buf. */
-enum { FR_MEMORY_USE_TEXT = 640 };
-FR_API const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, char buf[FR_MEMORY_USE_TEXT]);
 
 /* "1.50 GiB", "12.0 KiB", "512 B" into buf; returns buf. */
 enum { FR_BYTES_TEXT = 32 };

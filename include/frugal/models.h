@@ -54,6 +54,12 @@ FR_API fr_status fr_mobilenet(int version, const fr_model_opts *opts, fr_module 
  * pixel. Height and width must be multiples of 2^depth. */
 FR_API fr_status fr_unet(int depth, const fr_model_opts *opts, fr_module **m);
 
+/* The library's families, by the name in front of the number. */
+#define FR_MODEL_FAMILIES(X) \
+    X("vgg", fr_vgg)         \
+    X("resnet", fr_resnet)   \
+    X("densenet_bc", fr_densenet) X("densenet", fr_densenet) X("mobilenet_v", fr_mobilenet) X("unet", fr_unet)
+
 /* A network by its name: "vgg16_bn", "resnet50", "densenet121", "densenet_bc40_k12", "mobilenet_v2", "unet4", any
  * depth, and the names of add-ons (zoo.h); "_small" behind another sets small_stem, "_abn" abn_slope to FR_ABN_SLOPE;
  * "_w0.5" at the end of any sets width. FR_EINVAL: an unknown name. */

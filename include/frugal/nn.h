@@ -56,8 +56,7 @@ FR_API const fr_module_class *fr_module_class_of(const fr_module *m);
 FR_API fr_status fr_module_add_child(fr_module *m, const char *name, fr_module **child);
 FR_API fr_status fr_module_add_parameter(fr_module *m, const char *name, fr_tensor **t); /* becomes a leaf */
 FR_API fr_status fr_module_add_buffer(fr_module *m, const char *name, fr_tensor **t);
-FR_API fr_module *fr_module_child(fr_module *m, int i); /* borrowed; NULL past the end */
-FR_API int fr_module_children(const fr_module *m);
+FR_API fr_module *fr_module_child(fr_module *m, int i);             /* borrowed; NULL past the end */
 FR_API fr_tensor *fr_module_tensor(fr_module *m, const char *name); /* parameter or buffer by name, borrowed; or NULL */
 
 /* *y = m(x). Runs under the module's name in the module path of reports. Errors name the path. */

@@ -102,8 +102,7 @@ FR_API fr_status fr_optimizer_ema_swap(fr_optimizer *o);
  * parameter starts with momentum, moments and step count 0. Adam's bias correction counts steps per parameter, as
  * PyTorch does. */
 FR_API fr_status fr_optimizer_step(fr_optimizer *o);
-FR_API void fr_optimizer_zero_grad(fr_optimizer *o); /* gradients are released (set_to_none) */
-FR_API double fr_optimizer_get_lr(const fr_optimizer *o);
+FR_API void fr_optimizer_zero_grad(fr_optimizer *o);         /* gradients are released (set_to_none) */
 FR_API void fr_optimizer_set_lr(fr_optimizer *o, double lr); /* inf or NaN: the next step is FR_EINVAL */
 FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps with an update */
 

@@ -40,9 +40,6 @@ FR_API void fr_plan_release(fr_plan **plan);
 
 FR_API fr_status fr_plan_section_get(const fr_plan *plan, int i, fr_plan_section_stats *out);
 
-/* Bytes of that op's working set alone. */
-FR_API size_t fr_plan_largest_op(const fr_plan *plan);
-
 /* Watches the ops of this thread on `device` during a run, until end, and keeps the largest one. */
 typedef struct fr_largest_op fr_largest_op;
 FR_API fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out);

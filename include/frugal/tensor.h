@@ -60,7 +60,6 @@ FR_API fr_device fr_tensor_device(const fr_tensor *t);
 /* Device address of element 0: host memory on the CPU, NULL on meta and for empty tensors. Borrowed. The version
  * counter misses writes through the pointer. */
 FR_API void *fr_tensor_data(fr_tensor *t);
-FR_API uint64_t fr_tensor_version(const fr_tensor *t); /* number of in-place writes to the storage */
 /* Reports count the storage under c from now on: a batch made by the program is FR_MEM_INPUT. */
 FR_API void fr_tensor_category_set(fr_tensor *t, fr_category c);
 

@@ -11,6 +11,8 @@
 #include <frugal/models.h>
 #include <frugal/optim.h>
 
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -311,6 +313,21 @@ typedef struct fr_train_program {
     const fr_flag *flags; /* of its own; ends with a NULL name. NULL: none. Names, helps and `own` are needed */
 } fr_train_program;
 
+/* Iterates over the flags of a program (NULL: those of all programs): the trainers', the add-ons', then the program's
+ * own. f NULL: the first; NULL after the last. A row without a help has no flag: its field is the API's alone. */
+FR_API const fr_flag *fr_flag_next(const fr_train_program *p, const fr_flag *f);
+/* The flag with the name name[0..n); *no: `name` is "no-" and the name of a BOOL. NULL: none. */
+FR_API const fr_flag *fr_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no);
+/* The flag's value in o, as a command line has it; "" if unset. Returns buf. */
+enum { FR_FLAG_TEXT_BYTES = 64 };
+FR_API const char *fr_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FR_FLAG_TEXT_BYTES]);
+/* FR_EINVAL if the number of an INT, SIDES, REAL or SIZE is out of range. text: the value as the user wrote it. */
+FR_API fr_status fr_flag_in_range(const fr_flag *f, const void *number, const char *text);
+/* The flag's variable. */
+static inline void *fr_flag_place(const fr_flag *f, fr_train_opts *o) {
+    return f->own != NULL ? f->own : (char *)o + f->offset;
+}
+
 /* ---- tables of add-ons (addon.h) --------------------------------------------------------------------------------- */
 
 /* Images for --dataset NAME, a row of fr_addon.sources: opens a split of what opts->data names. */
@@ -359,6 +376,19 @@ typedef struct fr_view {
     void (*on_memory)(void *state, const struct fr_event *e);
     bool goes_on; /* FR_EIO of an event after FR_RUN_POSITION is said once and ends the run only at its end */
 } fr_view;
+
+/* The program around a run: where a run prints, and what may end the run. fr_train_main passes the terminal's. */
+typedef struct fr_train_shell {
+    FILE *out, *err; /* results and progress; failures and advice */
+    /* Reads the command line into the defaults. FR_END: there is nothing to run; FR_EINVAL: wrong flags. */
+    fr_status (*read)(void *ctx, fr_train_opts *opts);
+    void (*training)(void *ctx, bool begins); /* around steps; NULL: nothing to do */
+    int (*interrupted)(void *ctx);            /* the signal that ends the run after the step, or 0. NULL: none */
+    void *ctx;
+} fr_train_shell;
+/* Runs the command that the options ask for, on the calling thread: summary, plan, prediction or training. argv: the
+ * command line, which says what was given. Returns the exit status of fr_train_main. */
+FR_API int fr_train_run(const fr_train_program *program, int argc, char *const *argv, const fr_train_shell *shell);
 
 /* Reads the flags, trains, reports. Returns the exit status: 0, 1 after a failure, 2 after a usage error, or 128 plus
  * the signal's number when a signal ended the run early. Sentences go to stderr, everything else to stdout. A command

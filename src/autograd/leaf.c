@@ -92,10 +92,6 @@ bool fr_tensor_requires_grad(const fr_tensor *t) {
     return t != NULL && t->requires_grad;
 }
 
-bool fr_tensor_is_leaf(const fr_tensor *t) {
-    return t != NULL && fri_node_of(t) == NULL;
-}
-
 fr_tensor *fr_tensor_get_grad(const fr_tensor *t) {
     if (t == NULL) return NULL;
     fri_leaf *l = fri_leaf_of(t);

@@ -29,4 +29,21 @@ fr_autocast_state fri_autocast_get(void);
 
 fr_anomaly fri_anomaly_get(void);
 
+/* The on-off switches, which keep all bits. */
+typedef enum fri_switch_cost {
+    FRI_SWITCH_FREE,    /* costs no time; on by default */
+    FRI_SWITCH_COMPUTE, /* costs passes over memory in backward; on by default */
+    FRI_SWITCH_MOVE,    /* moves bytes to a file and back; off by default */
+} fri_switch_cost;
+typedef struct fri_switch {
+    const char *name; /* "early-release", as the trainers' flag */
+    size_t offset;    /* of the bool in fr_switches */
+    bool saves;       /* the value that needs less memory; PyTorch behaves as the opposite */
+    fri_switch_cost cost;
+} fri_switch;
+const fri_switch *fri_switch_at(int i); /* from 0, by cost; NULL after the last */
+static inline bool *fri_switch_field(const fri_switch *w, fr_switches *s) {
+    return (bool *)((char *)s + w->offset);
+}
+
 #endif

@@ -56,24 +56,24 @@ fr_autocast_state fri_autocast_get(void) {
 
 /* ---- switches ---------------------------------------------------------------------------------------------- */
 
-static const fr_switch table[] = {
-    {"inplace", offsetof(fr_switches, inplace), true, FR_SWITCH_FREE},
-    {"encode", offsetof(fr_switches, encode), true, FR_SWITCH_FREE},
-    {"early-release", offsetof(fr_switches, early_release), true, FR_SWITCH_FREE},
-    {"cache-casts", offsetof(fr_switches, cache_casts), false, FR_SWITCH_FREE},
-    {"rebuild", offsetof(fr_switches, rebuild), true, FR_SWITCH_COMPUTE},
-    {"offload", offsetof(fr_switches, offload), true, FR_SWITCH_MOVE},
+static const fri_switch table[] = {
+    {"inplace", offsetof(fr_switches, inplace), true, FRI_SWITCH_FREE},
+    {"encode", offsetof(fr_switches, encode), true, FRI_SWITCH_FREE},
+    {"early-release", offsetof(fr_switches, early_release), true, FRI_SWITCH_FREE},
+    {"cache-casts", offsetof(fr_switches, cache_casts), false, FRI_SWITCH_FREE},
+    {"rebuild", offsetof(fr_switches, rebuild), true, FRI_SWITCH_COMPUTE},
+    {"offload", offsetof(fr_switches, offload), true, FRI_SWITCH_MOVE},
 };
 enum { SWITCHES = sizeof table / sizeof *table };
 
-const fr_switch *fr_switch_at(int i) {
+const fri_switch *fri_switch_at(int i) {
     return i >= 0 && i < SWITCHES ? &table[i] : NULL;
 }
 
 static fr_switches all_switches(bool in_memory) {
     fr_switches s = {.pool_index = FR_I64, .workspace_limit = WORKSPACE_LIMIT};
     for (int i = 0; i < SWITCHES; i++)
-        *fr_switch_field(&table[i], &s) = table[i].saves == (in_memory && table[i].cost != FR_SWITCH_MOVE);
+        *fri_switch_field(&table[i], &s) = table[i].saves == (in_memory && table[i].cost != FRI_SWITCH_MOVE);
     return s;
 }
 

@@ -135,4 +135,8 @@ static inline fr_status fri_kernel_ended(const char *kernel, const fri_backend *
                                                           : fri_kernels_for((backend_), (dtype_))->name_ args_)
 
 #endif
+/* Describes the facts behind results and scratch sizes, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if
+ * nothing; returns buf. */
+const char *fri_device_describe(fr_device d, char *buf, size_t bytes);
+
 #endif

@@ -64,7 +64,7 @@ bool fr_device_is_asynchronous(fr_device d) {
     return b != NULL && b->streams != NULL;
 }
 
-const char *fr_device_describe(fr_device d, char *buf, size_t bytes) {
+const char *fri_device_describe(fr_device d, char *buf, size_t bytes) {
     const fri_backend *b = fri_device_built(d) ? fri_backend_get(d) : NULL;
     if (buf == NULL || bytes == 0) return buf;
     buf[0] = '\0';

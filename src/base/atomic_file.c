@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(FR_TARGET_BYTES >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
+_Static_assert(FRI_TARGET_BYTES >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
 
 enum { TEMPORARY_NAMES = 100 };        /* tries: each taken name is the trace of a killed process */
 #define MOVE_AT_ONCE ((size_t)1 << 30) /* Linux moves at most 2 GiB - 4 KiB in a call */
@@ -26,7 +26,7 @@ static fr_status fail_with_errno(const char *what) {
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
 /* The folder of path in `folder`; returns the file's name. */
-static const char *split_path(const char *path, char folder[FR_TARGET_BYTES]) {
+static const char *split_path(const char *path, char folder[FRI_TARGET_BYTES]) {
     const char *slash = strrchr(path, '/');
     size_t n = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
     memcpy(folder, n > 0 ? path : ".", n > 0 ? n : 1);
@@ -34,15 +34,15 @@ static const char *split_path(const char *path, char folder[FR_TARGET_BYTES]) {
     return slash != NULL ? slash + 1 : path;
 }
 
-static bool join_path(char out[FR_TARGET_BYTES], const char *folder, const char *name) {
-    int n = snprintf(out, FR_TARGET_BYTES, "%s%s%s", folder, strcmp(folder, "/") == 0 ? "" : "/", name);
-    return n > 0 && n < FR_TARGET_BYTES;
+static bool join_path(char out[FRI_TARGET_BYTES], const char *folder, const char *name) {
+    int n = snprintf(out, FRI_TARGET_BYTES, "%s%s%s", folder, strcmp(folder, "/") == 0 ? "" : "/", name);
+    return n > 0 && n < FRI_TARGET_BYTES;
 }
 
 /* A missing file's name may still be a link to a missing file. realpath has refused circles (ELOOP), so the loop
  * ends. */
-bool fr_file_target(const char *path, char target[FR_TARGET_BYTES]) {
-    char here[FR_TARGET_BYTES], folder[FR_TARGET_BYTES], link[FR_TARGET_BYTES];
+bool fri_file_target(const char *path, char target[FRI_TARGET_BYTES]) {
+    char here[FRI_TARGET_BYTES], folder[FRI_TARGET_BYTES], link[FRI_TARGET_BYTES];
     if (strlen(path) >= sizeof here) {
         errno = ENAMETOOLONG;
         return false;
@@ -98,7 +98,7 @@ static fr_status open_as_it_is(const char *path, fr_atomic_file *f) {
 }
 
 static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
-    char target[FR_TARGET_BYTES];
+    char target[FRI_TARGET_BYTES];
     struct stat st;
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode)) return fr_fail(FR_EIO, "is a folder, not a file");
@@ -108,7 +108,7 @@ static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
         return f->fd >= 0 ? FR_OK : fail_with_errno("written");
     }
     if (exists && !S_ISREG(st.st_mode)) return open_as_it_is(path, f);
-    if ((exists && access(path, W_OK) != 0) || !fr_file_target(path, target)) return fail_with_errno("written");
+    if ((exists && access(path, W_OK) != 0) || !fri_file_target(path, target)) return fail_with_errno("written");
     f->target = strdup(target);
     if (f->target == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
     fr_status s = create_temporary(f, mode);
@@ -143,7 +143,7 @@ fr_status fr_atomic_stream(fr_atomic_file *f) {
 
 /* Makes the rename durable. A file system without sync of folders returns EINVAL, which is accepted. */
 static fr_status sync_folder(const char *target) {
-    char folder[FR_TARGET_BYTES];
+    char folder[FRI_TARGET_BYTES];
     fr_status s = FR_OK;
     (void)split_path(target, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

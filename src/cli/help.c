@@ -1,11 +1,25 @@
 /* help.c - --help (the most useful flags) and --help all (a manual page), both generated from the table of flags. */
-#include "cli/commands.h"
+#include "cli/shell.h"
 
 #include <frugal/number.h>
-#include "cli/parse.h"
 
 #include <string.h>
 #include <unistd.h>
+
+const fri_command fri_commands[] = {
+    {"summary", "--summary", NULL, "Print a line per layer; nothing is trained.", "Print a line per layer"},
+    {"plan", "--plan", NULL, "Print the exact memory that training would need; nothing is trained.",
+     "Print the memory it would need, to the byte"},
+    {"predict", "--predict", "IMAGE...", "Print the likeliest classes of image files; nothing is trained.",
+     "Print the likeliest classes of images"},
+    {"train", NULL, NULL, "Train; without a command, too.", "Train; so does no command"},
+    {"export", "--export", "FILE", "Train, and write the weights at the end.",
+     "Train, and write the weights at the end"},
+    {NULL},
+};
+
+static const char *const group_names[FR_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
+                                                        "Memory switches", "Files", "Output"};
 
 enum { COLUMNS = 80, INDENT = 7, DEEP = 14, NAMES = 23 };
 
@@ -75,7 +89,7 @@ static bool is_depth(const fr_flag *f) {
 
 /* False for fields without a flag, and for --depth if the program has only one network. */
 static bool is_listed(const fr_train_program *p, const fr_flag *f) {
-    return fri_flag_on_line(f) && (!is_depth(f) || p->depths != NULL);
+    return f->help != NULL && (!is_depth(f) || p->depths != NULL);
 }
 
 /* Prints the allowed values of a choice or of --depth. */
@@ -95,11 +109,11 @@ static void print_allowed(page *g, const fr_train_program *p, const fr_flag *f) 
 }
 
 static void print_flag(page *g, const fr_train_program *p, const fr_flag *f) {
-    char buf[FRI_FLAG_TEXT_BYTES], text[256] = "";
+    char buf[FR_FLAG_TEXT_BYTES], text[256] = "";
     flag_name(g, f);
     print_words(g, DEEP, f->help);
     print_allowed(g, p, f);
-    const char *value = fri_flag_text(f, &p->defaults, buf);
+    const char *value = fr_flag_text(f, &p->defaults, buf);
     if (f->offset == offsetof(fr_train_opts, optim.lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
         fr_snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
     else if (value[0] != '\0' && f->kind != FR_FLAG_SET)
@@ -128,7 +142,7 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
         "step. Flags are read from left to right; of two that contradict each other the later wins.");
     line_end(&g);
     print_heading(&g, "COMMANDS");
-    for (const fri_command *c = fri_commands; c < fri_commands + fri_commands_count; c++) {
+    for (const fri_command *c = fri_commands; c->name != NULL; c++) {
         fprintf(out, "%*s%s%s%s\n", INDENT, "", c->name, c->operand != NULL ? " " : "",
                 c->operand != NULL ? c->operand : "");
         print_words(&g, DEEP, c->help);
@@ -136,8 +150,8 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
     }
     for (int group = 0; group < FR_GROUP_COUNT; group++) {
         if (group == 0) print_heading(&g, "OPTIONS");
-        fprintf(out, "%s   %s\n", group > 0 ? "\n" : "", fri_flag_group_names[group]);
-        for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f))
+        fprintf(out, "%s   %s\n", group > 0 ? "\n" : "", group_names[group]);
+        for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL; f = fr_flag_next(p, f))
             if ((int)f->group == group && is_listed(p, f)) print_flag(&g, p, f);
     }
     fprintf(out, "%*s--help, --help all, --version\n", INDENT, "");
@@ -160,8 +174,8 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
 
 /* Prints a line such as "  --epochs N      Passes over the training images (15)". */
 static void brief_line(FILE *out, const fr_train_program *p, const fr_flag *f) {
-    char name[64], buf[FRI_FLAG_TEXT_BYTES];
-    const char *value = fri_flag_text(f, &p->defaults, buf);
+    char name[64], buf[FR_FLAG_TEXT_BYTES];
+    const char *value = fr_flag_text(f, &p->defaults, buf);
     const bool valued = f->kind != FR_FLAG_SET && f->kind != FR_FLAG_BOOL;
     const char *no = f->kind == FR_FLAG_BOOL && strcmp(value, "on") == 0 ? "no-" : "";
     snprintf(name, sizeof name, f->implied != NULL ? "--%s%s[=%s]" : "--%s%s %s", no, f->name, valued ? f->value : "");
@@ -181,19 +195,21 @@ static bool is_mission(const fr_flag *f) {
 }
 
 void fri_help_brief(const fr_train_program *p, FILE *out) {
+    bool no = false;
     fprintf(out, "%s - %s\n\nusage: %s [COMMAND] [--flag VALUE]...\n\n", p->name, p->summary, p->name);
-    for (const fri_command *c = fri_commands; c < fri_commands + fri_commands_count; c++) {
+    for (const fri_command *c = fri_commands; c->name != NULL; c++) {
         char name[64];
         snprintf(name, sizeof name, "%s %s", c->name, c->operand != NULL ? c->operand : "");
         fprintf(out, "  %-*s  %s\n", NAMES, name, c->brief);
     }
     fputs("\nMemory, with an example each\n", out);
-    for (const char *const *name = mission; *name != NULL; name++) brief_line(out, p, fri_flag_find(*name));
+    for (const char *const *name = mission; *name != NULL; name++)
+        brief_line(out, p, fr_flag_named(p, *name, strlen(*name), &no));
     for (int group = 0; group < FR_GROUP_COUNT; group++) {
         bool headed = false;
-        for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
+        for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL; f = fr_flag_next(p, f)) {
             if ((int)f->group != group || f->brief == NULL || is_mission(f) || !is_listed(p, f)) continue;
-            if (!headed) fprintf(out, "\n%s\n", fri_flag_group_names[group]);
+            if (!headed) fprintf(out, "\n%s\n", group_names[group]);
             headed = true;
             brief_line(out, p, f);
         }

@@ -1,9 +1,10 @@
-/* parse.c - see parse.h. */
-#include "cli/parse.h"
+/* parse.c - see shell.h. */
+#include "cli/shell.h"
 
-#include "cli/commands.h"
 #include "cli/size.h"
 
+#include <frugal/addon.h>
+#include <frugal/try.h>
 #include <string.h>
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
@@ -35,7 +36,7 @@ static fr_status not_a_number(const fr_flag *f, const char *text, const char *wh
 
 static fr_status set_int(const fr_flag *f, const char *text, int64_t *to) {
     if (!fri_parse_int(text, to)) return not_a_number(f, text, "a whole number");
-    return fri_flag_in_range(f, to, text);
+    return fr_flag_in_range(f, to, text);
 }
 
 /* "480x640", or one number for both. */
@@ -48,18 +49,18 @@ static fr_status set_sides(const fr_flag *f, const char *text, int64_t side[2]) 
     if (n >= sizeof height || !fri_parse_int(height, &side[0]) || (x != NULL && !fri_parse_int(x + 1, &side[1])))
         return not_a_number(f, text, "a whole number, or two as in 480x640");
     if (x != NULL && side[1] < f->least) side[0] = 0; /* out of range, as -1 would be no width */
-    return fri_flag_in_range(f, side, text);
+    return fr_flag_in_range(f, side, text);
 }
 
 static fr_status set_real(const fr_flag *f, const char *text, double *to) {
     if (!fri_parse_real(text, to)) return not_a_number(f, text, "a number");
-    return fri_flag_in_range(f, to, text);
+    return fr_flag_in_range(f, to, text);
 }
 
 static fr_status set_size(const fr_flag *f, const char *text, size_t *to) {
     if (!fri_parse_size(text, to))
         return fr_fail(FR_EINVAL, "--%s %s: not a size such as 1048576, 512MiB or 2GiB", f->name, text);
-    return fri_flag_in_range(f, to, text);
+    return fr_flag_in_range(f, to, text);
 }
 
 static fr_status set_text(const fr_flag *f, const char *text, const char **to) {
@@ -69,7 +70,7 @@ static fr_status set_text(const fr_flag *f, const char *text, const char **to) {
 }
 
 static fr_status set_value(const fr_flag *f, const char *text, fr_train_opts *o) {
-    void *to = fri_flag_place(f, o);
+    void *to = fr_flag_place(f, o);
     const fr_flag_choice *word = find_choice(f, text);
     char names[256];
     if (f->act != NULL) f->act(o);
@@ -98,8 +99,8 @@ static const struct {
 } elsewhere[] = {{"--learning-rate", "--lr"}, {"--gpu", "--device"}, {"--budget", "--memory-budget"}};
 
 /* Stores the spelling in buf if it is closer to `word` than *best. */
-static void keep_nearer(const char *word, const char *no, const char *name, int *best, char buf[FRI_FLAG_TEXT_BYTES]) {
-    char spelling[FRI_FLAG_TEXT_BYTES];
+static void keep_nearer(const char *word, const char *no, const char *name, int *best, char buf[FR_FLAG_TEXT_BYTES]) {
+    char spelling[FR_FLAG_TEXT_BYTES];
     snprintf(spelling, sizeof spelling, "--%s%s", no, name);
     int d = fr_text_distance(word, spelling);
     if (d >= *best) return;
@@ -107,13 +108,13 @@ static void keep_nearer(const char *word, const char *no, const char *name, int 
     memcpy(buf, spelling, sizeof spelling);
 }
 
-const char *fri_flag_nearest(const fr_train_program *p, const char *word, char buf[FRI_FLAG_TEXT_BYTES]) {
+const char *fri_flag_nearest(const fr_train_program *p, const char *word, char buf[FR_FLAG_TEXT_BYTES]) {
     int best = 1 + (int)(strlen(word) + 2) / 4; /* tolerate an error in about every fourth letter */
     buf[0] = '\0';
     keep_nearer(word, "", "help", &best, buf);
     keep_nearer(word, "", "version", &best, buf);
-    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
-        if (!fri_flag_on_line(f)) continue;
+    for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL; f = fr_flag_next(p, f)) {
+        if (f->help == NULL) continue;
         keep_nearer(word, "", f->name, &best, buf);
         if (f->kind == FR_FLAG_BOOL) keep_nearer(word, "no-", f->name, &best, buf);
     }
@@ -121,15 +122,30 @@ const char *fri_flag_nearest(const fr_train_program *p, const char *word, char b
         int d = fr_text_distance(word, elsewhere[i].word);
         if (d >= best) continue;
         best = d;
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", elsewhere[i].flag);
+        snprintf(buf, FR_FLAG_TEXT_BYTES, "%s", elsewhere[i].flag);
     }
     return buf[0] != '\0' ? buf : NULL;
+}
+
+fr_status fri_flag_missing(const char *name, size_t n) {
+    static const struct {
+        const char *flag, *addon;
+    } optional[] = {{"track", "views"}, {"track-lines", "views"}, {"memory-plot", "views"},
+                    {"trace", "views"}, {"ranks", "ranks"},       {"sync-batch-norm", "ranks"}};
+    char what[FR_FLAG_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+        if (strlen(optional[i].flag) == n && memcmp(optional[i].flag, name, n) == 0 &&
+            fr_addon_find(optional[i].addon) == NULL) {
+            snprintf(what, sizeof what, "--%s", optional[i].flag);
+            return fr_addon_missing(what, optional[i].addon);
+        }
+    return FR_OK;
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------- */
 
 static fr_status unknown_argument(const fr_train_program *p, const char *word, size_t n) {
-    char name[FRI_FLAG_TEXT_BYTES], near[FRI_FLAG_TEXT_BYTES];
+    char name[FR_FLAG_TEXT_BYTES], near[FR_FLAG_TEXT_BYTES];
     if (strncmp(word, "-", 1) != 0)
         return fr_fail(FR_EINVAL,
                        "unexpected argument '%s': a command ('%s --help' lists them) comes first, every other argument "
@@ -148,7 +164,7 @@ static fr_status read_list(const fr_flag *f, int argc, char **argv, int *i, fr_t
     int first = *i + 1;
     while (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0) ++*i;
     if (*i < first) return fr_fail(FR_EINVAL, "--%s needs a value: --%s %s", f->name, f->name, f->value);
-    void *field = fri_flag_place(f, o);
+    void *field = fr_flag_place(f, o);
     *(const char *const **)field = (const char *const *)(argv + first);
     ((int64_t *)field)[1] = *i + 1 - first;
     return FR_OK;
@@ -159,7 +175,7 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     const char *word = argv[*i], *equals = strchr(word, '=');
     size_t n = equals != NULL ? (size_t)(equals - word) : strlen(word);
     bool no = false;
-    const fr_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fri_flag_named(p, word + 2, n - 2, &no) : NULL;
+    const fr_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fr_flag_named(p, word + 2, n - 2, &no) : NULL;
     if (f == NULL && n > 2 && strncmp(word, "--", 2) == 0) FRI_TRY(fri_flag_missing(word + 2, n - 2));
     if (f == NULL) return unknown_argument(p, word, n);
     if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT) {
@@ -168,7 +184,7 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
         if (f->kind == FR_FLAG_ACT)
             f->act(o);
         else
-            *(bool *)fri_flag_place(f, o) = !no;
+            *(bool *)fr_flag_place(f, o) = !no;
         return FR_OK;
     }
     if (f->kind == FR_FLAG_LIST && equals == NULL) return read_list(f, argc, argv, i, o);
@@ -193,8 +209,14 @@ static fr_status print_help(const fr_train_program *p, const char *what, FILE *o
     return FR_END;
 }
 
+static const fri_command *find_command(const char *name) {
+    for (const fri_command *c = fri_commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0) return c;
+    return NULL;
+}
+
 fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_train_opts *o, FILE *out) {
-    const fri_command *command = argc > 1 ? fri_command_find(argv[1]) : NULL;
+    const fri_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     bool epochs = false, steps = false;
     if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* treat the command as its flag */
     for (int i = command != NULL && command->flag == NULL ? 2 : 1; i < argc; i++) {

@@ -1,5 +1,5 @@
 /* signals.c - SIGINT (Ctrl-C), SIGTERM and SIGHUP (closed terminal) end all runs of the process after the step. */
-#include "cli/commands.h"
+#include "cli/shell.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ static void note_signal(int number) {
 }
 
 /* Ignored signals stay ignored: nohup and background jobs of a shell rely on that. */
-void fri_signals_begin(void) {
+static void begin_signals(void) {
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);
     pthread_mutex_lock(&lock);
@@ -30,11 +30,16 @@ void fri_signals_begin(void) {
     pthread_mutex_unlock(&lock);
 }
 
-void fri_signals_end(void) {
+static void end_signals(void) {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < SIGNALS && runs == 1; i++) sigaction(numbers[i], &was[i], NULL);
     runs--;
     pthread_mutex_unlock(&lock);
+}
+
+void fri_signals_switch(void *ctx, bool on) {
+    (void)ctx;
+    (on ? begin_signals : end_signals)();
 }
 
 int fri_signal_seen(void *ctx) {

@@ -1,5 +1,5 @@
 /* streams.c - repairs inherited process state: closed standard streams, and SIGXFSZ of a file size limit. */
-#include "cli/commands.h"
+#include "cli/shell.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -46,4 +46,8 @@ int64_t fri_loader_batches(const fri_loader *l);
 void fri_loader_position_get(const fri_loader *l, int64_t *epoch, int64_t *batch);
 fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch);
 
+/* Number of decoding threads, possibly fewer than requested if the system refuses more. With 0 fr_loader_next
+ * decodes, with equal batches. */
+int fri_tensor_loader_workers(const fr_loader *loader);
+
 #endif

@@ -96,7 +96,7 @@ fr_status fr_loader_next(fr_loader *loader, fr_tensor **images, fr_tensor **targ
     return FR_OK;
 }
 
-int fr_loader_workers(const fr_loader *l) {
+int fri_tensor_loader_workers(const fr_loader *l) {
     return l != NULL ? fri_loader_workers(l->core) : 0;
 }
 

@@ -89,7 +89,7 @@ static bool has(const fr_module *m, unsigned trait) {
 
 /* A module without a list has no image size: the caller gives the features of a layer after a Flatten. */
 static fr_status visit_box(fr_module *m, const fr_weights_opts *opts, fr_entries *e, bool *flattened) {
-    for (int i = 0; i < fr_module_children(m); i++) FRI_TRY(visit_box(fr_module_child(m, i), opts, e, flattened));
+    for (int i = 0; fr_module_child(m, i) != NULL; i++) FRI_TRY(visit_box(fr_module_child(m, i), opts, e, flattened));
     if (*flattened && has(m, FR_LAYER_COLUMNS | FR_LAYER_KEEPS_LAYOUT)) FRI_TRY(set_all(m, opts, e, 0));
     *flattened = (*flattened && !has(m, FR_LAYER_COLUMNS)) || has(m, FR_LAYER_FLATTENS);
     return FR_OK;

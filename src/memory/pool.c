@@ -2,6 +2,7 @@
 #include "memory/segment.h"
 
 #include "backend/fork.h"
+#include "memory/report.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -162,7 +163,7 @@ static void add_stats(fr_memory_stats *sum, const fr_memory_stats *t) {
     if (t->largest_free > sum->largest_free) sum->largest_free = t->largest_free;
 }
 
-fr_status fr_memory_process_get(fr_device d, fr_memory_stats *out) {
+fr_status fri_memory_process_get(fr_device d, fr_memory_stats *out) {
     FRI_NOT_NULL(out);
     FRI_TRY(check_device(d));
     if (fri_forked()) return fri_allocator_get(d, &(fri_allocator *){NULL});

@@ -76,10 +76,10 @@ static const char *or_dash(const char *s) {
     return s != NULL && s[0] != '\0' ? s : "-";
 }
 
-static void use_line(char buf[FR_MEMORY_USE_TEXT], const char *name, size_t bytes, const char *rest) {
+static void use_line(char buf[FRI_MEMORY_USE_TEXT], const char *name, size_t bytes, const char *rest) {
     char text[FR_BYTES_TEXT];
     size_t at = strlen(buf);
-    snprintf(buf + at, FR_MEMORY_USE_TEXT - at, "  %-10s %12s%s%s\n", name,
+    snprintf(buf + at, FRI_MEMORY_USE_TEXT - at, "  %-10s %12s%s%s\n", name,
              bytes > 0 ? fr_bytes_text(bytes, text) : "-", rest[0] != '\0' ? "  " : "", rest);
 }
 
@@ -90,7 +90,7 @@ void fr_memory_use_get(fr_device d, fr_memory_use *out) {
     if (b != NULL && b->memory_use != NULL) b->memory_use(out);
 }
 
-const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, char buf[FR_MEMORY_USE_TEXT]) {
+const char *fri_memory_use_text(fr_device d, const fr_memory_stats *now, char buf[FRI_MEMORY_USE_TEXT]) {
     fr_memory_use use;
     char total[FR_BYTES_TEXT], device[192];
     if (now == NULL || buf == NULL) return NULL;
@@ -109,7 +109,7 @@ const char *fr_memory_use_text(fr_device d, const fr_memory_stats *now, char buf
 }
 
 fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, const fr_tag *tag) {
-    char use[FR_MEMORY_USE_TEXT], text[REPORT_BYTES], b1[FR_BYTES_TEXT], b2[FR_BYTES_TEXT], b3[FR_BYTES_TEXT],
+    char use[FRI_MEMORY_USE_TEXT], text[REPORT_BYTES], b1[FR_BYTES_TEXT], b2[FR_BYTES_TEXT], b3[FR_BYTES_TEXT],
         shape[FRI_SHAPE_TEXT];
     size_t at = 0;
     fr_memory_stats t;
@@ -132,7 +132,7 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
          fr_bytes_text(t.allocated, b1), fr_bytes_text(t.requested, b2), fr_bytes_text(t.reserved, b3),
          fr_bytes_text(t.reserved - t.allocated, (char[FR_BYTES_TEXT]){0}),
          fr_bytes_text(t.largest_free, (char[FR_BYTES_TEXT]){0}));
-    if (fr_memory_use_text(fri_allocator_device(a), &t, use)[0] != '\0') LINE("%s", use);
+    if (fri_memory_use_text(fri_allocator_device(a), &t, use)[0] != '\0') LINE("%s", use);
     LINE("  by category:");
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (t.allocated_by[c]) LINE(" %s %s;", fr_category_name((fr_category)c), fr_bytes_text(t.allocated_by[c], b1));
@@ -195,7 +195,7 @@ fr_status fr_memory_settings_set(fr_device d, const char *settings) {
 
 fr_status fr_memory_summary(fr_device d, FILE *out) {
     FRI_NOT_NULL(out);
-    char use[FR_MEMORY_USE_TEXT];
+    char use[FRI_MEMORY_USE_TEXT];
     fr_memory_stats t;
     fr_memory_flows flows;
     fr_status s = fr_memory_stats_get(d, &t);
@@ -209,7 +209,7 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     fprintf(out, "  %-22s %15zu %15zu\n", "reserved", t.reserved, t.peak_reserved);
     fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op),
             or_dash(t.peak_module), fr_phase_name(t.peak_phase), t.peak_requested);
-    fputs(fr_memory_use_text(d, &t, use), out);
+    fputs(fri_memory_use_text(d, &t, use), out);
     fri_flows_print(&flows, d, out);
     return ferror(out) ? fr_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
 }

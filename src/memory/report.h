@@ -17,4 +17,12 @@ fr_status fri_memory_flows_get(fr_device d, fr_memory_flows *out);
 /* Is every allocation a segment of its own (FRUGAL_NO_POOL=1)? Then there are neither cache nor arenas. */
 bool fri_memory_unpooled(void);
 
+/* Sums over all pools of the device. The pools reach their peaks at different times, so sums of peaks are upper
+ * bounds, without op and module. */
+fr_status fri_memory_process_get(fr_device d, fr_memory_stats *out);
+/* Text of the memory in use, with the driver's numbers: lines for requested, allocated and reserved as in `now`, for
+ * the process, the part outside the engine, and the device. "" without a driver's number. Returns buf. */
+enum { FRI_MEMORY_USE_TEXT = 640 };
+const char *fri_memory_use_text(fr_device d, const fr_memory_stats *now, char buf[FRI_MEMORY_USE_TEXT]);
+
 #endif

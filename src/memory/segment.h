@@ -55,7 +55,7 @@ const void *fri_thread_self(void);
 void fri_allocator_lock(const fri_allocator *a);
 void fri_allocator_unlock(const fri_allocator *a);
 
-/* pool.c: the list of all allocators, for fr_memory_process_get. */
+/* pool.c: the list of all allocators, for fri_memory_process_get. */
 void fri_pool_register(fri_allocator *a);
 void fri_pool_unregister(fri_allocator *a);
 

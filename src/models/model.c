@@ -9,15 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const fr_model_family families[] = {
-    {"vgg", false, fr_vgg},
-    {"resnet", false, fr_resnet},
-    {"densenet_bc", false, fr_densenet},
-    {"densenet", false, fr_densenet},
-    {"mobilenet_v", false, fr_mobilenet},
-    {"unet", false, fr_unet},
-    {0},
-};
+#define FAMILY(name, make) {name, false, make},
+static const fr_model_family families[] = {FR_MODEL_FAMILIES(FAMILY){0}};
 
 /* Names of an add-on's networks, for a sentence where the add-on was not built. */
 static const struct {

@@ -162,8 +162,9 @@ void fr_net_scope_end(fr_net *n) {
 static fr_status full_name(const fr_net *n, const char *name, char out[NAME_BYTES]) {
     const char *dot = n->scope[0] != '\0' ? "." : "";
     fr_module *scope = fri_module_at(n->root, n->scope, NULL, NULL);
-    int written = name != NULL ? snprintf(out, NAME_BYTES, "%s%s%s", n->scope, dot, name)
-                               : snprintf(out, NAME_BYTES, "%s%s%d", n->scope, dot, fr_module_children(scope));
+    int written = name != NULL
+                      ? snprintf(out, NAME_BYTES, "%s%s%s", n->scope, dot, name)
+                      : snprintf(out, NAME_BYTES, "%s%s%d", n->scope, dot, scope != NULL ? scope->n_children : 0);
     return written < NAME_BYTES ? FR_OK : fr_fail(FR_EINVAL, "network: the name %s... is too long", out);
 }
 

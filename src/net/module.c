@@ -142,10 +142,6 @@ fr_module *fr_module_child(fr_module *m, int i) {
     return i >= 0 && i < m->n_children ? m->children[i] : NULL;
 }
 
-int fr_module_children(const fr_module *m) {
-    return m != NULL ? m->n_children : 0;
-}
-
 fr_tensor *fr_module_tensor(fr_module *m, const char *name) {
     if (m == NULL || name == NULL) return NULL;
     for (int i = 0; i < m->n_tensors; i++)

@@ -247,11 +247,6 @@ void fr_optimizer_zero_grad(fr_optimizer *o) {
     }
 }
 
-double fr_optimizer_get_lr(const fr_optimizer *o) {
-    if (o == NULL) return 0;
-    return o->lr;
-}
-
 void fr_optimizer_set_lr(fr_optimizer *o, double lr) {
     if (o == NULL) return;
     o->lr = lr;

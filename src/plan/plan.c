@@ -111,7 +111,7 @@ size_t fri_plan_step_memory(const fr_plan *p) {
     return m->peak_allocated - m->at_peak_allocated[FR_MEM_PARAMETER] - m->at_peak_allocated[FR_MEM_OPTIMIZER];
 }
 
-size_t fr_plan_largest_op(const fr_plan *p) {
+size_t fri_plan_largest_op(const fr_plan *p) {
     fr_tag op;
     return p != NULL ? fri_record_largest_op(&p->record, &op) : 0;
 }

@@ -36,4 +36,7 @@ bool fri_plan_departed(fr_device device);
  * of an op: allocated bytes and live operands. Reported as parameters + state + largest op. */
 size_t fri_plan_floor(const fr_plan *plan);
 
+/* Bytes of the working set of the plan's largest op. */
+size_t fri_plan_largest_op(const fr_plan *plan);
+
 #endif

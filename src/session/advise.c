@@ -40,10 +40,10 @@ static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags
 static fr_status advise_switches(adviser *a) {
     fr_train_opts o = a->config->opts;
     char flags[128] = "";
-    const fr_switch *w = NULL;
+    const fri_switch *w = NULL;
     bool more = false;
-    for (int i = 0; (w = fr_switch_at(i)) != NULL && w->cost != FR_SWITCH_MOVE; i++) {
-        bool *on = fr_switch_field(w, &o.memory.switches);
+    for (int i = 0; (w = fri_switch_at(i)) != NULL && w->cost != FRI_SWITCH_MOVE; i++) {
+        bool *on = fri_switch_field(w, &o.memory.switches);
         if (!w->saves) continue;
         more = more || !*on;
         *on = true;
@@ -106,7 +106,7 @@ static fr_status say_needs(const adviser *a) {
     fri_train_plan p = {0};
     FRI_TRY(fri_train_plan_make(a->config, SIZE_MAX, &p));
     fprintf(a->out, "this command needs %s; its floor (parameters, optimizer state and the largest op, %s) is %s\n",
-            fr_bytes_text(p.training.peak_allocated, peak), fr_bytes_text(fr_plan_largest_op(p.plan), op),
+            fr_bytes_text(p.training.peak_allocated, peak), fr_bytes_text(fri_plan_largest_op(p.plan), op),
             fr_bytes_text(fri_plan_floor(p.plan), floor));
     fri_train_plan_release(&p);
     return FR_OK;

@@ -11,8 +11,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
-
 /* Sections of a run's plan, one for each repeated phase of a run. */
 typedef enum fri_section {
     FRI_PART_SETUP,
@@ -48,5 +46,4 @@ fr_status fri_train_arena_part(struct fri_session *r, fri_section part);
 void fri_train_arena_end(struct fri_session *r);
 void fri_train_arena_release(struct fri_session *r);
 
-#pragma GCC visibility pop
 #endif

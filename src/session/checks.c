@@ -15,12 +15,12 @@ typedef struct conflict {
 enum { SENTENCE = 1024 };
 
 /* Text that replaces "{name}". */
-static const char *value_of(const fri_config *c, const char *name, char buf[FRI_FLAG_TEXT_BYTES]) {
+static const char *value_of(const fri_config *c, const char *name, char buf[FR_FLAG_TEXT_BYTES]) {
     if (strcmp(name, "program") == 0) return c->program->name;
     const fr_flag *f = fri_flag_find(name);
     if (f == NULL) return "";
     if (f->kind == FR_FLAG_TEXT) return *(const char *const *)fri_flag_field(f, &c->opts); /* values of any length */
-    return fri_flag_text(f, &c->opts, buf);
+    return fr_flag_text(f, &c->opts, buf);
 }
 
 static void append_text(char text[SENTENCE], const char *more, size_t n) {
@@ -29,7 +29,7 @@ static void append_text(char text[SENTENCE], const char *more, size_t n) {
 }
 
 static fr_status refuse_flags(const fri_config *c, const char *sentence) {
-    char text[SENTENCE] = "", name[FRI_FLAG_TEXT_BYTES], buf[FRI_FLAG_TEXT_BYTES];
+    char text[SENTENCE] = "", name[FR_FLAG_TEXT_BYTES], buf[FR_FLAG_TEXT_BYTES];
     for (;;) {
         size_t n = strcspn(sentence, "{");
         append_text(text, sentence, n);

@@ -12,8 +12,6 @@
 #include <frugal/train.h>
 #include <stdio.h>
 
-#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
-
 enum { FRI_TRAIN_ONLY_WORDS = 3, FRI_TRAIN_ONLY_BYTES = 96 };
 
 typedef struct fri_config {
@@ -113,5 +111,4 @@ void fri_config_resolve(fri_config *c);
 fr_status fri_check_flags(const fri_config *c);
 fr_status fri_check_counts(const fri_config *c, const char *source);
 
-#pragma GCC visibility pop
 #endif

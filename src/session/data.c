@@ -1,6 +1,7 @@
 /* data.c - opens the data sets of --dataset, and loaders with the matching augmentation. */
 #include "session/flags.h"
 #include "session/session.h"
+#include "data/loader.h"
 
 #include <frugal/addon.h>
 #include <string.h>
@@ -257,7 +258,7 @@ fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_l
     fr_loader_opts l;
     fri_data_loader_opts(c, split, &l);
     fr_status s = fr_loader_create(data, &l, out);
-    int started = fr_loader_workers(*out);
+    int started = fri_tensor_loader_workers(*out);
     if (s == FR_OK && !fri_without_data(&c->opts) && started < l.workers && split == FR_SPLIT_TRAIN && !c->opts.quiet)
         fprintf(c->out, "note: --workers %d: %d could be started\n", l.workers, started);
     return s;

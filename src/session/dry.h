@@ -24,8 +24,6 @@
 
 #include <frugal/plan.h>
 
-#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
-
 typedef struct fri_train_plan {
     fr_plan *plan;
     int section[FRI_PART_COUNT]; /* index of each part's first section; -1: not in this run */
@@ -49,5 +47,4 @@ fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out);
 /* arena_begin.c: plans the run and reserves its arena. If that fails, the run uses no arena and stores the reason. */
 void fri_train_arena_begin(fri_session *r);
 
-#pragma GCC visibility pop
 #endif

@@ -68,14 +68,6 @@ static fr_status enter_again(fr_session *s) {
 
 /* ---- callbacks and stopping ---------------------------------------------------------------------------------- */
 
-static double mean_of(double sum, double n) {
-    return n > 0 ? sum / n : NAN;
-}
-
-static double epoch_accuracy(const fri_session *r) {
-    return fri_counts_steps(r->config) ? mean_of(r->numbers.epoch_correct, r->numbers.epoch_targets) : NAN;
-}
-
 fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
     if (session == NULL || out == NULL)
         return fr_fail(FR_EINVAL, "fr_session_info_get: %s is NULL", session == NULL ? "session" : "out");
@@ -96,8 +88,8 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
                              .loss = r->numbers.known > r->at.first_step
                                          ? r->numbers.losses[r->numbers.known - r->at.first_step - 1]
                                          : NAN,
-                             .epoch_loss = mean_of(r->numbers.epoch_loss, r->numbers.epoch_targets),
-                             .epoch_accuracy = epoch_accuracy(r),
+                             .epoch_loss = fri_epoch_loss(r),
+                             .epoch_accuracy = fri_epoch_accuracy(r),
                              .test_loss = r->tested.loss,
                              .test_accuracy = r->tested.accuracy,
                              .seconds = r->at.seconds,

@@ -27,8 +27,8 @@ static bool is_unset_or_word(const fr_flag *f, const fr_train_opts *o, const fr_
 
 fr_status fri_options_check(const fr_train_opts *o) {
     const fr_train_opts defaults = fr_train_opts_default();
-    char text[FRI_FLAG_TEXT_BYTES];
-    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f)) {
+    char text[FR_FLAG_TEXT_BYTES];
+    for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f)) {
         const void *v = fri_flag_field(f, o);
         const bool number =
             f->kind == FR_FLAG_INT || f->kind == FR_FLAG_SIDES || f->kind == FR_FLAG_REAL || f->kind == FR_FLAG_SIZE;
@@ -39,10 +39,10 @@ fr_status fri_options_check(const fr_train_opts *o) {
         if (f->kind == FR_FLAG_REAL)
             fr_snprintf(text, sizeof text, "%g", *(const double *)v);
         else if (f->kind == FR_FLAG_SIDES)
-            (void)fri_flag_text(f, o, text);
+            (void)fr_flag_text(f, o, text);
         else
             snprintf(text, sizeof text, "%" PRId64, *(const int64_t *)v);
-        FRI_TRY(fri_flag_in_range(f, v, text));
+        FRI_TRY(fr_flag_in_range(f, v, text));
     }
     return FR_OK;
 }
@@ -57,9 +57,9 @@ static size_t write_field(const fr_flag *f, bool no, char *to, size_t bytes) {
 
 /* Table row of flag name[0..n), or of a field that has no flag. */
 static const fr_flag *find_row(const char *name, size_t n, bool *no) {
-    char whole[FRI_FLAG_TEXT_BYTES];
+    char whole[FR_FLAG_TEXT_BYTES];
     snprintf(whole, sizeof whole, "%.*s", (int)n, name);
-    const fr_flag *f = fri_flag_named(NULL, name, n, no);
+    const fr_flag *f = fr_flag_named(NULL, name, n, no);
     if (f != NULL) return f;
     *no = false;
     return fri_flag_find(whole);

@@ -71,9 +71,9 @@ static fr_status fit_dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, 
 
 void fri_fit_switches(fri_config *c) {
     fr_train_opts *o = &c->opts;
-    const fr_switch *w = NULL;
-    for (int i = 0; (w = fr_switch_at(i)) != NULL; i++)
-        if (w->cost == FR_SWITCH_FREE) *fr_switch_field(w, &o->memory.switches) = w->saves;
+    const fri_switch *w = NULL;
+    for (int i = 0; (w = fri_switch_at(i)) != NULL; i++)
+        if (w->cost == FRI_SWITCH_FREE) *fri_switch_field(w, &o->memory.switches) = w->saves;
     o->memory.checkpoint_segments = FR_TRAIN_AUTO;
     if (fri_fused_step_possible(c)) o->memory.fused_step = FR_TRAIN_FUSED_ON;
 }

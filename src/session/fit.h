@@ -6,8 +6,6 @@
 #include "plan/calibration.h"
 #include "session/dry.h"
 
-#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
-
 /* fit.c: --memory-budget and --batch-size fit. Sets batch_size, unit_plan (points into *fit) and memory_limit of
  * c->opts so that the run fits, and prints the choice. FR_ENOMEM: nothing fits; the sentence names the smallest
  * budget and the limiting op. */
@@ -52,5 +50,4 @@ fr_status fri_advise(const fri_config *c, FILE *out);
 fr_status fri_calibration_begin(const fri_config *c, fri_calibration **out);
 fr_status fri_calibration_end(const fri_config *c, fri_calibration **p, bool keep);
 
-#pragma GCC visibility pop
 #endif

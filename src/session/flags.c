@@ -23,43 +23,43 @@ static int64_t number_of(const fr_flag *f, const void *field) {
 }
 
 /* Joins the words of a list; if buf is too small, prints their number. */
-static void join_words(const char *const *word, int64_t n, char buf[FRI_FLAG_TEXT_BYTES]) {
+static void join_words(const char *const *word, int64_t n, char buf[FR_FLAG_TEXT_BYTES]) {
     size_t at = 0;
-    for (int64_t i = 0; i < n && at < FRI_FLAG_TEXT_BYTES; i++)
-        at += (size_t)snprintf(buf + at, FRI_FLAG_TEXT_BYTES - at, "%s%s", i > 0 ? " " : "", word[i]);
-    if (at >= FRI_FLAG_TEXT_BYTES) snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64 " names", n);
+    for (int64_t i = 0; i < n && at < FR_FLAG_TEXT_BYTES; i++)
+        at += (size_t)snprintf(buf + at, FR_FLAG_TEXT_BYTES - at, "%s%s", i > 0 ? " " : "", word[i]);
+    if (at >= FR_FLAG_TEXT_BYTES) snprintf(buf, FR_FLAG_TEXT_BYTES, "%" PRId64 " names", n);
 }
 
-static void sides_text(const int64_t side[2], char buf[FRI_FLAG_TEXT_BYTES]) {
-    const int n = snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, side[0]);
+static void sides_text(const int64_t side[2], char buf[FR_FLAG_TEXT_BYTES]) {
+    const int n = snprintf(buf, FR_FLAG_TEXT_BYTES, "%" PRId64, side[0]);
     if (side[1] != side[0] && side[1] != FR_TRAIN_AUTO)
-        snprintf(buf + n, (size_t)(FRI_FLAG_TEXT_BYTES - n), "x%" PRId64, side[1]);
+        snprintf(buf + n, (size_t)(FR_FLAG_TEXT_BYTES - n), "x%" PRId64, side[1]);
 }
 
-const char *fri_image_text(const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
-    return fri_flag_text(fri_flag_find("image-size"), o, buf);
+const char *fri_image_text(const fr_train_opts *o, char buf[FR_FLAG_TEXT_BYTES]) {
+    return fr_flag_text(fri_flag_find("image-size"), o, buf);
 }
 
-const char *fri_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FRI_FLAG_TEXT_BYTES]) {
+const char *fr_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FR_FLAG_TEXT_BYTES]) {
     const void *field = fri_flag_field(f, o);
     int64_t number = number_of(f, field), words = f->kind == FR_FLAG_LIST ? ((const int64_t *)field)[1] : 0;
     const char *text = f->kind == FR_FLAG_TEXT ? *(const char *const *)field : NULL;
     const fr_flag_choice *word = choice_of_value(f, number);
     buf[0] = '\0';
     if (word != NULL)
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", word->name);
+        snprintf(buf, FR_FLAG_TEXT_BYTES, "%s", word->name);
     else if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET)
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off");
+        snprintf(buf, FR_FLAG_TEXT_BYTES, "%s", *(const bool *)field ? "on" : "off");
     else if (f->kind == FR_FLAG_INT && number != FR_TRAIN_AUTO)
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%" PRId64, number);
+        snprintf(buf, FR_FLAG_TEXT_BYTES, "%" PRId64, number);
     else if (f->kind == FR_FLAG_SIDES && number != FR_TRAIN_AUTO)
         sides_text(field, buf);
     else if (f->kind == FR_FLAG_REAL && number != FR_TRAIN_AUTO)
-        fr_snprintf(buf, FRI_FLAG_TEXT_BYTES, "%g", *(const double *)field);
+        fr_snprintf(buf, FR_FLAG_TEXT_BYTES, "%g", *(const double *)field);
     else if (f->kind == FR_FLAG_SIZE && *(const size_t *)field != SIZE_MAX)
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
+        snprintf(buf, FR_FLAG_TEXT_BYTES, "%zu", *(const size_t *)field);
     else if (text != NULL)
-        snprintf(buf, FRI_FLAG_TEXT_BYTES, "%s", text);
+        snprintf(buf, FR_FLAG_TEXT_BYTES, "%s", text);
     else if (words > 0)
         join_words(*(const char *const *const *)field, words, buf);
     return buf;
@@ -76,7 +76,7 @@ static const fr_flag *next_of_addons(const fr_flag *f) {
     return NULL;
 }
 
-const fr_flag *fri_flag_next(const fr_train_program *p, const fr_flag *f) {
+const fr_flag *fr_flag_next(const fr_train_program *p, const fr_flag *f) {
     const fr_flag *own = p != NULL ? p->flags : NULL;
     if (f == NULL) return fri_flags;
     if (f >= fri_flags && f < fri_flags + fri_flags_count - 1) return f + 1;
@@ -89,7 +89,7 @@ const fr_flag *fri_flag_next(const fr_train_program *p, const fr_flag *f) {
 
 fr_status fri_flags_check(const fr_train_program *p) {
     int n = 0;
-    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f)) n++;
+    for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f)) n++;
     for (const fr_flag *f = p->flags; f != NULL && f->name != NULL; f++, n++) {
         bool valued = f->kind != FR_FLAG_BOOL && f->kind != FR_FLAG_SET, no = false;
         const char *wrong = n == FRI_FLAGS_MOST                        ? "is one too many"
@@ -100,16 +100,16 @@ fr_status fri_flags_check(const fr_train_program *p) {
                             : f->kind == FR_FLAG_CHOICE && !f->choices ? "has no choices"
                                                                        : NULL;
         if (wrong != NULL) return fr_fail(FR_EINVAL, "the program's own flag --%s %s", f->name, wrong);
-        if (fri_flag_named(p, f->name, strlen(f->name), &no) != f)
+        if (fr_flag_named(p, f->name, strlen(f->name), &no) != f)
             return fr_fail(FR_EINVAL, "the program's own flag --%s: the name is taken; rename it", f->name);
     }
     return FR_OK;
 }
 
-const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no) {
-    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
+const fr_flag *fr_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no) {
+    for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL; f = fr_flag_next(p, f)) {
         size_t length = strlen(f->name);
-        if (!fri_flag_on_line(f)) continue;
+        if (f->help == NULL) continue;
         *no = false;
         if (length == n && memcmp(f->name, name, n) == 0) return f;
         *no = true;
@@ -121,14 +121,14 @@ const fr_flag *fri_flag_named(const fr_train_program *p, const char *name, size_
 }
 
 const fr_flag *fri_flag_find(const char *name) {
-    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f))
+    for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f))
         if (strcmp(f->name, name) == 0) return f;
     return NULL;
 }
 
 /* A word that begins with two dashes is a flag, never the value of the flag before. */
 bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
-    if (f == NULL || !fri_flag_on_line(f)) return false;
+    if (f == NULL || f->help == NULL) return false;
     size_t n = strlen(f->name);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -140,7 +140,7 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
     return false;
 }
 
-fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *text) {
+fr_status fr_flag_in_range(const fr_flag *f, const void *number, const char *text) {
     const int64_t *n = number;
     const double *x = number;
     const bool two = f->kind == FR_FLAG_SIDES && n[1] != FR_TRAIN_AUTO;
@@ -151,22 +151,5 @@ fr_status fri_flag_in_range(const fr_flag *f, const void *number, const char *te
         return fr_fail(FR_EINVAL, "--%s %s: must be at least %g and below %g", f->name, text, f->real_least, f->below);
     if (f->kind == FR_FLAG_SIZE && *(const size_t *)number == 0)
         return fr_fail(FR_EINVAL, "--%s %s: must be at least 1 byte", f->name, text);
-    return FR_OK;
-}
-
-/* ---- flags of add-ons that were not built ------------------------------------------------------------------------ */
-
-fr_status fri_flag_missing(const char *name, size_t n) {
-    static const struct {
-        const char *flag, *addon;
-    } elsewhere[] = {{"track", "views"}, {"track-lines", "views"}, {"memory-plot", "views"},
-                     {"trace", "views"}, {"ranks", "ranks"},       {"sync-batch-norm", "ranks"}};
-    char what[FRI_FLAG_TEXT_BYTES];
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
-        if (strlen(elsewhere[i].flag) == n && memcmp(elsewhere[i].flag, name, n) == 0 &&
-            fr_addon_find(elsewhere[i].addon) == NULL) {
-            snprintf(what, sizeof what, "--%s", elsewhere[i].flag);
-            return fr_addon_missing(what, elsewhere[i].addon);
-        }
     return FR_OK;
 }

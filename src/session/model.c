@@ -67,7 +67,7 @@ static fr_status one_result(const fri_session *trial, fr_tensor *images) {
 /* Runs one batch through model and loss on meta. */
 static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy, uint64_t *drawn) {
     const fri_config *c = trial->config;
-    char size[FRI_FLAG_TEXT_BYTES];
+    char size[FR_FLAG_TEXT_BYTES];
     const fr_shape shape = fri_target_shape(c, batch);
     fr_tensor *x = NULL, *targets = NULL, *loss = NULL;
     fr_status s = FR_OK;
@@ -100,7 +100,7 @@ fr_status fri_model_check(fri_config *c) {
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
     if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {   /* a session's network has no flags to name */
         if (strncmp(fr_last_error(), "model '", 7) == 0) goto done; /* unknown model name */
-        char size[FRI_FLAG_TEXT_BYTES];
+        char size[FR_FLAG_TEXT_BYTES];
         s = fr_fail_prefix(FR_EINVAL, "--image-size %s: ", fri_image_text(&c->opts, size));
         if (c->opts.model.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.model.width);
         if (c->opts.model.depth != FR_TRAIN_AUTO)

@@ -53,6 +53,15 @@ double fri_median_step_ms(const fri_session *r) {
     return median;
 }
 
+double fri_epoch_loss(const fri_session *r) {
+    return r->numbers.epoch_targets > 0 ? r->numbers.epoch_loss / r->numbers.epoch_targets : NAN;
+}
+
+double fri_epoch_accuracy(const fri_session *r) {
+    const bool counted = fri_counts_steps(r->config) && r->numbers.epoch_targets > 0;
+    return counted ? r->numbers.epoch_correct / r->numbers.epoch_targets : NAN;
+}
+
 double fri_images_per_second(const fri_session *r) {
     return 1000.0 * (double)r->config->opts.optim.batch_size / fri_median_step_ms(r);
 }

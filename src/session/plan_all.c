@@ -50,12 +50,12 @@ static fr_status add_line(table *t, const fri_config *c, const char *flags) {
  * file. */
 static fr_status add_choices(table *t, const fri_config *c, const char *flags, int n) {
     if (n == 0) return add_line(t, c, flags);
-    const fr_switch *w = fr_switch_at(n - 1);
+    const fri_switch *w = fri_switch_at(n - 1);
     fr_status s = add_choices(t, c, flags, n - 1);
-    if (s < 0 || !w->saves || w->cost == FR_SWITCH_MOVE) return s;
+    if (s < 0 || !w->saves || w->cost == FRI_SWITCH_MOVE) return s;
     fri_config with = *c;
     char longer[TEXT_BYTES];
-    *fr_switch_field(w, &with.opts.memory.switches) = true;
+    *fri_switch_field(w, &with.opts.memory.switches) = true;
     snprintf(longer, sizeof longer, "--%s%s%s", w->name, flags[0] != '\0' ? " " : "", flags);
     return add_choices(t, &with, longer, n - 1);
 }
@@ -64,7 +64,7 @@ static fr_status add_combinations(table *t, const fri_config *base, int64_t segm
     fri_config c = *base;
     char flags[TEXT_BYTES] = "";
     int n = 0;
-    while (fr_switch_at(n) != NULL) n++;
+    while (fri_switch_at(n) != NULL) n++;
     if (segments > 1) {
         c.opts.memory.checkpoint_segments = segments;
         snprintf(flags, sizeof flags, "--checkpoint-segments %" PRId64, segments);

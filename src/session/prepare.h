@@ -1,12 +1,10 @@
-/* prepare.h - prepares a run from its options, for the trainers' shell (cli/) and for fr_session. */
+/* prepare.h - prepares a run from its options, for fr_train_run and for fr_session. */
 #ifndef FRI_SESSION_PREPARE_H
 #define FRI_SESSION_PREPARE_H
 
 #include "plan/calibration.h"
 #include "session/session.h"
 #include "session/views.h"
-
-#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
 
 /* Runs all checks before training, cheap ones first. Afterwards the thread is in the run's pool, unless the options
  * ask for a plan or a summary. */
@@ -16,5 +14,4 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views);
  * *calibration is set if --calibrate was given. */
 fr_status fri_run_setup(fri_session *r, fri_calibration **calibration);
 
-#pragma GCC visibility pop
 #endif

@@ -2,6 +2,7 @@
  * at each step, statistics at the end. */
 #include "io/session_files.h"
 #include "session/flags.h"
+#include "backend/backend.h"
 #include "session/session.h"
 
 #include <inttypes.h>
@@ -41,7 +42,7 @@ static uint64_t hash_text(const char *text) {
 static const char *find_difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
     if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
     int i = 0;
-    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
+    for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f), i++)
         if (a->flag[i] != b->flag[i]) {
             snprintf(text, 3 * TEXT, "different values of --%s", f->name);
             return text;
@@ -57,14 +58,14 @@ static const char *find_difference(const same_run *a, const same_run *b, char te
 
 static fr_status describe_run(const fri_session *r, same_run *out) {
     const fri_config *c = r->config;
-    char text[FRI_FLAG_TEXT_BYTES];
+    char text[FR_FLAG_TEXT_BYTES];
     snprintf(out->version, sizeof out->version, "%s", fr_version());
-    (void)fr_device_describe(c->opts.device, out->environment, sizeof out->environment);
+    (void)fri_device_describe(c->opts.device, out->environment, sizeof out->environment);
     int i = 0;
-    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f), i++)
+    for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f), i++)
         if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, data.workers) &&
             f->group != FR_GROUP_OUTPUT)
-            out->flag[i] = hash_text(fri_flag_text(f, &c->opts, text));
+            out->flag[i] = hash_text(fr_flag_text(f, &c->opts, text));
     return r->data.train != NULL ? fri_dataset_fingerprint(r->data.train, out->data) : FR_OK;
 }
 

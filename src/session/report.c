@@ -1,6 +1,7 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
 #include "session/fit.h"
 #include "session/flags.h"
+#include "backend/backend.h"
 #include "session/views.h"
 
 #include <cjson/cJSON.h>
@@ -29,10 +30,10 @@ static void add_list(cJSON *to, const fr_flag *f, const void *field) {
 
 static void add_flags(cJSON *root, const fr_train_program *p, const fr_train_opts *o) {
     cJSON *flags = cJSON_AddObjectToObject(root, "flags");
-    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL; f = fri_flag_next(p, f)) {
+    for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL; f = fr_flag_next(p, f)) {
         const void *field = fri_flag_field(f, o);
-        char text[FRI_FLAG_TEXT_BYTES];
-        bool unset = fri_flag_text(f, o, text)[0] == '\0';
+        char text[FR_FLAG_TEXT_BYTES];
+        bool unset = fr_flag_text(f, o, text)[0] == '\0';
         if (f->kind == FR_FLAG_ACT) continue;
         if (unset)
             cJSON_AddNullToObject(flags, f->name);
@@ -204,7 +205,7 @@ static cJSON *build_report(const fri_session *r) {
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "model", r->config->model_name);
     cJSON_AddStringToObject(root, "device", fr_device_name(r->config->opts.device));
-    cJSON_AddStringToObject(root, "environment", fr_device_describe(r->config->opts.device, library, sizeof library));
+    cJSON_AddStringToObject(root, "environment", fri_device_describe(r->config->opts.device, library, sizeof library));
     cJSON_AddStringToObject(root, "dtype", fr_dtype_name(fri_compute_dtype(&r->config->opts)));
     cJSON_AddStringToObject(root, "dataset", fri_dataset_name(r->config->opts.data.dataset));
     add_number(root, "parameters", (double)r->net.parameters);

@@ -17,8 +17,6 @@
 #include <frugal/tools.h>
 #include <stdio.h>
 
-#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
-
 /* Receives the events of a run. A negative status ends the run. */
 typedef struct fri_run_watcher {
     fr_status (*event)(void *ctx, fr_run_event e); /* NULL: no watcher */
@@ -293,6 +291,9 @@ double fri_seconds_now(void);
 /* Median step time in milliseconds without the first step (unless the first is the only one); NAN without steps. */
 double fri_median_step_ms(const fri_session *r);
 double fri_images_per_second(const fri_session *r);
+/* Means over the current epoch; NAN before the first target and, of accuracy, where none is counted. */
+double fri_epoch_loss(const fri_session *r);
+double fri_epoch_accuracy(const fri_session *r);
 /* Stores loss and time of the step after the last known one. */
 fr_status fri_step_remember(fri_session *r, double loss, double milliseconds);
 
@@ -325,5 +326,4 @@ fr_status fri_weights_begin(fri_session *r);
 fr_status fri_weights_end(fri_session *r);
 fr_status fri_weights_write(fri_session *r, const char *path); /* writes the current model */
 
-#pragma GCC visibility pop
 #endif

@@ -5,6 +5,8 @@
  * changes that affect later steps are printed. */
 #include "io/session_files.h"
 #include "session/flags.h"
+#include "base/atomic_file.h"
+#include "backend/backend.h"
 
 #include <frugal/number.h>
 #include "session/session.h"
@@ -22,7 +24,7 @@
 enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 5, CHANGES_TEXT = 512 };
 
 typedef struct parts {
-    char value[SETTINGS][FRI_FLAG_TEXT_BYTES];
+    char value[SETTINGS][FR_FLAG_TEXT_BYTES];
     fr_state_setting setting[SETTINGS];
     fr_state_number number[NUMBERS];
     fr_state state;
@@ -32,7 +34,7 @@ typedef struct parts {
 } parts;
 
 static void set_required(parts *p, size_t i, const char *name, int64_t value) {
-    snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%" PRId64, value);
+    snprintf(p->value[i], FR_FLAG_TEXT_BYTES, "%" PRId64, value);
     p->setting[i] = (fr_state_setting){.name = name, .value = p->value[i], .must_match = true};
 }
 
@@ -46,8 +48,8 @@ static void set_of_training(parts *p, size_t i, const char *name, int64_t value,
 static void set_normalization(parts *p, size_t i, const fri_config *c) {
     size_t at = 0;
     p->value[i][0] = '\0';
-    for (int k = 0; k < c->channels && at < FRI_FLAG_TEXT_BYTES; k++)
-        at += (size_t)fr_snprintf(p->value[i] + at, FRI_FLAG_TEXT_BYTES - at, "%s%.4g/%.4g", k > 0 ? " " : "",
+    for (int k = 0; k < c->channels && at < FR_FLAG_TEXT_BYTES; k++)
+        at += (size_t)fr_snprintf(p->value[i] + at, FR_FLAG_TEXT_BYTES - at, "%s%.4g/%.4g", k > 0 ? " " : "",
                                   c->mean[k], c->std[k]);
     p->setting[i] = (fr_state_setting){.name = "normalization", .value = p->value[i], .if_missing = p->value[i]};
 }
@@ -65,13 +67,13 @@ static void note_change(void *ctx, const fr_state_setting *now, const char *save
 
 /* Number of the device's numerics, raised by each commit that changes bits. */
 static void set_numerics(parts *p, size_t i, fr_device device) {
-    snprintf(p->value[i], FRI_FLAG_TEXT_BYTES, "%d", fri_device_numerics(device));
+    snprintf(p->value[i], FR_FLAG_TEXT_BYTES, "%d", fri_device_numerics(device));
     p->setting[i] = (fr_state_setting){.name = "numerics", .value = p->value[i], .if_missing = "0"};
 }
 
 /* Threads, library versions and instruction set, which also affect bits. */
 static void set_computed_by(parts *p, size_t i, fr_device device) {
-    fr_device_describe(device, p->computed_by, sizeof p->computed_by);
+    fri_device_describe(device, p->computed_by, sizeof p->computed_by);
     p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .if_missing = p->computed_by};
 }
 
@@ -89,11 +91,11 @@ static void describe_parts(fri_session *r, parts *p) {
     set_of_training(p, 7, "augment", o->data.augment, o->files.predict != NULL);
     set_numerics(p, MUST_MATCH, o->device);
     size_t n = MUST_MATCH + 1;
-    for (const fr_flag *f = fri_flag_next(r->config->program, NULL); f != NULL;
-         f = fri_flag_next(r->config->program, f)) {
+    for (const fr_flag *f = fr_flag_next(r->config->program, NULL); f != NULL;
+         f = fr_flag_next(r->config->program, f)) {
         if (!f->per_run) continue;
         p->setting[n] =
-            (fr_state_setting){.name = f->name, .value = fri_flag_text(f, o, p->value[n]), .if_missing = f->if_missing};
+            (fr_state_setting){.name = f->name, .value = fr_flag_text(f, o, p->value[n]), .if_missing = f->if_missing};
         n++;
     }
     set_computed_by(p, n++, o->device);
@@ -150,13 +152,13 @@ static fr_status check_format(const fri_config *c) {
 
 /* Checks that the folder takes a new file, or that the existing file can be written. */
 static fr_status check_export(const char *path) {
-    char target[FR_TARGET_BYTES];
+    char target[FRI_TARGET_BYTES];
     struct stat st;
     if (is_folder(path)) return fr_fail(FR_EIO, "--export %s is a folder; name a file", path);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return access(path, W_OK) == 0 ? FR_OK
                                        : fr_fail(FR_EIO, "--export %s: cannot be written: %s", path, strerror(errno));
-    if (!fr_file_target(path, target))
+    if (!fri_file_target(path, target))
         return fr_fail(FR_EIO, "--export %s: nothing can be written there: %s", path, strerror(errno));
     char *slash = strrchr(target, '/');
     slash[slash == target] = '\0';
@@ -169,8 +171,9 @@ static bool is_resumed(const fri_session *r) {
 
 /* True if the run resumes from a state in this folder. */
 static bool goes_on_in(const fri_session *r, const char *folder) {
-    char state[FR_TARGET_BYTES], here[FR_TARGET_BYTES];
-    if (!is_resumed(r) || !fr_file_target(r->config->resume_path, state) || !fr_file_target(folder, here)) return false;
+    char state[FRI_TARGET_BYTES], here[FRI_TARGET_BYTES];
+    if (!is_resumed(r) || !fri_file_target(r->config->resume_path, state) || !fri_file_target(folder, here))
+        return false;
     *strrchr(state, '/') = '\0';
     return strcmp(state, here) == 0;
 }

@@ -75,9 +75,6 @@ static void fit_switches(fr_train_opts *o) {
     o->memory.fit_switches = true;
 }
 
-const char *const fri_flag_group_names[FR_GROUP_COUNT] = {"Model",           "Data",  "Training", "Device and threads",
-                                                          "Memory switches", "Files", "Output"};
-
 #define ROW(kind_, group_, field_) \
     .field = #field_, .kind = FR_FLAG_##kind_, .group = FR_GROUP_##group_, .offset = offsetof(fr_train_opts, field_)
 #define RANGE(a, b) .least = a, .most = b

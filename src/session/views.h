@@ -7,8 +7,6 @@
 
 #include "session/session.h"
 
-#pragma GCC visibility push(default) /* what frugal-cli calls: frugal.map chooses */
-
 typedef struct fri_view {
     size_t bytes; /* size of the view's state, zeroed at first; 0: none */
     /* Opens the view's file before the run, to find an unwritable path early. FR_END: the flags do not ask for this
@@ -35,5 +33,4 @@ void fri_view_line_begin(const fri_session *r);
  * unknown. *use: as the backend reports. */
 size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved);
 
-#pragma GCC visibility pop
 #endif

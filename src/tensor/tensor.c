@@ -206,10 +206,6 @@ void *fr_tensor_data(fr_tensor *t) {
     return fri_device_of(t) == FR_META ? NULL : fri_data(t);
 }
 
-uint64_t fr_tensor_version(const fr_tensor *t) {
-    return t != NULL ? t->storage->version : 0;
-}
-
 void fr_tensor_category_set(fr_tensor *t, fr_category c) {
     if (t == NULL) return;
     fri_block_relabel(t->storage->block, c);

@@ -32,6 +32,10 @@ fr_status fri_tensor_view(fr_tensor *t, const fr_shape *shape, fr_tensor **out);
 /* Moves *result to the slot *out and releases the old *out. *result becomes NULL. */
 void fri_tensor_put(fr_tensor **result, fr_tensor **out);
 
+/* Number of in-place writes to the storage. */
+static inline uint64_t fri_tensor_version(const fr_tensor *t) {
+    return t->storage->version;
+}
 static inline void *fri_data(const fr_tensor *t) {
     return t->storage->block->data == NULL ? NULL : (char *)t->storage->block->data + t->offset;
 }

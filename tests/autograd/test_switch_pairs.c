@@ -18,10 +18,11 @@
 #include "meta/meta.h"
 #include "support/golden.h"
 #include "support/small_train.h"
+#include "autograd/run.h"
 
 enum { STEPS = 10, SETS = 16, MOST_SETS = 1024, DRY_STEPS = 3 };
 
-/* The bits of a set: the following, then the bits of the list (fr_switch_at). */
+/* The bits of a set: the following, then the bits of the list (fri_switch_at). */
 enum { POOL_I32, POOL_U8, TWO_SEGMENTS, EACH_UNIT, NESTED, GRAD_ZERO, FUSED, AMP_F16, AMP_BF16, LISTED };
 static const char *const names[LISTED] = {"pool i32",  "pool u8",    "two segments", "each unit", "nested",
                                           "grad zero", "fused step", "f16",          "bf16"};
@@ -30,12 +31,12 @@ static const char *const names[LISTED] = {"pool i32",  "pool u8",    "two segmen
 
 static int switches(void) {
     int n = LISTED;
-    while (fr_switch_at(n - LISTED) != NULL) n++;
+    while (fri_switch_at(n - LISTED) != NULL) n++;
     return n;
 }
 
 static const char *name_of(int i) {
-    return i < LISTED ? names[i] : fr_switch_at(i - LISTED)->name;
+    return i < LISTED ? names[i] : fri_switch_at(i - LISTED)->name;
 }
 
 static bool is(unsigned set, const char *name) {
@@ -56,8 +57,8 @@ static bool possible(unsigned set) {
 static small_setting setting_of(small_net net, unsigned set) {
     small_setting c = {.net = net, .steps = STEPS, .switches = fr_switches_all_off()};
     for (int i = LISTED; i < switches(); i++) {
-        const fr_switch *w = fr_switch_at(i - LISTED);
-        *fr_switch_field(w, &c.switches) = (set >> i & 1) == w->saves;
+        const fri_switch *w = fri_switch_at(i - LISTED);
+        *fri_switch_field(w, &c.switches) = (set >> i & 1) == w->saves;
     }
     if (set >> POOL_I32 & 1) c.switches.pool_index = FR_I32;
     if (set >> POOL_U8 & 1) c.switches.pool_index = FR_U8;

@@ -186,13 +186,13 @@ Test(atomic_file, what_cannot_be_written_is_told) {
 }
 
 Test(atomic_file, targets_of_one_file_are_one) {
-    char a[FR_TARGET_BYTES], b[FR_TARGET_BYTES];
+    char a[FRI_TARGET_BYTES], b[FRI_TARGET_BYTES];
     cr_assert_eq(mkdir(in_folder("sub"), 0777), 0);
     cr_assert_eq(symlink("sub", in_folder("other")), 0);
     cr_assert_eq(symlink("../new", in_folder("sub/link")), 0);
-    cr_assert(fr_file_target(in_folder("sub/../new"), a) && fr_file_target(in_folder("other/link"), b));
+    cr_assert(fri_file_target(in_folder("sub/../new"), a) && fri_file_target(in_folder("other/link"), b));
     cr_expect_str_eq(a, b);
-    cr_expect_not(fr_file_target(in_folder("none/new"), a));
+    cr_expect_not(fri_file_target(in_folder("none/new"), a));
 }
 
 Test(atomic_file, only_regular_files_are_read) {

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""The built library exports fr_*, what its shell frugal-cli calls of the session (src/frugal.map), and nothing else; it
-and a program are hardened as meson.build asks, and need neither MPI nor CUDA's libraries, which are opened where they
-are used. A library that is unloaded leaves no memory behind.
+"""The built library exports fr_* and nothing else; it and a program are hardened as meson.build asks, and need neither
+MPI nor CUDA's libraries, which are opened where they are used. A library that is unloaded leaves no memory behind.
 
 Usage: test_binaries.py LIBRARY PROGRAM
 """
@@ -23,15 +22,9 @@ def expect(condition, sentence):
         faults.append(sentence)
 
 
-def of_shell():
-    here = os.path.dirname(os.path.abspath(__file__))
-    with open(os.path.join(here, "..", "..", "src", "frugal.map")) as f:
-        return set(re.findall(r"\bfri_\w+", f.read()))
-
-
 def exported(library):
     names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines() if line]
-    others = sorted(n for n in names if not n.startswith("fr_") and n not in of_shell())
+    others = sorted(n for n in names if not n.startswith("fr_"))
     expect(not others, f"{library}: exports {len(others)} names beside fr_*: {' '.join(others[:5])}")
     expect("fr_last_error" in names, f"{library}: exports {len(names)} names, fr_last_error is not among them")
 

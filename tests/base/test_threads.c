@@ -4,6 +4,7 @@
 #include "base/container.h"
 #include "base/process.h"
 #include "base/threads.h"
+#include "data/loader.h"
 
 #include <frugal/base.h>
 #include <frugal/data.h>
@@ -172,7 +173,7 @@ static float *batches(int workers, int may_start, int64_t *count) {
     cr_assert_eq(fr_dataset_synthetic(IMAGES, 3, SIDE, SIDE, 3, 1, &d), FR_OK);
     cr_assert_eq(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 4, .workers = workers, .prefetch = 2, .seed = 3), &l),
                  FR_OK, "%s", fr_last_error());
-    cr_expect_eq(fr_loader_workers(l), workers < may_start ? workers : may_start);
+    cr_expect_eq(fri_tensor_loader_workers(l), workers < may_start ? workers : may_start);
     for (int epoch = 0; epoch < 2; epoch++)
         for (;;) {
             fr_status s = fr_loader_next(l, &x, &t);

@@ -112,15 +112,15 @@ static const char lines[] = "  requested      4.00 MiB\n"
                             "  device        20.00 MiB  of 1.00 GiB (cudaMemGetInfo)\n";
 
 Test(nvml, lines_of_a_report) {
-    char buf[FR_MEMORY_USE_TEXT];
+    char buf[FRI_MEMORY_USE_TEXT];
     fr_memory_stats now;
     fr_tensor *t = something();
     must(fr_memory_stats_get(FR_CUDA, &now));
-    cr_expect_str_eq(fr_memory_use_text(FR_CUDA, &now, buf), lines);
-    cr_expect_str_eq(fr_memory_use_text(FR_META, &now, buf), "");
-    cr_expect_str_eq(fr_memory_use_text(FR_CPU, &now, buf), "", "the resident set is no device");
+    cr_expect_str_eq(fri_memory_use_text(FR_CUDA, &now, buf), lines);
+    cr_expect_str_eq(fri_memory_use_text(FR_META, &now, buf), "");
+    cr_expect_str_eq(fri_memory_use_text(FR_CPU, &now, buf), "", "the resident set is no device");
     fake_nvml_says.process_error = 3;
-    cr_expect_not_null(strstr(fr_memory_use_text(FR_CUDA, &now, buf), "  process               -\n"), "%s", buf);
+    cr_expect_not_null(strstr(fri_memory_use_text(FR_CUDA, &now, buf), "  process               -\n"), "%s", buf);
     fr_tensor_release(&t);
 }
 

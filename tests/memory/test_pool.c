@@ -1,7 +1,7 @@
 /* test_pool.c - a run's memory pool: where bytes are counted, who may free them, and what a forked child may do. */
-#include "memory/allocator.h"
 #include "memory/event.h"
 #include "plan/section.h"
+#include "memory/report.h"
 
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
@@ -28,7 +28,7 @@ static fr_memory_stats stats(void) {
 
 static fr_memory_stats process(void) {
     fr_memory_stats t;
-    OK(fr_memory_process_get(FR_CPU, &t));
+    OK(fri_memory_process_get(FR_CPU, &t));
     return t;
 }
 
@@ -176,8 +176,8 @@ Test(pool, bad_arguments_are_refused) {
     cr_expect_eq(fr_pool_create(FR_CPU, NULL), FR_EINVAL);
     cr_expect_eq(fr_pool_create((fr_device)9, &p), FR_EDEVICE);
     cr_expect_eq(fr_pool_begin(NULL, &was), FR_EINVAL);
-    cr_expect_eq(fr_memory_process_get(FR_CPU, NULL), FR_EINVAL);
-    cr_expect_eq(fr_memory_process_get((fr_device)9, &t), FR_EDEVICE);
+    cr_expect_eq(fri_memory_process_get(FR_CPU, NULL), FR_EINVAL);
+    cr_expect_eq(fri_memory_process_get((fr_device)9, &t), FR_EDEVICE);
     fr_pool_release(NULL);
     fr_pool_release(&p);
 }
@@ -223,7 +223,7 @@ static int goes_on(void *t) {
     fr_memory_stats stats;
     if (convolve() != FR_EUSAGE || fr_pool_create(FR_CPU, &pool) != FR_EUSAGE) return 1;
     if (fr_memory_stats_get(FR_CPU, &stats) != FR_EUSAGE) return 2;
-    if (fr_memory_process_get(FR_CPU, &stats) != FR_EUSAGE) return 2;
+    if (fri_memory_process_get(FR_CPU, &stats) != FR_EUSAGE) return 2;
     if (fr_tensor_fill(own, 3) != FR_OK || ((float *)fr_tensor_data(own))[99999] != 3) return 3;
     fr_tensor_release(&own);
     return 0;

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "memory/report.h"
+
 enum { STEPS = 3, BATCH = 4, SIZE = 16, CLASSES = 5, TRAINERS = 2 };
 
 typedef struct recipe {
@@ -244,7 +246,7 @@ int main(int argc, char **argv) {
     fr_tensor *left = exchange(NULL);
     fr_tensor_release(&left);
     fr_memory_stats t;
-    if (fr_memory_process_get(FR_CPU, &t) < 0) return complain("memory");
+    if (fri_memory_process_get(FR_CPU, &t) < 0) return complain("memory");
     if (t.allocs != t.frees) {
         fprintf(stderr, "training_threads: %llu blocks are left\n", (unsigned long long)(t.allocs - t.frees));
         failed = true;

@@ -471,7 +471,7 @@ Test(net, a_name_may_begin_another) {
     fr_net *n = fr_net_begin(FR_META);
     fr_value v = fr_net_relu(n, "layer10", image(n, 4, 3));
     fr_module *m = end(n, fr_net_relu(n, "layer1", v));
-    cr_expect_eq(fr_module_children(m), 2);
+    cr_expect(fr_module_child(m, 1) != NULL && fr_module_child(m, 2) == NULL);
     cr_expect_neq(fr_module_find(m, "layer1"), fr_module_find(m, "layer10"));
     cr_expect_null(fr_module_find(m, "layer"));
     fr_module_release(&m);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "autograd/run.h"
 
 enum { VALUES = 24, LAYERS = 10, CLASSES = 4, TENSORS = 64, GOLDEN = 200 };
 
@@ -424,10 +425,10 @@ Test(random_nets, bits_and_planned_bytes_under_switches, .timeout = 3600) {
                      first_step(seed, fr_switches_default(), FR_SEGMENTS_EACH, NULL));
         expect_equal(seed, "checkpoint, no rebuild", &plain, first_step(seed, kept, FR_SEGMENTS_SQRT, NULL));
         if (seed % 4 == 0) expect_equal(seed, "offload", &plain, first_step(seed, offload, -1, NULL));
-        for (int one = 0; fr_switch_at(one) != NULL && seed % 4 == 1; one++) { /* each alone */
+        for (int one = 0; fri_switch_at(one) != NULL && seed % 4 == 1; one++) { /* each alone */
             fr_switches s = fr_switches_all_off();
-            *fr_switch_field(fr_switch_at(one), &s) = fr_switch_at(one)->saves;
-            expect_equal(seed, fr_switch_at(one)->name, &plain, first_step(seed, s, -1, NULL));
+            *fri_switch_field(fri_switch_at(one), &s) = fri_switch_at(one)->saves;
+            expect_equal(seed, fri_switch_at(one)->name, &plain, first_step(seed, s, -1, NULL));
         }
         drop((step *)(uintptr_t)&plain);
     }

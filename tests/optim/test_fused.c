@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "support/golden.h"
+#include "tensor/tensor.h"
 
 enum { LAYERS = 4, WIDTH = 64, STEPS = 3 };
 
@@ -117,7 +118,7 @@ Test(fused, a_step_has_no_temporaries) {
 
 static fr_status touch(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     (void)path;
-    if (is_parameter) *(uint64_t *)ctx += fr_tensor_version(t);
+    if (is_parameter) *(uint64_t *)ctx += fri_tensor_version(t);
     return FR_OK;
 }
 
@@ -134,16 +135,14 @@ Test(fused, steps_what_has_a_gradient) {
     cr_expect_eq(after, before, "a step without gradients wrote");
     backward(m, test_device());
     must(fr_tensor_set_grad(w, NULL));
-    before = fr_tensor_version(w);
-    after = fr_tensor_version(fr_module_tensor(first, "bias"));
+    before = fri_tensor_version(w);
+    after = fri_tensor_version(fr_module_tensor(first, "bias"));
     must(fr_optimizer_step(o));
-    cr_expect_eq(fr_tensor_version(w), before);
-    cr_expect_gt(fr_tensor_version(fr_module_tensor(first, "bias")), after);
+    cr_expect_eq(fri_tensor_version(w), before);
+    cr_expect_gt(fri_tensor_version(fr_module_tensor(first, "bias")), after);
     cr_expect_not_null(fr_tensor_get_grad(fr_module_tensor(first, "bias")));
     fr_optimizer_zero_grad(o);
     cr_expect_null(fr_tensor_get_grad(fr_module_tensor(first, "bias")));
-    fr_optimizer_set_lr(o, 0.25);
-    cr_expect_eq(fr_optimizer_get_lr(o), 0.25);
     fr_optimizer_release(&o);
     fr_module_release(&m);
     expect_nothing_left();

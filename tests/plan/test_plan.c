@@ -77,7 +77,7 @@ Test(plan, floor_is_the_sum_that_its_header_says) {
     must(fr_plan_section_get(plan, fri_plan_peak_section(plan), &at));
     const size_t *bytes = at.memory.at_peak_allocated;
     cr_expect_geq(bytes[FR_MEM_OPTIMIZER], sizeof(float) * 256 * 256);
-    cr_expect_eq(fri_plan_floor(plan), bytes[FR_MEM_PARAMETER] + bytes[FR_MEM_OPTIMIZER] + fr_plan_largest_op(plan));
+    cr_expect_eq(fri_plan_floor(plan), bytes[FR_MEM_PARAMETER] + bytes[FR_MEM_OPTIMIZER] + fri_plan_largest_op(plan));
     fr_plan_release(&plan);
 }
 

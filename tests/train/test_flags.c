@@ -1,7 +1,8 @@
 /* test_flags.c - numbers as people write them, and the command line by the table. */
-#include "cli/parse.h"
+#include "cli/shell.h"
 #include "cli/size.h"
-#include "cli/progress.h"
+#include "session/command.h"
+#include "session/flags.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -134,14 +135,14 @@ Test(flags, steps_alone_lift_the_limit_of_epochs) {
 Test(flags, every_flag_has_a_name_a_help_and_a_default_in_range) {
     fr_train_program p = program();
     int flags = 0;
-    for (const fr_flag *f = fri_flag_next(NULL, NULL); f != NULL; f = fri_flag_next(NULL, f)) {
-        char text[FRI_FLAG_TEXT_BYTES];
-        fri_flag_text(f, &p.defaults, text);
-        if (!fri_flag_on_line(f)) continue;
+    for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f)) {
+        char text[FR_FLAG_TEXT_BYTES];
+        fr_flag_text(f, &p.defaults, text);
+        if (f->help == NULL) continue;
         flags++;
         cr_expect(strlen(f->help) > 10, "--%s has no help", f->name);
         cr_expect(f->group < FR_GROUP_COUNT);
-        for (const fr_flag *g = fri_flag_next(NULL, f); g != NULL; g = fri_flag_next(NULL, g))
+        for (const fr_flag *g = fr_flag_next(NULL, f); g != NULL; g = fr_flag_next(NULL, g))
             cr_expect_str_neq(f->name, g->name);
         if (f->kind == FR_FLAG_ACT) continue;
         bool own_default = strcmp(f->name, "depth") == 0 || strcmp(f->name, "lr") == 0; /* of the program */
@@ -168,7 +169,7 @@ Test(flags, times_for_people) {
 }
 
 Test(flags, nearest_spelling) {
-    char near[FRI_FLAG_TEXT_BYTES];
+    char near[FR_FLAG_TEXT_BYTES];
     cr_expect_str_eq(fri_flag_nearest(NULL, "--epohcs", near), "--epochs");
     cr_expect_str_eq(fri_flag_nearest(NULL, "--no-batchnorm", near), "--no-batch-norm");
     cr_expect_str_eq(fri_flag_nearest(NULL, "--hlep", near), "--help");
@@ -181,10 +182,10 @@ Test(flags, nearest_spelling) {
 /* The library's switches as words of a command, each opposite to --all-off. */
 static void add_switches(char line[512]) {
     fr_switches off = fr_switches_all_off();
-    const fr_switch *w = NULL;
-    for (int i = 0; (w = fr_switch_at(i)) != NULL; i++)
-        if (fri_flag_find(w->name)->kind == FR_FLAG_BOOL && fri_flag_on_line(fri_flag_find(w->name)))
-            snprintf(line + strlen(line), 512 - strlen(line), " --%s%s", *fr_switch_field(w, &off) ? "no-" : "",
+    const fri_switch *w = NULL;
+    for (int i = 0; (w = fri_switch_at(i)) != NULL; i++)
+        if (fri_flag_find(w->name)->kind == FR_FLAG_BOOL && fri_flag_find(w->name)->help != NULL)
+            snprintf(line + strlen(line), 512 - strlen(line), " --%s%s", *fri_switch_field(w, &off) ? "no-" : "",
                      w->name);
 }
 
@@ -202,15 +203,15 @@ Test(flags, all_off_takes_every_memory_switch_back) {
     snprintf(line, sizeof line, "%s --all-off", set);
     cr_assert_eq(parse(line, &both), FR_OK);
     for (const fr_flag *f = fri_flags; f < fri_flags + fri_flags_count; f++) {
-        char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES], c[FRI_FLAG_TEXT_BYTES], name[64];
+        char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES], c[FR_FLAG_TEXT_BYTES], name[64];
         bool other = f->group != FR_GROUP_MEMORY;
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(others[i], f->name) == 0;
-        if (other || !fri_flag_on_line(f)) continue;
+        if (other || f->help == NULL) continue;
         snprintf(name, sizeof name, "--%s", f->name);
         snprintf(line, sizeof line, "--no-%s", f->name);
         cr_expect(strstr(set, name) != NULL || strstr(set, line) != NULL, "--%s is on neither list", f->name);
-        cr_expect_str_eq(fri_flag_text(f, &both, a), fri_flag_text(f, &off, b), "--%s outlives --all-off", f->name);
-        cr_expect_str_neq(fri_flag_text(f, &before, c), b, "--%s is not set to anything else", f->name);
+        cr_expect_str_eq(fr_flag_text(f, &both, a), fr_flag_text(f, &off, b), "--%s outlives --all-off", f->name);
+        cr_expect_str_neq(fr_flag_text(f, &before, c), b, "--%s is not set to anything else", f->name);
     }
 }
 
@@ -234,8 +235,8 @@ Test(flags, a_flag_of_an_add_on_that_was_not_built_names_its_option) {
 
 /* A program that offers the library's switches by their list offers all but cache_casts, a field for programs. */
 Test(flags, every_switch_of_the_library_is_a_row) {
-    const fr_switch *w = NULL;
-    for (int i = 0; (w = fr_switch_at(i)) != NULL; i++) {
+    const fri_switch *w = NULL;
+    for (int i = 0; (w = fri_switch_at(i)) != NULL; i++) {
         const fr_flag *f = fri_flag_find(w->name);
         cr_assert_not_null(f, "no row %s", w->name);
         bool by_file = f->kind == FR_FLAG_TEXT; /* --offload[=FILE] */
@@ -252,7 +253,7 @@ Test(flags, the_pages_name_no_flag_that_is_not_there) {
     int named = 0;
     static char text[1 << 17];
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
-        char path[1024], name[FRI_FLAG_TEXT_BYTES];
+        char path[1024], name[FR_FLAG_TEXT_BYTES];
         snprintf(path, sizeof path, "%s/%s", getenv("FRUGAL_SOURCE_ROOT"), pages[i]);
         FILE *f = fopen(path, "r");
         cr_assert_not_null(f, "%s", path);

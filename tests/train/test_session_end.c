@@ -122,7 +122,7 @@ static const char *content(const char *file) {
 }
 
 static float bias(fr_module *m) {
-    fr_tensor *t = fr_module_tensor(fr_module_child(m, fr_module_children(m) - 1), "bias");
+    fr_tensor *t = fr_module_tensor(fr_module_find(m, "fc"), "bias");
     cr_assert_not_null(t);
     return *(const float *)fr_tensor_data(t);
 }

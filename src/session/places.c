@@ -1,6 +1,8 @@
 /* places.c - checks the paths of a command: two outputs need two files, and an output must not overwrite an input. */
-#include "cli/commands.h"
+#include "session/command.h"
 #include "session/flags.h"
+
+#include "base/atomic_file.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -8,11 +10,11 @@
 /* True if both names lead to one file or folder, now or after writing. Devices may be shared: writes are not
  * stored. */
 static bool same_file(const char *a, const char *b) {
-    char target[2][FR_TARGET_BYTES];
+    char target[2][FRI_TARGET_BYTES];
     struct stat st[2];
     if (stat(a, &st[0]) == 0 && stat(b, &st[1]) == 0)
         return st[0].st_dev == st[1].st_dev && st[0].st_ino == st[1].st_ino && !S_ISCHR(st[0].st_mode);
-    return fr_file_target(a, target[0]) && fr_file_target(b, target[1]) && strcmp(target[0], target[1]) == 0;
+    return fri_file_target(a, target[0]) && fri_file_target(b, target[1]) && strcmp(target[0], target[1]) == 0;
 }
 
 /* Path in flag f if f->file is `file`, else NULL; also NULL for --resume latest and empty values. */
@@ -24,7 +26,7 @@ static const char *path_of(const fr_flag *f, fr_flag_file file, const fr_train_o
 
 static fr_status check_output(const fr_train_program *p, const fr_flag *f, const char *path, const fr_train_opts *o) {
     bool behind = false;
-    for (const fr_flag *g = fri_flag_next(p, NULL); g != NULL; g = fri_flag_next(p, g)) {
+    for (const fr_flag *g = fr_flag_next(p, NULL); g != NULL; g = fr_flag_next(p, g)) {
         const char *other = behind ? path_of(g, FR_FILE_WRITTEN, o) : NULL, *read = path_of(g, FR_FILE_READ, o);
         behind |= g == f;
         if (other != NULL && same_file(path, other))
@@ -43,7 +45,7 @@ static fr_status check_output(const fr_train_program *p, const fr_flag *f, const
 
 fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o) {
     fr_status s = FR_OK;
-    for (const fr_flag *f = fri_flag_next(p, NULL); f != NULL && s == FR_OK; f = fri_flag_next(p, f)) {
+    for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL && s == FR_OK; f = fr_flag_next(p, f)) {
         const char *path = path_of(f, FR_FILE_WRITTEN, o);
         if (path != NULL) s = check_output(p, f, path, o);
     }

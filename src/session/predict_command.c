@@ -1,5 +1,5 @@
-/* predict.c - --predict: the likeliest classes of image files. */
-#include "cli/commands.h"
+/* predict_command.c - --predict: the likeliest classes of image files. */
+#include "session/command.h"
 
 #include <frugal/number.h>
 
@@ -88,7 +88,7 @@ done:
     return s;
 }
 
-fr_status fri_predict(fri_session *r) {
+fr_status fri_predict_command(fri_session *r) {
     fr_classifier c = {0};
     fr_image image = {0};
     fr_status s = load_classifier(r, &c);

@@ -1,6 +1,6 @@
 /* notes.c - reports useless memory switches: plans the run without each switch of the command, and names a switch
  * that saves nothing in this network or raises the peak. */
-#include "cli/commands.h"
+#include "session/command.h"
 #include "session/flags.h"
 #include "session/dry.h"
 
@@ -24,8 +24,8 @@ static const size_t field_bytes[] = {
 
 /* *out: options with switch f at its --all-off value. False if f has the value already. */
 static bool options_without(const fr_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
-    char a[FRI_FLAG_TEXT_BYTES], b[FRI_FLAG_TEXT_BYTES];
-    if (strcmp(fri_flag_text(f, now, a), fri_flag_text(f, off, b)) == 0) return false;
+    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
+    if (strcmp(fr_flag_text(f, now, a), fr_flag_text(f, off, b)) == 0) return false;
     *out = *now;
     memcpy((char *)out + f->offset, (const char *)off + f->offset, field_bytes[f->kind]);
     if (out->memory.offload == NULL) out->memory.switches.offload = false;
@@ -33,9 +33,9 @@ static bool options_without(const fr_flag *f, const fr_train_opts *now, const fr
 }
 
 static void print_note(const fri_session *r, const fr_flag *f, size_t with, size_t plain) {
-    char value[FRI_FLAG_TEXT_BYTES], name[2 * FRI_FLAG_TEXT_BYTES];
+    char value[FR_FLAG_TEXT_BYTES], name[2 * FR_FLAG_TEXT_BYTES];
     bool segments = f->offset == offsetof(fr_train_opts, memory.checkpoint_segments);
-    (void)fri_flag_text(f, &r->config->opts, value);
+    (void)fr_flag_text(f, &r->config->opts, value);
     bool alone = f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || value[0] == '\0' ||
                  (f->implied != NULL && strcmp(value, f->implied) == 0);
     bool no = f->kind == FR_FLAG_BOOL && !*(const bool *)fri_flag_field(f, &r->config->opts);

@@ -1,7 +1,10 @@
 /* progress.c - the output of a run: one line that is redrawn on a terminal, plain lines elsewhere. */
-#include "cli/progress.h"
+#include "session/command.h"
 
 #include "session/flags.h"
+
+#include "backend/backend.h"
+#include "memory/report.h"
 
 #include <frugal/number.h>
 
@@ -48,13 +51,6 @@ const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
     return buf;
 }
 
-/* Accuracy of the current epoch; NAN if accuracy is not counted. */
-static double epoch_accuracy(const fri_session *r) {
-    return fri_counts_steps(r->config) && r->numbers.epoch_targets > 0
-               ? r->numbers.epoch_correct / r->numbers.epoch_targets
-               : NAN;
-}
-
 /* Result of the last evaluation: accuracy, or loss if there is no accuracy. */
 static const char *result_of(const fri_session *r, char *buf, size_t bytes) {
     if (r->config->accuracy) return number_text(buf, bytes, "%.2f %%", 100 * r->tested.accuracy);
@@ -68,13 +64,12 @@ static void describe_progress(const fri_session *r, char line[LINE_BYTES]) {
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     size_t peak =
         m.peak_allocated > r->memory.training.peak_allocated ? m.peak_allocated : r->memory.training.peak_allocated;
-    double n = r->numbers.epoch_targets;
     int length = fr_snprintf(line, LINE_BYTES,
                              "epoch %2" PRId64 "/%" PRId64 "  step %4" PRId64 "/%" PRId64
                              "  loss %s  accuracy %s  %s images/s  memory %s, peak %s",
                              r->at.epoch + 1, fri_epochs_total(r->config), r->at.step, fri_steps_total(r->config),
-                             number_text(loss, sizeof loss, "%.4f", n > 0 ? r->numbers.epoch_loss / n : NAN),
-                             number_text(accuracy, sizeof accuracy, "%5.2f %%", 100 * epoch_accuracy(r)),
+                             number_text(loss, sizeof loss, "%.4f", fri_epoch_loss(r)),
+                             number_text(accuracy, sizeof accuracy, "%5.2f %%", 100 * fri_epoch_accuracy(r)),
                              number_text(speed, sizeof speed, "%.1f", fri_images_per_second(r)),
                              fr_bytes_text(m.allocated, now_text), fr_bytes_text(peak, peak_text));
     size_t at = length > 0 && length < LINE_BYTES ? (size_t)length : strlen(line);
@@ -103,13 +98,11 @@ static void print_fitted(const fri_session *r, char part[][PART], int n) {
 static void redraw_line(const fri_session *r) {
     char part[PARTS][PART], text[32], size[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
-    double n = r->numbers.epoch_targets,
-           left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->at.step);
+    double left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->at.step);
     (void)fr_memory_stats_get(r->config->opts.device, &m);
     snprintf(part[0], PART, "ETA %s", clock_text(text, sizeof text, left));
-    fr_snprintf(part[1], PART, "  loss %s",
-                number_text(text, sizeof text, "%.4f", n > 0 ? r->numbers.epoch_loss / n : NAN));
-    fr_snprintf(part[2], PART, "  %s", number_text(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
+    fr_snprintf(part[1], PART, "  loss %s", number_text(text, sizeof text, "%.4f", fri_epoch_loss(r)));
+    fr_snprintf(part[2], PART, "  %s", number_text(text, sizeof text, "%.2f %%", 100 * fri_epoch_accuracy(r)));
     snprintf(part[3], PART, "  epoch %" PRId64 "/%" PRId64, r->at.epoch + 1, fri_epochs_total(r->config));
     snprintf(part[4], PART, "  step %" PRId64 "/%" PRId64, r->at.step, fri_steps_total(r->config));
     snprintf(part[5], PART, "  peak %s", fr_bytes_text(m.peak_allocated, size));
@@ -121,12 +114,10 @@ static void redraw_line(const fri_session *r) {
 /* Prints the final line of an epoch on a terminal. */
 static void print_kept_line(const fri_session *r) {
     char part[PARTS][PART], text[32];
-    double n = r->numbers.epoch_targets;
     int parts = 6;
     snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->at.epoch + 1, fri_epochs_total(r->config));
-    fr_snprintf(part[1], PART, "  loss %s",
-                number_text(text, sizeof text, "%.4f", n > 0 ? r->numbers.epoch_loss / n : NAN));
-    fr_snprintf(part[2], PART, "  accuracy %s", number_text(text, sizeof text, "%.2f %%", 100 * epoch_accuracy(r)));
+    fr_snprintf(part[1], PART, "  loss %s", number_text(text, sizeof text, "%.4f", fri_epoch_loss(r)));
+    fr_snprintf(part[2], PART, "  accuracy %s", number_text(text, sizeof text, "%.2f %%", 100 * fri_epoch_accuracy(r)));
     snprintf(part[3], PART, "  test %s", result_of(r, text, sizeof text));
     snprintf(part[4], PART, "  %s", clock_text(text, sizeof text, r->at.seconds));
     fr_snprintf(part[5], PART, "  %s images/s", number_text(text, sizeof text, "%.1f", fri_images_per_second(r)));
@@ -139,8 +130,8 @@ static void print_kept_line(const fri_session *r) {
 }
 
 static void print_begin(const fri_session *r) {
-    char library[160], size[FRI_FLAG_TEXT_BYTES];
-    (void)fr_device_describe(r->config->opts.device, library, sizeof library);
+    char library[160], size[FR_FLAG_TEXT_BYTES];
+    (void)fri_device_describe(r->config->opts.device, library, sizeof library);
     char trained[48] = "";
     if (r->net.trained < r->net.parameters)
         snprintf(trained, sizeof trained, ", %" PRId64 " of them trained", r->net.trained);
@@ -190,7 +181,7 @@ static void print_epoch(const fri_session *r) {
 
 /* Prints the peak of evaluation and the memory outside of the engine. */
 static void print_beside(const fri_session *r) {
-    char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FR_MEMORY_USE_TEXT];
+    char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FRI_MEMORY_USE_TEXT];
     size_t training = r->memory.training.peak_allocated, evaluation = r->memory.evaluation.peak_allocated, reserved;
     fr_memory_use use;
     if (r->tested.targets > 0)
@@ -204,7 +195,7 @@ static void print_beside(const fri_session *r) {
                 use.source, fr_bytes_text(use.process, b), fr_bytes_text(reserved, c));
     fr_memory_stats now = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &now);
-    if (!r->planned && fr_memory_use_text(r->config->opts.device, &now, device)[0] != '\0')
+    if (!r->planned && fri_memory_use_text(r->config->opts.device, &now, device)[0] != '\0')
         fprintf(r->config->out, "on the device, at the end:\n%s", device);
 }
 

@@ -1,9 +1,9 @@
-/* ranks.c - programs started several times by a launcher: connects the ranks, silences all but rank 0, ends
+/* launch.c - programs started several times by a launcher: connects the ranks, silences all but rank 0, ends
  * together. */
-#include "cli/commands.h"
-#include "cli/size.h"
+#include "session/command.h"
 
 #include <frugal/addon.h>
+#include <frugal/number.h>
 
 #include <errno.h>
 #include <inttypes.h>
@@ -31,8 +31,9 @@ static bool is_planned(const fr_train_opts *o) {
 /* Reads FRUGAL_PEER_TIMEOUT in seconds. */
 static fr_status read_timeout(double *seconds) {
     const char *text = getenv("FRUGAL_PEER_TIMEOUT");
-    *seconds = 120;
-    if (text == NULL || (fri_parse_real(text, seconds) && *seconds >= 0.1 && *seconds < 1e6)) return FR_OK;
+    char *end = NULL;
+    *seconds = text != NULL ? fr_strtod(text, &end) : 120;
+    if (text == NULL || (end != text && *end == '\0' && *seconds >= 0.1 && *seconds < 1e6)) return FR_OK;
     return fr_fail(FR_EINVAL, "FRUGAL_PEER_TIMEOUT=%.40s: must be a number of seconds from 0.1 to 1e6", text);
 }
 
@@ -101,14 +102,14 @@ static const char *reason_of(const char *sentence) {
     return colon != NULL ? colon + 2 : sentence;
 }
 
-static void print_sentence(const fri_config *c, const char *sentence) {
-    fprintf(stderr, "%s: %s\n", c->program->name, sentence);
-    fflush(stderr);
+static void print_sentence(const fri_config *c, const char *sentence, FILE *err) {
+    fprintf(err, "%s: %s\n", c->program->name, sentence);
+    fflush(err);
 }
 
 /* Prints the failure of a run. With several ranks, rank 0 prints a common failure before ranks disconnect, because a
  * launcher kills all ranks when the first exits. Failures before the first step are printed without rank and step. */
-void fri_ranks_failed(const fri_session *r, fr_status s) {
+void fri_ranks_failed(const fri_session *r, fr_status s, FILE *err) {
     const fri_config *c = r->config;
     char error[SENTENCE_BYTES / 2], sentence[SENTENCE_BYTES];
     const char *first = "";
@@ -117,7 +118,7 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
         c->opts.ranks != 1 && c->rank_calls != NULL && c->rank_calls->launched(&rank, &started) == FR_OK;
     if (c->ranks < 2 || c->comm == NULL || is_planned(&c->opts)) {
         if (launched && rank > 0) sleep(1); /* rank 0 gets time to print first */
-        if (!launched || rank == 0 || s == FR_EPEER) print_sentence(c, fr_last_error());
+        if (!launched || rank == 0 || s == FR_EPEER) print_sentence(c, fr_last_error(), err);
         return;
     }
     snprintf(error, sizeof error, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
@@ -125,7 +126,7 @@ void fri_ranks_failed(const fri_session *r, fr_status s) {
         snprintf(sentence, sizeof sentence, "%s", error); /* error of another rank, named in the sentence */
     else
         explain_end(r, error, sentence);
-    if (c->rank == 0) print_sentence(c, r->data.loader != NULL ? sentence : fr_last_error());
+    if (c->rank == 0) print_sentence(c, r->data.loader != NULL ? sentence : fr_last_error(), err);
     c->rank_calls->shutdown(c->comm, sentence, &first);
-    if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) print_sentence(c, sentence);
+    if (c->rank > 0 && strcmp(reason_of(first), reason_of(sentence)) != 0) print_sentence(c, sentence, err);
 }

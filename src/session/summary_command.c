@@ -1,5 +1,5 @@
-/* summary.c - --summary: prints the network's layers, measured in a dry run of one step. */
-#include "cli/commands.h"
+/* summary_command.c - --summary: prints the network's layers, measured in a dry run of one step. */
+#include "session/command.h"
 #include "session/dry.h"
 #include "session/flags.h"
 
@@ -7,7 +7,7 @@
 
 fr_status fri_summary_command(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    char size[FRI_FLAG_TEXT_BYTES];
+    char size[FR_FLAG_TEXT_BYTES];
     FRI_OWNED(fri_train_plan_release) fri_train_plan plan = {0};
     FRI_OWNED(fr_summary_release) fr_summary *summary = NULL;
     FRI_TRY(fr_summary_begin(FR_META, &summary));

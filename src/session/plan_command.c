@@ -1,10 +1,9 @@
 /* plan_command.c - --plan: prints a dry run as a table and writes the run's report without running. */
-#include "cli/commands.h"
+#include "session/command.h"
 
 #include <frugal/number.h>
 #include "session/fit.h"
 #include "session/flags.h"
-#include "cli/progress.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,14 +12,14 @@
 static void take_numbers(fri_session *r, const fri_train_plan *p) {
     r->memory.training = p->training;
     r->memory.evaluation = p->evaluation;
-    r->memory.largest_op = fr_plan_largest_op(p->plan);
+    r->memory.largest_op = fri_plan_largest_op(p->plan);
     r->net.parameters = p->parameters;
     r->net.trained = p->trained;
 }
 
 static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
-    char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT], size[FRI_FLAG_TEXT_BYTES];
+    char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT], size[FR_FLAG_TEXT_BYTES];
     if (!o->quiet) {
         fprintf(r->config->out, "%s, %" PRId64 " parameters; %s, %s px, batches of %" PRId64 ", %" PRId64 " steps\n",
                 r->config->model_name, r->net.parameters, fri_dataset_name(o->data.dataset), fri_image_text(o, size),

@@ -1,0 +1,32 @@
+/* command.h - what a training program does beside training, and what it prints. */
+#ifndef FRI_SESSION_COMMAND_H
+#define FRI_SESSION_COMMAND_H
+
+#include "session/views.h"
+
+/* plan_command.c: plans the run, prints the plan and writes the report. FR_ENOMEM: the run exceeds --memory-limit;
+ * the sentence gives the bytes needed. */
+fr_status fri_plan_command(fri_session *r);
+fr_status fri_summary_command(fri_session *r); /* summary_command.c */
+fr_status fri_predict_command(fri_session *r); /* predict_command.c */
+
+/* places.c: FR_EINVAL if two outputs of the command are one file, or if an output is also an input. */
+fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o);
+/* notes.c: names memory switches of the command that save nothing in this network or raise its peak. */
+void fri_switch_notes(const fri_session *r);
+
+/* launch.c. begin: connects to the other ranks if a launcher started several; only rank 0 prints from then on. note:
+ * prints the number of ranks. failed: prints this rank's failure s, with rank and step if there are several ranks,
+ * and ends the run of all ranks. */
+fr_status fri_ranks_begin(fri_config *c);
+void fri_ranks_note(const fri_session *r);
+void fri_ranks_failed(const fri_session *r, fr_status s, FILE *err);
+
+/* progress.c: one line that is redrawn on a terminal, plain lines elsewhere; the result at the end. */
+extern const fri_view fri_progress_view;
+void fri_progress_arena(const fri_session *r); /* prints the lines about the arena */
+/* "2 min 13 s", "4.2 s", "1 h 5 min". Returns buf. */
+enum { FRI_DURATION_TEXT = 40 };
+const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]);
+
+#endif
