@@ -492,7 +492,7 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_resnet", "--depth 20", 2, "--depth 20 .*18, 34, 50, 101 and 152"},
         {"train_resnet", "--image-size 4", 2, "--image-size 4: .*4 pixels.* stride of 8"},
         {"train_resnet", "--no-batch-norm", 2, "--no-batch-norm: .*train_resnet"},
-        {"train_densenet", "--depth 41", 2, "--depth 41 .*DenseNet: depth 41"},
+        {"train_densenet", "--depth 41", 2, "--depth 41 .*DenseNet: depth is 41"},
         {"train_unet", "--depth 9", 2, "--depth 9 .*1\\.\\.5"},
         {"train_unet", "--image-size 30", 2, "--image-size 30: .*multiples of 8"},
         {"train_unet", "--checkpoint-segments 99", 2, "--checkpoint-segments 99: .*[0-9]+ units"},
