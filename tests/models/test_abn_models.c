@@ -205,8 +205,8 @@ Test(abn_models, gradients_are_near_the_two_layers) {
 
 Test(abn_models, refuse_what_has_no_norm) {
     fr_module *m = NULL;
-    expect_refused(fr_vgg(11, FR_MODEL_OPTS(.abn_slope = SLOPE), &m), FR_EINVAL, "abn_slope is 0.01", "batch_norm is off",
-                   NULL);
+    expect_refused(fr_vgg(11, FR_MODEL_OPTS(.abn_slope = SLOPE), &m), FR_EINVAL, "abn_slope is 0.01",
+                   "batch_norm is off", NULL);
     expect_refused(fr_resnet(18, FR_MODEL_OPTS(.abn_slope = -1), &m), FR_EINVAL, "abn_slope is -1", "> 0", NULL);
     expect_refused(fri_nn_inplace_abn(4, 0, test_device(), &m), FR_EINVAL, "slope is 0", "> 0", NULL);
     expect_refused(fri_nn_inplace_abn(0, SLOPE, test_device(), &m), FR_EINVAL, "InPlaceABN", "0 channels", NULL);
