@@ -83,6 +83,15 @@ FRI_INLINE void end_tile(const int rows, const int vectors, const tile *s, fri_l
         for (int j = 0; j < vectors; j++) *(fri_lanes *)(s->c[i] + s->column + j * FRI_VECTOR) = t[i][j];
 }
 
+/* Adds to t the products of a line of B and one term of each row; `term` is an expression of the row, i. */
+#define ADD_LINE(rows, vectors, line, term)                                                                     \
+    do {                                                                                                        \
+        fri_lanes y[VECTORS];                                                                                   \
+        _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) y[j] = FRI_LANES_AT((line) + j * FRI_VECTOR); \
+        _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++)                                                 \
+            _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) t[i][j] += y[j] * (term);                 \
+    } while (0)
+
 /* a[tap * ROWS + row]: pointer to `depth` dense terms. */
 FRI_INLINE void rows_tile(const int rows, const int vectors, int64_t taps, int64_t depth, const float *const *a,
                           const float *b, int64_t pitch, const tile *s) {
@@ -98,26 +107,10 @@ FRI_INLINE void rows_tile(const int rows, const int vectors, int64_t taps, int64
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++) x[i] = *(const fri_four *)(p[i] + l);
 #pragma GCC unroll 4
-            for (int e = 0; e < 4; e++, b += pitch) {
-                fri_lanes y[VECTORS];
-#pragma GCC unroll 4
-                for (int j = 0; j < vectors; j++) y[j] = FRI_LANES_AT(b + j * FRI_VECTOR);
-#pragma GCC unroll 8
-                for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-                    for (int j = 0; j < vectors; j++) t[i][j] += y[j] * x[i][e];
-            }
+            for (int e = 0; e < 4; e++, b += pitch) ADD_LINE(rows, vectors, b, x[i][e]);
         }
 #endif
-        for (; l < 0; l++, b += pitch) {
-            fri_lanes y[VECTORS];
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++) y[j] = FRI_LANES_AT(b + j * FRI_VECTOR);
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-                for (int j = 0; j < vectors; j++) t[i][j] += y[j] * p[i][l];
-        }
+        for (; l < 0; l++, b += pitch) ADD_LINE(rows, vectors, b, p[i][l]);
     }
     end_tile(rows, vectors, s, t);
 }
@@ -127,20 +120,11 @@ FRI_INLINE void columns_tile(const int vectors, int64_t depth, const float *a, c
     fri_lanes t[ROWS][VECTORS];
     begin_tile(ROWS, vectors, s, t);
     for (int64_t l = 0; l < depth; l++, a += ROWS, b += vectors * FRI_VECTOR) {
-        fri_lanes y[VECTORS];
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++) y[j] = FRI_LANES_AT(b + j * FRI_VECTOR);
 #if defined(__aarch64__)
         const fri_four x[2] = {*(const fri_four *)a, *(const fri_four *)(a + 4)};
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++) t[i][j] += y[j] * x[i / 4][i % 4];
+        ADD_LINE(ROWS, vectors, b, x[i / 4][i % 4]);
 #else
-#pragma GCC unroll 16
-        for (int i = 0; i < ROWS; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++) t[i][j] += y[j] * a[i];
+        ADD_LINE(ROWS, vectors, b, a[i]);
 #endif
     }
     end_tile(ROWS, vectors, s, t);

@@ -1,12 +1,11 @@
 /* test_state.c - a resumed run equals an uninterrupted run bit for bit; damage is detected, named and survived; a
  * failed save or load changes nothing. */
-#include "net/layers.h"
-#include "io/support.h"
-
 #include "base/rng.h"
 #include "io/safetensors.h"
 #include "io/state.h"
+#include "io/support.h"
 #include "memory/allocator.h"
+#include "net/layers.h"
 #include "optim/scaler.h"
 #include "optim/optimizer.h"
 
