@@ -192,7 +192,7 @@ void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out) {
     }
 }
 
-static fr_status replace_head(const char *path, const own_network *own, fr_device device, fr_classifier *out) {
+static fr_status replace_classifier(const char *path, const own_network *own, fr_device device, fr_classifier *out) {
     fr_classifier c = {0};
     fr_status s = load_classifier(path, own, device, &c);
     if (s < 0) {
@@ -206,13 +206,13 @@ static fr_status replace_head(const char *path, const own_network *own, fr_devic
 
 fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out) {
     FRI_NOT_NULL(path, out);
-    return replace_head(path, &(own_network){NULL, NULL}, device, out);
+    return replace_classifier(path, &(own_network){NULL, NULL}, device, out);
 }
 
 fr_status fr_classifier_load_own(const char *path, fr_network_fn *network, void *ctx, fr_device device,
                                  fr_classifier *out) {
     FRI_NOT_NULL(path, network, out);
-    return replace_head(path, &(own_network){network, ctx}, device, out);
+    return replace_classifier(path, &(own_network){network, ctx}, device, out);
 }
 
 void fr_classifier_clear(fr_classifier *c) {

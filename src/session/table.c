@@ -272,8 +272,8 @@ const fr_flag fri_flags[] = {
 
     /* ---- files ---- */
     {"weights", ROW(TEXT, FILES, files.weights), "FILE",
-     "Start from these weights: safetensors, torchvision's names and layouts.", READ,
-     .brief = "Start from these weights (safetensors)"},
+     "Start from these weights: safetensors, or torch.save's state dict (.pth); torchvision's names and layouts.", READ,
+     .brief = "Start from these weights (safetensors or .pth)"},
     {"export", ROW(TEXT, FILES, files.export_weights), "FILE",
      "Write the weights at the end; torchvision loads them. FILE.onnx: the network with them, for programs that infer.",
      WRITTEN},

@@ -55,7 +55,7 @@ fr_status fri_onnx_by_constant(fri_onnx_reader *r, int at, size_t constant) {
     return fri_onnx_fill_later(r, r->name[at], "", values);
 }
 
-/* relu(x) + slope (x - relu(x)), with a slope per channel. */
+/* relu(x) + slope (x - relu(x)), with a slope per channel: a single slope is trained per channel, too. */
 fr_status fri_onnx_prelu(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const fri_onnx_constant *c = NULL, *values = NULL;
