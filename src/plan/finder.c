@@ -299,37 +299,27 @@ static fr_status align_options(finder *f) {
 
 /* ---- the smallest budget ----------------------------------------------------------------------------------- */
 
-/* The smallest limit for c; c gets the statistics of the run. */
-static fr_status least_limit(finder *f, candidate *c, size_t *limit) {
+/* Makes f->trial the best plan for the smallest budget if a limit below *smallest is enough for the plan. One dry run
+ * or two tell for a plan that needs more. */
+static fr_status try_smallest(finder *f, size_t *smallest) {
+    candidate *c = &f->trial;
     FRI_TRY(dry_run(f, c, SIZE_MAX));
-    fr_memory_stats memory = c->memory;
-    double seconds = c->seconds;
-    size_t low = memory.peak_allocated, high = memory.peak_reserved; /* runs under high */
+    size_t low = c->memory.peak_allocated, high = c->memory.peak_reserved; /* runs under high */
+    if (low >= *smallest) return FR_OK;
+    if (high >= *smallest) FRI_TRY(dry_run(f, c, high = *smallest - 1));
+    if (!c->ok) return FR_OK;
+    candidate_copy(&f->least, c, f->units);
     while (high > low && high - low > LIMIT_STEP) {
         size_t middle = low + (high - low) / 2;
         FRI_TRY(dry_run(f, c, middle));
         if (c->ok) {
-            memory = c->memory;
-            seconds = c->seconds;
-            high = memory.peak_reserved < middle ? memory.peak_reserved : middle;
+            candidate_copy(&f->least, c, f->units);
+            high = c->memory.peak_reserved < middle ? c->memory.peak_reserved : middle;
         } else {
             low = middle;
         }
     }
-    c->memory = memory;
-    c->seconds = seconds;
-    c->ok = true;
-    *limit = high;
-    return FR_OK;
-}
-
-static fr_status try_smallest(finder *f, size_t *smallest) {
-    size_t limit = 0;
-    FRI_TRY(least_limit(f, &f->trial, &limit));
-    if (limit < *smallest) {
-        *smallest = limit;
-        candidate_copy(&f->least, &f->trial, f->units);
-    }
+    *smallest = high;
     return FR_OK;
 }
 
@@ -346,10 +336,9 @@ static fr_status solve_lean(finder *f, fri_solution **out, int *low) {
     return s;
 }
 
-/* Calls fn for each of the leanest plans, in f->trial, until fn stops. Changes the chain, so no later search can use
- * the chain. */
+/* Calls fn for each of the leanest plans, in f->trial, until fn stops: many, since a plan with 1 % more bytes alive may
+ * reserve far fewer. Changes the chain, so no later search can use the chain. */
 static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smallest), size_t *smallest) {
-    static const double knob[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4};
     fri_solution *solution = NULL;
     fr_status s = FR_OK;
     int n = f->units;
@@ -357,8 +346,10 @@ static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smalles
     /* Encoding is never larger than keeping, but may seem slower by a hair. */
     for (int i = 0; i < f->chain.n; i++) f->chain.unit[i].option[FR_UNIT_KEEP].possible = false;
     FR_TRY(s, solve_lean(f, &solution, &low));
-    for (size_t k = 0; low >= 0 && s == FR_OK && k < sizeof knob / sizeof *knob; k++) {
-        (void)plan_at(f, solution, (int)ceil(low * knob[k]), &f->trial);
+    for (int k = 0; low >= 0 && s == FR_OK && k <= 40; k++) {
+        (void)plan_at(f, solution, low + low * k / 100, &f->trial);
+        if (k > 0 && same_plan(&f->trial, &f->last, n)) continue;
+        candidate_copy(&f->last, &f->trial, n);
         s = fn(f, smallest);
     }
     for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS && s == FR_OK; o++) {

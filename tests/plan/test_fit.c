@@ -165,6 +165,18 @@ Test(fit, budgets_hold_to_the_byte_and_change_no_bit) {
     }
 }
 
+/* Plans with nearly equal bytes alive differ in reserved bytes by a third. The best of seven plans reserved
+ * 3,741,319,168 bytes. */
+Test(fit, the_smallest_budget_of_a_u_net) {
+    const net n = {"unet", 4, 64, 224, FR_META, 0};
+    fr_fit fit = {0};
+    fr_switches_set(fr_switches_default());
+    find(&n, 1 << 20, false, &fit);
+    cr_expect(!fit.fits);
+    cr_expect_leq(fit.smallest, 3611295744, "%zu bytes, %d dry runs", fit.smallest, fit.dry_runs);
+    fr_fit_release(&fit);
+}
+
 /* Plans of every budget are at most as slow as the best of the equal splits, with and without rebuild. */
 Test(fit, no_slower_than_equal_segments) {
     const net nets[] = {{"resnet", 50, 16, 224, FR_META, 0}, {"vgg", 16, 8, 224, FR_META, 0}};
