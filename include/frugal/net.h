@@ -37,7 +37,7 @@ typedef struct fr_value {
 /* Parameters will lie on `device`. NULL without host memory; all calls accept a NULL definition. */
 FR_API fr_net *fr_net_begin(fr_device device);
 /* Ends the definition; the network returns the given values. Frees *n, also on failure, and sets *n to NULL. The first
- * failure of any call since begin; FR_EINVAL without an input or a result, or with an open scope. */
+ * failure of any call since begin; FR_EINVAL without an input, a layer or a result, or with an open scope. */
 FR_API fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module **m);
 /* An input of the network. The shape is an example: later inputs may differ if the layers permit. */
 FR_API fr_value fr_net_input(fr_net *n, fr_dtype dtype, int rank, const int64_t *shape);

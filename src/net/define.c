@@ -59,7 +59,7 @@ static fr_status finish_net(fr_net *n, const fr_value *results, int count) {
         s = results[i].id >= 0 && results[i].id < n->list->values
                 ? fri_list_result(n->list, results[i].id)
                 : fr_fail(FR_EINVAL, "network: result %d is not a value of this network", i);
-    return s;
+    return s < 0 || n->list->layers > 0 ? s : fr_fail(FR_EINVAL, "network: it has no layer; its results are inputs");
 }
 
 fr_status fr_net_end(fr_net **n, const fr_value *results, int count, fr_module **m) {

@@ -139,6 +139,9 @@ static void no_result(fr_net *n, fr_value *x) {
     (void)n;
     x->id = 7;
 }
+static void no_layer(fr_net *n, fr_value *x) {
+    (void)n, (void)x;
+}
 
 Test(net, refusals) {
     expect_refused(refused(twice_the_same_name), FR_EINVAL, "'a'", "already", NULL);
@@ -146,6 +149,7 @@ Test(net, refusals) {
     expect_refused(refused(open_scope), FR_EINVAL, "left.open", "fr_net_scope_end", NULL);
     expect_refused(refused(late_input), FR_EINVAL, "input", "after a layer", NULL);
     expect_refused(refused(no_result), FR_EINVAL, "result 0", "not a value", NULL);
+    expect_refused(refused(no_layer), FR_EINVAL, "network", "no layer", NULL);
 }
 
 static void count_event(void *ctx, const fr_event *e) {
