@@ -1,14 +1,14 @@
 /* activation - sigmoid, tanh, silu, hardsigmoid, hardswish, gelu, gelu_tanh, clamp; formulas in backend/arith.h.
  *   forward    y = f(x)
  *   backward   dx = dy f'(x); sigmoid and tanh from y: y (1 - y), 1 - y^2
- *   saves      sigmoid, tanh: y; the others: x; nothing where batch norm has computed it (Note [Tail] in op.h)
+ *   saves      sigmoid, tanh: y; the others: x
  *   in-place   forward where x is not saved; backward yes (dx may be dy)
  *   rebuild    from x
  *   kink       hardsigmoid, hardswish at x = -3 and 3, where dx is 0, or dy for hardswish at 3; clamp at its bounds,
  *              where dx is 0; as PyTorch
  *   order      deterministic */
 #include "backend/arith.h"
-#include "ops/batchnorm2d.h"
+#include "ops/op.h"
 
 #include "base/status.h"
 
@@ -16,10 +16,7 @@ typedef fr_status gradient_of(const void *params, const fr_tensor *saved, const 
 
 static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) {
     FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *saved = NULL;
-    bool left = false;
-    FRI_TRY(fri_tail_left(node, &left, &saved));
-    if (left) return fr_node_grad(node, 0, dy);
-    if (saved == NULL) FRI_TRY(fr_node_saved(node, 0, &saved));
+    FRI_TRY(fr_node_saved(node, 0, &saved));
     FRI_TRY(fri_gradient_like(*dy, &dx));
     FRI_TRY(gradient(fr_node_params(node), saved, *dy, dx));
     fr_tensor_release(dy);
@@ -47,7 +44,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) 
                                          FR_SAVE_VALUE};                                                      \
     fr_status fr_##name_(fr_tensor *x, fr_tensor **y) {                                                       \
         FRI_NOT_NULL(x, y);                                                                                   \
-        return fri_unary_call(&name_##_op, NULL, 0, x, FRI_TO_COMPUTE, y);                                    \
+        return fri_unary_call(&name_##_op, NULL, 0, x, false, y);                                             \
     }
 FRI_ACTIVATIONS(ACTIVATION)
 
@@ -64,18 +61,8 @@ fri_activation fri_activation_of(const fr_op *op) {
     return FRI_ACTIVATION_NONE;
 }
 
-fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_result_state there, fr_tensor **y) {
-    return act == FRI_ACTIVATION_RELU ? fri_relu_tail(x, there != FRI_TO_COMPUTE, y)
-                                      : fri_unary_call(fused[act], NULL, 0, x, there, y);
-}
-
-fr_status fri_tail_left(fr_node *node, bool *left, fr_tensor **x) {
-    fr_node *holder = node, *norm = node->edges[0].node;
-    fri_slot *slot = &node->slots[0];
-    FRI_TRY(fri_slot_resolve(&holder, &slot));
-    if (slot->kind != FRI_SLOT_EMPTY) return FR_OK;
-    *left = fri_norm_bends(norm, fri_activation_of(node->op));
-    return *left ? FR_OK : fri_rebuild_value(norm, norm->rebuild.users, x);
+fr_status fri_act_tail(fri_activation act, fr_tensor *x, bool there, fr_tensor **y) {
+    return act == FRI_ACTIVATION_RELU ? fri_relu_tail(x, there, y) : fri_unary_call(fused[act], NULL, 0, x, there, y);
 }
 
 /* ---- clamp: params are its bounds -------------------------------------------------------------------------------- */
@@ -105,5 +92,5 @@ fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     const double bounds[2] = {low, high};
     if (!(low <= high)) return fr_fail(FR_EINVAL, "clamp: low is %g and high is %g; low must be <= high", low, high);
-    return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, FRI_TO_COMPUTE, y);
+    return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, false, y);
 }

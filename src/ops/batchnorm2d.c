@@ -2,8 +2,10 @@
  *   forward    y = (x - mean) * invstd * gamma + beta,  invstd = 1 / sqrt(var + eps)
  *   backward   dbeta = sum dy;  dgamma = sum dy * xhat;
  *              train dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));  eval dx = gamma * invstd * dy
- *   saves      x (in eval mode only if gamma wants a gradient, or hardswish or silu is its tail), gamma, beta, and [C]
- *              values mean and invstd (small: kept inside checkpoints)
+ *   saves      x, gamma, beta, and [C] values mean and invstd (small: kept inside checkpoints). In eval mode x is
+ *              saved only if gamma or a smooth activation needs x; otherwise relu's or relu6's signs take the slot
+ *   activation norm and activation in one call are one node: backward applies the mask, or f', to values that the pass
+ *              recomputes in registers
  *   in-place   forward where x is not saved; backward yes (dx over dy, else over x at its last use)
  *   rebuild    from the saved x and statistics, by the forward's own kernel; not where x is not saved
  *   recompute  statistics are read from the first forward's node; running values are never touched */
@@ -18,7 +20,8 @@
 typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
-    fri_activation act; /* activation whose backward this node performs too (absorb_mask, fri_norm_bends) */
+    fri_activation act; /* of norm and activation in one node */
+    bool masks;         /* backward applies the mask of a separate relu (absorb_mask) */
     /* Results of a backward that the pass over dy has started (begin); else NULL. */
     fr_tensor *dgamma, *dbeta, *half;
 } params;
@@ -32,6 +35,15 @@ static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, c
                       (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
                        gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
                        addend != NULL ? fri_data(addend) : NULL, act, fri_data(y)));
+}
+
+static const fr_op batchnorm2d, batchnorm2d_without_x;
+
+/* Activation whose gradient the backward kernel applies. */
+static fri_activation kernel_activation(const fr_node *node) {
+    const params *p = node->params;
+    if (node->op == &batchnorm2d_without_x) return FRI_ACTIVATION_NONE;
+    return p->masks ? FRI_ACTIVATION_RELU : p->act;
 }
 
 static void forget_begun(params *p) {
@@ -99,15 +111,21 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_OWNED(fr_tensor_release) fr_tensor *mean = NULL, *beta = NULL, *gamma = NULL, *x = NULL;
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_backend *be = fri_backend_of(*dy);
+    const fri_activation act = kernel_activation(node);
     bool affine = fr_node_inputs(node) > 1;
-    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
+    if (p->act && !act) { /* eval mode: the slot of x has the signs of the result */
+        FRI_TRY(fr_node_mask(node, SAVED_X, 0, dy, &dx));
+        FRI_MOVE(dy, dx);
+    } else {
+        FRI_TRY(fr_node_saved(node, SAVED_X, &x));
+    }
     FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &gamma));
-    if (p->act) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
+    if (act) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
     if (p->half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
     if (fr_node_wants(node, 0)) /* for a smooth act, dx first holds an intermediate, and x is read again */
-        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_reads_x(p->act) ? NULL : x, *dy, &dx));
+        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : x, *dy, &dx));
     if (p->half != NULL) {
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
                            (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
@@ -119,7 +137,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
         FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
                            (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
-                            gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, p->act,
+                            gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, act,
                             fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
                             dbeta != NULL ? fri_data(dbeta) : NULL)));
         fri_workspace_end(&ws);
@@ -152,13 +170,15 @@ done:
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     (void)in;
-    return rebuild_as(node, NULL, FRI_ACTIVATION_NONE, y);
+    return rebuild_as(node, NULL, ((const params *)node->params)->act, y);
 }
 
 /* Recomputes norm, residual sum and activation in one pass, because rebuilding is bound by memory traffic. Not for a
  * smooth activation of a sum in half precision, which would see the unrounded sum. */
 static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *next, fr_tensor **y) {
-    const fri_activation act = next != NULL ? fri_activation_of(next) : FRI_ACTIVATION_NONE;
+    const fri_activation own = ((const params *)node->params)->act;
+    const fri_activation act = next != NULL ? fri_activation_of(next) : own;
+    if (own && (addend != NULL || next != NULL)) return FR_EUNSUPPORTED;
     if ((next != NULL && act == FRI_ACTIVATION_NONE) || (addend != NULL && fri_reads_x(act))) return FR_EUNSUPPORTED;
     if (y == NULL) return FR_OK;
     fr_status s = rebuild_as(node, addend != NULL ? *addend : NULL, act, y);
@@ -173,15 +193,9 @@ static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     if (y != NULL) return FR_EUNSUPPORTED;
     if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
         return FR_EUNSUPPORTED;
-    ((params *)node->params)->act = FRI_ACTIVATION_RELU;
+    if (((params *)node->params)->act) return FR_EUNSUPPORTED;
+    ((params *)node->params)->masks = true;
     return FR_OK;
-}
-
-bool fri_norm_bends(fr_node *norm, fri_activation act) {
-    params *p = norm->params;
-    if (fri_results_examined()) return false;
-    p->act = act;
-    return true;
 }
 
 static const fr_op batchnorm2d = {.name = "batchnorm2d",
@@ -190,7 +204,7 @@ static const fr_op batchnorm2d = {.name = "batchnorm2d",
                                   .rebuild_next = rebuild_next,
                                   .absorb_mask = absorb_mask,
                                   .params_free = params_free};
-/* Eval mode: dx is a multiple of dy, and only gamma's gradient needs x. */
+/* Eval mode: dx is a multiple of dy, and only the gradients of gamma and of a smooth activation need x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
 
 void fri_norm_read_end(fri_norm_read *r) {
@@ -212,7 +226,7 @@ fr_status fri_norm_read_of(fr_node *norm, const fr_op *next, fri_norm_read *r) {
                                 .invstd = fri_data(r->invstd),
                                 .gamma = r->gamma != NULL ? fri_data(r->gamma) : NULL,
                                 .beta = r->beta != NULL ? fri_data(r->beta) : NULL,
-                                .act = next != NULL ? fri_activation_of(next) : FRI_ACTIVATION_NONE};
+                                .act = next != NULL ? fri_activation_of(next) : ((const params *)norm->params)->act};
     return FR_OK;
 }
 
@@ -323,13 +337,14 @@ static bool keeps_output(const params *p, fr_tensor *const *in, fri_activation a
     return p->train || gamma || (fri_reads_x(act) && (in[0]->requires_grad || beta));
 }
 
-/* batch_norm(x) with a tail's sum and activation. `over` (may be NULL) receives the sum; *y then has no storage. */
+/* batch_norm(x) with a tail's sum and activation. `over` (may be NULL) receives the sum; *y then has no storage. The
+ * activation belongs to the node unless a sum is between norm and activation. */
 static fr_status normalize_values(fr_tensor *x, const fri_norm *norm, const fr_tensor *addend, fr_tensor *over,
                                   fri_activation act, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL;
     fr_tensor *in[] = {x, norm->gamma, norm->beta};
-    params p = {.train = norm->opts == NULL || norm->opts->train};
+    params p = {.train = norm->opts == NULL || norm->opts->train, .act = addend == NULL ? act : FRI_ACTIVATION_NONE};
     bool wanted = true;
     FRI_TRY(fri_call_begin(&c, &batchnorm2d, 1, in, 3));
     FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
@@ -340,11 +355,14 @@ static fr_status normalize_values(fr_tensor *x, const fri_norm *norm, const fr_t
         FRI_TRY(fri_result_none(&c, &x->shape, x->dtype, &out));
     } else if (addend == NULL && *y == x && !(keeps_x && fr_grad_enabled())) {
         FRI_TRY(fri_result_like(x, y, &out));
+    } else if (p.act && !keeps_x) {
+        FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
     } else {
         FRI_TRY(fri_result_new(&c, &x->shape, x->dtype, &wanted, &out));
     }
     if (wanted) FRI_TRY(apply_norm(&p.desc, x, mean, invstd, in[1], in[2], addend, act, over != NULL ? over : out));
-    fr_save saves[SAVED_COUNT] = {{keeps_x ? x : NULL, FR_SAVE_VALUE},
+    const fr_save signs = {p.act ? out : NULL, p.act == FRI_ACTIVATION_RELU ? FR_SAVE_MASK : FR_SAVE_RELU6};
+    fr_save saves[SAVED_COUNT] = {keeps_x ? (fr_save){x, FR_SAVE_VALUE} : signs,
                                   {in[1], FR_SAVE_SMALL},
                                   {in[2], FR_SAVE_SMALL},
                                   {mean, FR_SAVE_SMALL},
@@ -377,33 +395,30 @@ static fr_status add_tail(const fri_norm_tail *tail, bool over, bool there, bool
     return FR_OK;
 }
 
-/* Says who computes the activation's gradient; LEFT: the norm that made y. relu decides later (Note [The mask of a
- * relu]). */
-static fri_result_state there_of(fri_activation act, bool acts, const fr_tensor *y) {
-    const fr_node *node = fr_grad_enabled() && y->requires_grad ? fri_node_of(y) : NULL;
-    if (!acts) return FRI_TO_COMPUTE;
-    if (fri_reads_x(act)) return FRI_GRADIENT_LEFT;
-    return act == FRI_ACTIVATION_RELU6 && node != NULL && node->op == &batchnorm2d ? FRI_GRADIENT_LEFT : FRI_COMPUTED;
+/* True if the call may leave out inner results. A recomputation records the nodes of the forward. */
+static bool may_fuse(const fri_norm_tail *tail) {
+    const fr_node *twin = tail->addend == NULL ? fri_recompute_twin() : NULL;
+    if (twin == NULL || (twin->op != &batchnorm2d && twin->op != &batchnorm2d_without_x)) return fri_fusion_permitted();
+    return ((const params *)twin->params)->act;
 }
 
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y) {
     const fri_norm_tail none = {0};
-    const fr_node *twin = fri_recompute_twin();
     fr_status s = FR_OK;
     if (tail == NULL) tail = &none;
-    const bool without_x = fri_reads_x(tail->act) && twin != NULL && twin->op == &batchnorm2d_without_x;
-    const bool fuse = tail != &none && fri_fusion_permitted() && !without_x;
+    const bool fuse = tail != &none && may_fuse(tail);
     const bool reaches = fuse && can_add(tail, x), over = reaches && can_overwrite(*tail->addend);
     const bool adds = reaches && (over || !tail->over), acts = fuse && tail->act;
     const bool activated = acts && (adds || tail->addend == NULL); /* in the norm's own pass */
     fr_tensor *addend = adds ? *tail->addend : NULL;
     FR_TRY(s, normalize_values(x, norm, addend, over ? addend : NULL, activated ? tail->act : FRI_ACTIVATION_NONE, y));
+    if (activated && !adds) return FR_OK;
     fr_node *norm_node = adds && fr_grad_enabled() ? fri_node_of(*y) : NULL;
     const char *was = fri_scope_module();
     if (tail->module != NULL) (void)fri_scope_module_set(tail->module);
     if (tail->addend != NULL) s = add_tail(tail, over || tail->over, adds, acts, y);
     if (tail->act_module != NULL) (void)fri_scope_module_set(tail->act_module);
-    if (s == FR_OK && tail->act) s = fri_act_tail(tail->act, *y, there_of(tail->act, acts, *y), y);
+    if (s == FR_OK && tail->act) s = fri_act_tail(tail->act, *y, acts, y);
     if (s == FR_OK && tail->act == FRI_ACTIVATION_RELU && acts && norm_node != NULL) {
         fri_node_of(*y)->reader = norm_node;
         fri_node_of(*y)->begin = begin_backward;

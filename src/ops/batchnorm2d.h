@@ -34,14 +34,11 @@ typedef struct fri_norm_tail {
     const char *module, *act_module; /* module paths of add and activation; NULL: the current path */
 } fri_norm_tail;
 
-/* *y = tail(batch_norm(x)), with the nodes, saved tensors and bits of separate calls and at most their bytes. If
- * fri_fusion_permitted, the normalizing pass also adds and activates (Note [Tail] in op.h). If the addend has another
- * type or shape or cannot be overwritten, add and relu share a pass. A sum over the addend leaves no storage for
- * batch norm's own result. tail NULL: none. */
+/* *y = tail(batch_norm(x)), with the bits of separate calls and at most their bytes. If fri_fusion_permitted, the
+ * normalizing pass also adds and activates. Norm and activation without a sum are one node; with a sum, there are nodes
+ * for norm, sum and activation (Note [Tail] in op.h). If the addend has another type or shape or cannot be overwritten,
+ * add and relu share a pass. A sum over the addend leaves no storage for batch norm's own result. tail NULL: none. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y);
-/* Called by the next activation's backward. True: the norm applies the activation's gradient. False: it can be
- * recomputed. */
-bool fri_norm_bends(fr_node *norm, fri_activation act);
 
 /* Operands with which a reader recomputes next(norm(x)). norm: node of a batch norm that keeps x; otherwise *x stays
  * NULL. next: op of an activation, or NULL. */

@@ -198,25 +198,24 @@ fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) 
     return FR_OK;
 }
 
-static fr_status record_unary(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x,
-                              fri_result_state there, fr_tensor *out) {
-    fr_save save = {there == FRI_GRADIENT_LEFT ? NULL : u->saves == FRI_SAVES_X ? x : out, u->flags};
+static fr_status record_unary(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor *out) {
+    fr_save save = {u->saves == FRI_SAVES_X ? x : out, u->flags};
     return fr_op_record(&u->op, params, bytes, &x, 1, &save, u->saves != FRI_SAVES_NOTHING, out);
 }
 
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_result_state there,
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there,
                          fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_TRY(fri_call_begin(&c, &u->op, 1, &x, 1));
     x = c.in[0];
     FRI_TRY(fri_expect_float(&u->op, x, "x"));
-    if (u->saves == FRI_SAVES_X && !there && fr_grad_enabled() && x->requires_grad)
+    if (u->saves == FRI_SAVES_X && fr_grad_enabled() && x->requires_grad)
         FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
     else
         FRI_TRY(fri_result_like(x, y, &out));
     if (out != x || !there) FRI_TRY(u->values(params, x, out));
-    FRI_TRY(record_unary(u, params, bytes, x, there, out));
+    FRI_TRY(record_unary(u, params, bytes, x, out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
@@ -228,5 +227,5 @@ fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes
     FRI_TRY(fri_check_inplace(&u->op, x));
     fri_bump_version(x);
     FRI_TRY(u->values(params, x, x));
-    return record_unary(u, params, bytes, x, FRI_TO_COMPUTE, x);
+    return record_unary(u, params, bytes, x, x);
 }

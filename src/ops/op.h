@@ -70,12 +70,9 @@ typedef struct fri_unary {
 /* Remaining members of .op. */
 #define FRI_UNARY .rebuild = fri_unary_rebuild, .rebuild_inputs = 1
 fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y);
-/* State of the result: not computed yet; already in x; in x, with the gradient left to the op that wrote x, so that
- * the slot stays empty (Note [Tail]). */
-typedef enum fri_result_state { FRI_TO_COMPUTE, FRI_COMPUTED, FRI_GRADIENT_LEFT } fri_result_state;
-/* Runs the op. params (may be NULL) are passed to `values` and stored in the node. A saved x is not overwritten. */
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fri_result_state there,
-                         fr_tensor **y);
+/* Runs the op; there: x already holds the result. params (may be NULL) are passed to `values` and stored in the node. A
+ * saved x is not overwritten. */
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there, fr_tensor **y);
 /* Explicit in-place form of a unary op. */
 fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x);
 
@@ -83,18 +80,13 @@ fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes
  * A fused op computes the following add and relu in the pass that writes its own result. Afterwards it calls the
  * functions below, which record the nodes of add and relu without computing again: nodes, saved tensors and bits
  * equal those of separate calls. In half types the op rounds its result to its type in a register before the next op
- * reads it. An activation whose gradient needs the op's result saves nothing, because the result is not stored;
- * neither does relu6 if the op keeps its input anyway. In backward, the op is asked to apply the gradient in its own
- * passes or to recompute its result (fri_tail_left).
+ * reads it.
  *
  * fri_add_tail is fr_add; there: a already holds the sum; relu: the sum is rectified. fri_relu_tail is fr_relu, and
- * fri_act_tail any activation, of an x that already holds the result. */
+ * fri_act_tail any activation; there: x already holds the result (relu alone). */
 fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
-fr_status fri_act_tail(fri_activation act, fr_tensor *x, fri_result_state there, fr_tensor **y);
-/* Called by an activation's backward. *left: the previous op takes over the gradient. Otherwise *x is the recomputed
- * result of that op, or NULL if the activation's own slot holds its operand. */
-fr_status fri_tail_left(fr_node *node, bool *left, fr_tensor **x);
+fr_status fri_act_tail(fri_activation act, fr_tensor *x, bool there, fr_tensor **y);
 extern const fri_unary fri_relu_op, fri_relu6_op;
 /* NONE: not an activation that fused ops compute. */
 fri_activation fri_activation_of(const fr_op *op);

@@ -43,7 +43,7 @@ static void mark_node_made(bool made, const fr_tensor *y) {
 
 fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y) {
     const bool made = fri_as_node_made(x);
-    fr_status s = fri_unary_call(&fri_relu_op, NULL, 0, x, there ? FRI_COMPUTED : FRI_TO_COMPUTE, y);
+    fr_status s = fri_unary_call(&fri_relu_op, NULL, 0, x, there, y);
     if (s == FR_OK) mark_node_made(made, *y);
     return s;
 }

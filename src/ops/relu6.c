@@ -1,8 +1,7 @@
 /* relu6 - rectifier with a ceiling (Krizhevsky, 2010; MobileNetV2).
  *   forward    y = min(max(x, 0), 6), NaN passes
  *   backward   dx = dy where 0 < y < 6, else 0     (needs to know which elements pass)
- *   saves      which elements of y pass: shared with y, then 1 bit; nothing where the batch norm that has computed it
- *              keeps its input (Note [Tail] in op.h)
+ *   saves      which elements of y pass: shared with y, then 1 bit
  *   in-place   forward yes; backward yes (dx may be dy)
  *   rebuild    from x
  *   kink       at x = 0 and x = 6, and where x is NaN, the gradient is 0; gradcheck keeps away from both
@@ -18,18 +17,8 @@ static fr_status values(const void *unused, const fr_tensor *x, fr_tensor *y) {
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *x = NULL;
-    bool left = false;
-    FRI_TRY(fri_tail_left(node, &left, &x));
-    if (left) return fr_node_grad(node, 0, dy);
-    if (x != NULL) {
-        FRI_TRY(fri_gradient_like(*dy, &dx));
-        FRI_TRY(FRI_KERNEL(fri_backend_of(x), x->dtype, relu6_backward,
-                           (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(*dy), fri_data(dx))));
-        fr_tensor_release(dy);
-    } else {
-        FRI_TRY(fr_node_mask(node, 0, 0, dy, &dx));
-    }
+    fr_tensor *dx = NULL;
+    FRI_TRY(fr_node_mask(node, 0, 0, dy, &dx));
     return fr_node_grad(node, 0, &dx);
 }
 
@@ -37,7 +26,7 @@ const fri_unary fri_relu6_op = {{.name = "relu6", .backward = backward, FRI_UNAR
 
 fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return fri_unary_call(&fri_relu6_op, NULL, 0, x, FRI_TO_COMPUTE, y);
+    return fri_unary_call(&fri_relu6_op, NULL, 0, x, false, y);
 }
 
 fr_status fr_relu6_inplace(fr_tensor *x) {
