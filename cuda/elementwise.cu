@@ -39,11 +39,9 @@
 
 MAP1(relu_forward, fri_relu(x))
 MAP1(relu6_forward, fri_relu6(x))
-MAP1(elu_forward, fri_elu(x))
 MAP1(elu_inverse, fri_elu_inverse(x))
 MAP2(relu_backward, fri_relu_gradient(a, b))
 MAP2(relu6_backward, fri_relu6_gradient(a, b))
-MAP2(elu_backward, fri_elu_gradient(a, b))
 MAP2(add_relu, fri_relu(a + b))
 SCALED1(scale, alpha *x)
 SCALED1(add_scalar, x + alpha)

@@ -238,7 +238,7 @@ static inline FRI_HOST_DEVICE fri_real fri_elu(fri_real x) {
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_elu_gradient(fri_real y, fri_real dy) {
-    return y > 0 ? dy : dy * (y + 1);
+    return y <= 0 ? dy * (y + 1) : dy; /* NaN takes dy, as PyTorch */
 }
 
 /* Far on the negative side y rounds to -1: y + 1 then counts as half of the gap between numbers below 1. NaN passes. */
@@ -252,7 +252,8 @@ static inline FRI_HOST_DEVICE fri_real fri_clamp(fri_real x, fri_real low, fri_r
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_clamp_gradient(fri_real x, fri_real dy, fri_real low, fri_real high) {
-    return x > low && x < high ? dy : 0; /* nor at a bound, nor at NaN, as PyTorch 2.15 */
+    const bool above = x > low || low == -(fri_real)INFINITY, below = x < high || high == (fri_real)INFINITY;
+    return above && below && x == x ? dy : 0; /* nor at a finite bound, nor at NaN, as PyTorch 2.15 */
 }
 
 /* ---- activations: y of x, and the gradient from y or from x ------------------------------------------------- */
@@ -327,6 +328,15 @@ static inline FRI_HOST_DEVICE fri_real fri_gelu_tanh_gradient(fri_real x, fri_re
     const fri_real t = fri_gelu_bend(x);
     const fri_real slope = (fri_real)0.79788456080286535588 * (1 + (fri_real)0.134145 * x * x);
     return dy * (fri_real)0.5 * (1 + t + x * (1 - t * t) * slope);
+}
+
+/* softplus, log(1 + exp(x)), without overflow for large x */
+static inline FRI_HOST_DEVICE fri_real fri_softplus(fri_real x) {
+    return (x > 0 ? x : 0) + FRI_LOG1P(FRI_EXP(x > 0 ? -x : x));
+}
+
+static inline FRI_HOST_DEVICE fri_real fri_softplus_gradient(fri_real x, fri_real dy) {
+    return dy * fri_sigmoid(x);
 }
 
 /* Activations of fused kernels; the gradient is computed from x. */
@@ -445,15 +455,10 @@ static inline FRI_HOST_DEVICE fri_real fri_share_gradient(fri_real x, fri_real l
     return (all * FRI_EXP(x - lse) - q) * g;
 }
 
-/* -log sigmoid(x) */
-static inline FRI_HOST_DEVICE fri_real fri_minus_log_sigmoid(fri_real x) {
-    return (x < 0 ? -x : 0) + FRI_LOG1P(FRI_EXP(x < 0 ? x : -x));
-}
-
 /* Binary cross entropy of sigmoid(x) and t, positive targets times w, and with the focal factor
  * a (1 - p_t)^gamma, p_t = t p + (1 - t) (1 - p); a = t alpha + (1 - t) (1 - alpha), or 1 where alpha < 0. */
 static inline FRI_HOST_DEVICE fri_real fri_bce(fri_real x, fri_real t, fri_real w) {
-    return (1 - t) * x + (1 + (w - 1) * t) * fri_minus_log_sigmoid(x);
+    return (1 - t) * x + (1 + (w - 1) * t) * fri_softplus(-x);
 }
 static inline FRI_HOST_DEVICE fri_real fri_focal_alpha(fri_real t, const fri_loss_desc *d) {
     const fri_real alpha = (fri_real)d->alpha;

@@ -27,7 +27,9 @@
     A(hardsigmoid, X, "Hardsigmoid", OTHER, __VA_ARGS__) \
     A(hardswish, X, "Hardswish", HARDSWISH, __VA_ARGS__) \
     A(gelu, X, "GELU", OTHER, __VA_ARGS__) \
-    A(gelu_tanh, X, "GELUTanh", OTHER, __VA_ARGS__)
+    A(gelu_tanh, X, "GELUTanh", OTHER, __VA_ARGS__) \
+    A(elu, Y, "ELU", OTHER, __VA_ARGS__) \
+    A(softplus, X, "Softplus", OTHER, __VA_ARGS__)
 #define FRI_FORWARD_KERNEL(word, saves, class_name, kind, X) X(word##_forward, fri_unary_fn, REQUIRED)
 #define FRI_BACKWARD_KERNEL(word, saves, class_name, kind, X) X(word##_backward, fri_binary_fn, REQUIRED)
 
@@ -35,7 +37,6 @@
 #define FRI_UNARY_KERNELS(X) \
     X(relu_forward, fri_unary_fn, REQUIRED)  /* y = max(x, 0), NaN passes */ \
     X(relu6_forward, fri_unary_fn, REQUIRED) /* y = min(max(x, 0), 6), NaN passes */ \
-    X(elu_forward, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else exp(x) - 1 */ \
     X(elu_inverse, fri_unary_fn, REQUIRED)   /* y = x where x > 0, else log(x + 1), of -1 some -17 */ \
     FRI_ACTIVATIONS(FRI_FORWARD_KERNEL, X)
 #define FRI_BINARY_KERNELS(X)                                                                                         \
@@ -46,7 +47,6 @@
     X(div, fri_binary_fn, REQUIRED)           /* y = a / b */                                                         \
     X(relu_backward, fri_binary_fn, REQUIRED) /* y = b where !(a <= 0), else 0: a is the output, b the gradient */    \
     X(relu6_backward, fri_binary_fn, REQUIRED) /* y = b where 0 < a < 6, else 0 */ \
-    X(elu_backward, fri_binary_fn, REQUIRED) /* y = b where a > 0, else b * (a + 1); a: the output, b: the gradient */ \
     FRI_ACTIVATIONS(FRI_BACKWARD_KERNEL, X)
 #define FRI_SCALED_KERNELS(X)                                                              \
     X(scale, fri_scaled_fn, REQUIRED)              /* y = alpha * x */                     \

@@ -78,7 +78,8 @@ static fr_status set_all(fr_module *m, const fr_weights_opts *given, fr_entries 
     const bool columns = (fr_module_class_of(m)->traits & FR_LAYER_COLUMNS) != 0;
     for (size_t i = 0; i < (columns ? 1 : sizeof names / sizeof *names); i++) {
         fr_entry *t = entry_of(e, fr_module_tensor(m, names[i]));
-        if (t != NULL && (t->tensor->shape.rank == 2) == columns) FRI_TRY(set_features(t, given, spatial));
+        if (t != NULL && fri_numel(t->tensor) > 1 && (t->tensor->shape.rank == 2) == columns)
+            FRI_TRY(set_features(t, given, spatial));
     }
     return FR_OK;
 }

@@ -3,6 +3,7 @@
 #include "net/module.h"
 #include "ops/conv2d.h"
 
+#include <float.h>
 #include <math.h>
 
 /* Default of torch's Conv2d and Linear: kaiming uniform with a = sqrt(5) is U(-1/sqrt(fan_in), 1/sqrt(fan_in)); the
@@ -253,18 +254,15 @@ fr_status fri_nn_layer_norm(int64_t channels, double eps, fr_device device, fr_m
     return group_norm_create(&layer_norm_class, channels, (fr_group_norm_state){0, eps}, device, m);
 }
 
-/* ---- LayerScale -------------------------------------------------------------------------------------------- */
+/* ---- LayerScale, PReLU ------------------------------------------------------------------------------------- */
 
 /* A factor, or a summand, per channel. */
 static fr_status per_channel_forward(fr_module *m, fr_tensor **x);
-static const fr_module_class layer_scale_class = {.name = "LayerScale",
-                                                  .forward = per_channel_forward,
-                                                  .traits =
-                                                      FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE};
-static const fr_module_class layer_shift_class = {.name = "LayerShift",
-                                                  .forward = per_channel_forward,
-                                                  .traits =
-                                                      FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE};
+static fr_status prelu_forward(fr_module *m, fr_tensor **x);
+enum { SCALE_TRAITS = FR_LAYER_POINTWISE | FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE };
+static const fr_module_class layer_scale_class = {"LayerScale", .forward = per_channel_forward, .traits = SCALE_TRAITS};
+static const fr_module_class layer_shift_class = {"LayerShift", .forward = per_channel_forward, .traits = SCALE_TRAITS};
+static const fr_module_class prelu_class = {"PReLU", .forward = prelu_forward, .traits = SCALE_TRAITS};
 
 static fr_status per_channel_forward(fr_module *m, fr_tensor **x) {
     fr_tensor *v = NULL;
@@ -274,28 +272,42 @@ static fr_status per_channel_forward(fr_module *m, fr_tensor **x) {
     return s;
 }
 
-static fr_status per_channel(const fr_module_class *class_, int64_t channels, double init, fr_device device,
-                             fr_module **m) {
+/* max(x, 0) + slope min(x, 0), with the slope as the gradient at 0, as in PyTorch; the bound is above 0 for it. */
+static fr_status prelu_forward(fr_module *m, fr_tensor **x) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *positive = NULL, *rest = NULL;
+    FRI_TRY(fr_relu(*x, &positive));
+    FRI_TRY(fr_clamp(*x, -INFINITY, FLT_MIN, &rest));
+    FRI_TRY(fr_mul(rest, m->tensors[0].tensor, &rest));
+    return fr_add(rest, positive, x);
+}
+
+static fr_status per_channel(const fr_module_class *class_, int64_t channels, int64_t numbers, double init,
+                             fr_device device, fr_module **m) {
     FRI_OWNED(fr_module_release) fr_module *l = NULL;
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
-    if (channels < 1 || !isfinite(init))
-        return fr_fail(FR_EINVAL, "%s: %lld channels, init %g; at least 1, and a finite number", class_->name,
-                       (long long)channels, init);
+    const bool own = class_ != &prelu_class;
+    if (channels < 1 || (numbers != 1 && numbers != channels) || !isfinite(init))
+        return fr_fail(FR_EINVAL, "%s: %lld channels, %lld numbers, init %g; 1 or one per channel, and a finite number",
+                       class_->name, (long long)channels, (long long)numbers, init);
     FRI_TRY(fr_module_create(class_, 0, &l));
-    FRI_TRY(fri_parameter_new(3, (int64_t[]){channels, 1, 1}, FR_F32, device, &t));
+    FRI_TRY(fri_parameter_new(own ? 3 : 1, (int64_t[]){numbers, 1, 1}, FR_F32, device, &t));
     FRI_TRY(fr_tensor_fill(t, init));
-    FRI_TRY(fri_module_add_own(l, &t));
+    FRI_TRY(own ? fri_module_add_own(l, &t) : fr_module_add_parameter(l, "weight", &t));
     fr_module_release(m);
     FRI_MOVE(m, l);
     return FR_OK;
 }
 
 fr_status fri_nn_layer_scale(int64_t channels, double init, fr_device device, fr_module **m) {
-    return per_channel(&layer_scale_class, channels, init, device, m);
+    return per_channel(&layer_scale_class, channels, channels, init, device, m);
 }
 
 fr_status fri_nn_layer_shift(int64_t channels, double init, fr_device device, fr_module **m) {
-    return per_channel(&layer_shift_class, channels, init, device, m);
+    return per_channel(&layer_shift_class, channels, channels, init, device, m);
+}
+
+fr_status fri_nn_prelu(int64_t channels, int64_t slopes, double init, fr_device device, fr_module **m) {
+    return per_channel(&prelu_class, channels, slopes, init, device, m);
 }
 
 /* ---- converting -------------------------------------------------------------------------------------------- */

@@ -49,7 +49,8 @@
     X(group_norm, FRI_PARAMETERS(int64_t groups, double eps), groups, eps)                                            \
     X(layer_norm, FRI_PARAMETERS(double eps), eps)                                                                    \
     X(layer_scale, FRI_PARAMETERS(double init), init)                                                                 \
-    X(layer_shift, FRI_PARAMETERS(double init), init)
+    X(layer_shift, FRI_PARAMETERS(double init), init)                                                                 \
+    X(prelu, FRI_PARAMETERS(int64_t slopes, double init), slopes, init)
 
 #define FRI_PROTOTYPE(word, ...)                   fr_status fri_nn_##word(fr_module **m);
 #define FRI_LAYER_PROTOTYPE(word, parameters, ...) fr_status fri_nn_##word(parameters, fr_module **m);

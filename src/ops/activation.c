@@ -1,7 +1,7 @@
-/* activation - sigmoid, tanh, silu, hardsigmoid, hardswish, gelu, gelu_tanh, clamp; formulas in backend/arith.h.
+/* activation - the activations of FRI_ACTIVATIONS, and clamp; formulas in backend/arith.h.
  *   forward    y = f(x)
- *   backward   dx = dy f'(x); sigmoid and tanh from y: y (1 - y), 1 - y^2
- *   saves      sigmoid, tanh: y; the others: x
+ *   backward   dx = dy f'(x); sigmoid, tanh and elu from y
+ *   saves      sigmoid, tanh, elu: y; the others: x
  *   in-place   forward where x is not saved; backward yes (dx may be dy)
  *   rebuild    from x
  *   kink       hardsigmoid, hardswish at x = -3 and 3, where dx is 0, or dy for hardswish at 3; clamp at its bounds,

@@ -76,7 +76,8 @@ def indexed(function):
 
 IMAGE, ROWS, SAME = ["NHWC"], ["NHWC"], ["NHC"]
 UNARY = dict(relu=F.relu, relu6=F.relu6, sigmoid=torch.sigmoid, tanh=torch.tanh, silu=F.silu, hardsigmoid=F.hardsigmoid,
-             hardswish=F.hardswish, gelu=F.gelu, gelu_tanh=lambda x: F.gelu(x, approximate="tanh"),
+             hardswish=F.hardswish, gelu=F.gelu, gelu_tanh=lambda x: F.gelu(x, approximate="tanh"), elu=F.elu,
+             softplus=F.softplus,
              leaky_relu=lambda x: F.leaky_relu(x, 0.25), clamp=lambda x: x.clamp(-1, 1),
              softmax=lambda x: F.softmax(x, -1), log_softmax=lambda x: F.log_softmax(x, -1), scale=lambda x: 3 * x,
              add_scalar=lambda x: x + 3, cast=lambda x: x * 1, sum=torch.sum, mean=torch.mean,

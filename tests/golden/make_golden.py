@@ -265,6 +265,7 @@ def activation(name, function):
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "silu": F.silu, "hardsigmoid": F.hardsigmoid,
                "hardswish": F.hardswish, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+               "elu": F.elu, "softplus": F.softplus,
                "clamp": lambda x: torch.clamp(x, -2.5, 3)}
 
 

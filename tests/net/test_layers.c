@@ -5,6 +5,7 @@
 
 #include <frugal/nn.h>
 #include <frugal/optim.h>
+#include <frugal/weights.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,6 +379,12 @@ static fr_value norms_by_groups(fr_net *n, fr_value v) {
     return fr_net_gelu(n, "act", fr_net_layer_norm(n, "norm2", v, 1e-6));
 }
 
+static fr_value slopes(fr_net *n, fr_value v) {
+    v = fr_net_conv2d(n, "conv1", v, 8, 3, FR_CONV2D_OPTS(.padding = 1), FR_NO_BIAS);
+    v = fr_net_prelu(n, "one", fr_net_batchnorm2d(n, "norm", v, NULL), 1, 0.25);
+    return fr_net_prelu(n, "each", fr_net_softplus(n, "plus", fr_net_elu(n, "elu", v)), 8, 0.25);
+}
+
 static fr_value shapes_and_shares(fr_net *n, fr_value v) {
     v = fr_net_zero_pad2d(n, "pad", v, (int64_t[]){1, 0, 0, 1});
     v = fr_net_conv_transpose2d(n, "up", v, 8, 2, FR_CONV_TRANSPOSE2D_OPTS(.stride = 2), FR_BIAS);
@@ -430,8 +437,49 @@ Test(layers, norms_by_groups_train_in_a_list) {
     train_in_a_list(norms_by_groups);
 }
 
+Test(layers, slopes_train_in_a_list) {
+    train_in_a_list(slopes);
+}
+
 Test(layers, shapes_and_shares_train_in_a_list) {
     train_in_a_list(shapes_and_shares);
+}
+
+static void expect_floats(const char *what, fr_tensor *t, const float *want, int n) {
+    const float *have = host_of(t);
+    for (int i = 0; i < n; i++) cr_expect(have[i] == want[i], "%s[%d]: %g, not %g", what, i, have[i], want[i]);
+}
+
+/* Values and gradients are PyTorch's, at 0 and for infinite x, too. */
+Test(layers, prelu_has_one_slope_or_one_per_channel) {
+    static const float in[6] = {-2, 3, 0, -INFINITY, INFINITY, -1};
+    static const struct {
+        int64_t slopes;
+        float slope[2], y[6], dx[6], dw[2];
+    } cases[] = {
+        {1, {0.5F}, {-1, 3, 0, -INFINITY, INFINITY, -0.5F}, {0.5F, 1, 0.5F, 0.5F, 1, 0.5F}, {-INFINITY}},
+        {2, {2, 0.25F}, {-4, 3, 0, -INFINITY, INFINITY, -0.25F}, {2, 1, 2, 0.25F, 1, 0.25F}, {-2, -INFINITY}},
+    };
+    for (int k = 0; k < 2; k++) {
+        fr_module *m = NULL;
+        fr_tensor *x = NULL, *y = NULL;
+        must(fr_tensor_from_host(in, 2, (int64_t[]){3, 2}, FR_F32, test_device(), &x));
+        must(fr_tensor_set_requires_grad(x, true));
+        must(fri_nn_prelu(2, cases[k].slopes, 0.25, test_device(), &m));
+        fr_tensor *w = fr_module_tensor(m, "weight");
+        cr_assert_eq(fr_tensor_numel(w), cases[k].slopes);
+        cr_expect_eq(((float *)host_of(w))[0], 0.25F);
+        must(fr_tensor_upload(cases[k].slope, w));
+        must(fr_module_forward(m, x, &y));
+        expect_floats("y", y, cases[k].y, 6);
+        must(fr_sum(y, &y));
+        must(fr_backward(y, NULL));
+        expect_floats("dx", fr_tensor_get_grad(x), cases[k].dx, 6);
+        expect_floats("dw", fr_tensor_get_grad(w), cases[k].dw, (int)cases[k].slopes);
+        RELEASE_ALL(&x, &y);
+        fr_module_release(&m);
+    }
+    expect_nothing_left();
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------------------- */
@@ -451,6 +499,8 @@ Test(layers, refuse_impossible_options) {
     refused(s, m, "ConvTranspose2d: 4 -> 3", "groups 2");
     s = fri_nn_layer_scale(0, 1e-6, test_device(), &m);
     refused(s, m, "LayerScale: 0 channels", "1e-06");
+    s = fri_nn_prelu(4, 2, 0.25, test_device(), &m);
+    refused(s, m, "PReLU: 4 channels, 2 numbers", "1 or one per channel");
     s = fri_nn_clamp(1, NAN, &m);
     refused(s, m, "low is 1", "nan");
     s = fri_nn_zero_pad2d((int64_t[]){0, 0, -2, 0}, &m);

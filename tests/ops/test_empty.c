@@ -118,6 +118,8 @@ static fr_status run_unary(const row *r, fr_tensor *const *in, fr_tensor **y) {
     CALL(hardswish, in[0]);
     CALL(gelu, in[0]);
     CALL(gelu_tanh, in[0]);
+    CALL(elu, in[0]);
+    CALL(softplus, in[0]);
     CALL(clamp, in[0], -1, 1);
     CALL(softmax, in[0]);
     CALL(log_softmax, in[0]);
