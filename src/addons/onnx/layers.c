@@ -78,6 +78,35 @@ static fr_status hardsigmoid(fri_onnx_reader *r, int at) {
     return fri_onnx_put_like(r, n, fr_net_hardsigmoid(r->net, r->name[at], y), x);
 }
 
+/* gamma x where x > 0, else gamma alpha (exp(x) - 1): Elu, Selu. Bounded by a number above 0, the second summand has
+ * the gradient of x = 0. */
+static fr_status elu(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    const bool scaled = n->op_type[0] == 'S';
+    const double alpha = fri_onnx_attribute_float(n, "alpha", scaled ? 1.67326319217681884765625 : 1);
+    const double gamma = fri_onnx_attribute_float(n, "gamma", scaled ? 1.05070102214813232421875 : 1);
+    char name[FRI_ONNX_NAME + 16];
+    fri_onnx_value *x = NULL;
+    if (alpha == 1 && gamma == 1) return one(r, at, at, fr_net_elu);
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    fr_value y = fr_net_relu(r->net, fri_onnx_part(r, at, "positive", name), x->x);
+    fr_value z = fr_net_clamp(r->net, fri_onnx_part(r, at, "rest", name), x->x, -INFINITY, FLT_MIN);
+    z = fr_net_elu(r->net, r->name[at], z);
+    z = fr_net_scale(r->net, fri_onnx_part(r, at, "alpha", name), z, gamma * alpha);
+    if (gamma != 1) y = fr_net_scale(r->net, fri_onnx_part(r, at, "gamma", name), y, gamma);
+    return fri_onnx_put_like(r, n, fr_net_add(r->net, fri_onnx_part(r, at, "sum", name), y, z), x);
+}
+
+/* x tanh(log(1 + exp(x))) */
+static fr_status mish(fri_onnx_reader *r, int at) {
+    char name[FRI_ONNX_NAME + 16];
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
+    fr_value y = fr_net_softplus(r->net, fri_onnx_part(r, at, "softplus", name), x->x);
+    y = fr_net_tanh(r->net, fri_onnx_part(r, at, "tanh", name), y);
+    return fri_onnx_put_like(r, r->graph->node[at], fr_net_mul(r->net, r->name[at], y, x->x), x);
+}
+
 static fr_status leaky_relu(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     fri_onnx_value *x = NULL;
@@ -308,17 +337,50 @@ static fr_status squeeze(fri_onnx_reader *r, int at) {
     return fr_fail(FR_EUNSUPPORTED, "frugal takes height and width of 1 away, axes 2 and 3, and nothing else");
 }
 
-static fr_status depth_to_space(fri_onnx_reader *r, int at) {
+/* DepthToSpace, SpaceToDepth */
+static fr_status depth(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     char mode[64];
     fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, 0, &x);
+    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
     fri_onnx_attribute_text(n, "mode", "DCR", mode);
-    if (s < 0) return s;
-    if (strcmp(mode, "CRD") != 0)
-        return fr_fail(FR_EUNSUPPORTED, "mode '%s'; frugal has PyTorch's pixel shuffle, CRD", mode);
-    const int64_t factor = fri_onnx_attribute_int(n, "blocksize", 0);
-    return fri_onnx_put(r, n, fr_net_pixel_shuffle(r->net, r->name[at], x->x, factor));
+    if (strcmp(mode, "CRD") != 0 && strcmp(mode, "DCR") != 0)
+        return fr_fail(FR_EFORMAT, "mode '%s' is none of ONNX's", mode);
+    return fri_onnx_put(r, n,
+                        fri_onnx_depth(r, at, x->x, fri_onnx_attribute_int(n, "blocksize", 0), n->op_type[0] == 'D',
+                                       mode[0] == 'D'));
+}
+
+static fr_status negative(fri_onnx_reader *r, int at) {
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
+    return fri_onnx_put_like(r, r->graph->node[at], fr_net_scale(r->net, r->name[at], x->x, -1), x);
+}
+
+static fr_status reciprocal(fri_onnx_reader *r, int at) {
+    char name[FRI_ONNX_NAME + 16];
+    fri_onnx_value *x = NULL;
+    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
+    const fr_value one_ = fr_net_clamp(r->net, fri_onnx_part(r, at, "one", name), x->x, 1, 1);
+    return fri_onnx_put_like(r, r->graph->node[at], fr_net_div(r->net, r->name[at], one_, x->x), x);
+}
+
+/* Sum, Mean of values of one shape. */
+static fr_status sum(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
+    char name[FRI_ONNX_NAME + 16], number[24];
+    fri_onnx_value *x = NULL, *more = NULL;
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    fr_value y = x->x;
+    for (size_t i = 1; i < n->n_input; i++) {
+        FRI_TRY(fri_onnx_activation(r, n, i, FRI_ONNX_LAST, &more));
+        if (fri_onnx_rank(r, more->x) != fri_onnx_rank(r, y) || numel(r, more) != numel(r, x) || more->last != x->last)
+            return fr_fail(FR_EUNSUPPORTED, "input %zu has another shape than input 0", i);
+        snprintf(number, sizeof number, "%zu", i);
+        y = fr_net_add(r->net, i + 1 < n->n_input ? fri_onnx_part(r, at, number, name) : r->name[at], y, more->x);
+    }
+    if (n->op_type[0] == 'M') y = fr_net_scale(r->net, fri_onnx_part(r, at, "mean", name), y, 1 / (double)n->n_input);
+    return fri_onnx_put_like(r, n, y, x);
 }
 
 static fr_status cast(fri_onnx_reader *r, int at) {
@@ -376,10 +438,12 @@ static const struct op {
     {"Clip", clip, " max min "},
     {"Concat", concat, " axis "},
     {"Conv", fri_onnx_conv, " auto_pad dilations group kernel_shape pads strides "},
-    {"ConvTranspose", fri_onnx_conv_transpose, " auto_pad dilations group kernel_shape output_padding pads strides "},
-    {"DepthToSpace", depth_to_space, " blocksize mode "},
+    {"ConvTranspose", fri_onnx_conv_transpose,
+     " auto_pad dilations group kernel_shape output_padding output_shape pads strides "},
+    {"DepthToSpace", depth, " blocksize mode "},
     {"Div", divide, ""},
     {"Dropout", dropout, " ratio seed "},
+    {"Elu", elu, " alpha "},
     {"Flatten", flatten, " axis "},
     {"Gelu", gelu, " approximate "},
     {"Gather", fri_onnx_gather, " axis "},
@@ -396,22 +460,30 @@ static const struct op {
     {"LogSoftmax", softmax, " axis "},
     {"MatMul", fri_onnx_matmul, ""},
     {"MaxPool", fri_onnx_pool, " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
+    {"Mean", sum, ""},
+    {"Mish", mish, ""},
     {"Mul", mul, ""},
+    {"Neg", negative, ""},
     {"PRelu", fri_onnx_prelu, ""},
     {"Pad", fri_onnx_pad, " mode pads value "},
     {"RandomUniformLike", stochastic_depth, " dtype high low seed "},
+    {"Reciprocal", reciprocal, ""},
     {"ReduceMean", fri_onnx_reduce_mean, " axes keepdims noop_with_empty_axes "},
     {"Relu", NULL, "", fr_net_relu},
     {"Reshape", fri_onnx_reshape, " allowzero shape "},
     {"Resize", fri_onnx_resize,
      " antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
      "keep_aspect_ratio_policy mode nearest_mode "},
+    {"Selu", elu, " alpha gamma "},
     {"Sigmoid", sigmoid, ""},
     {"Slice", fri_onnx_slice, " axes ends starts "},
     {"Softmax", softmax, " axis "},
+    {"Softplus", NULL, "", fr_net_softplus},
+    {"SpaceToDepth", depth, " blocksize mode "},
     {"Split", fri_onnx_split, " axis num_outputs split "},
     {"Squeeze", squeeze, " axes "},
     {"Sub", subtract, ""},
+    {"Sum", sum, ""},
     {"Tanh", NULL, "", fr_net_tanh},
     {"Transpose", fri_onnx_transpose, " perm "},
     {"Unsqueeze", fri_onnx_unsqueeze, " axes "},

@@ -9,67 +9,72 @@ typedef Onnx__NodeProto node;
 
 /* ---- sums and products with constants -------------------------------------------------------------------- */
 
-/* A number per channel as f32 values of the reader, or their negatives or reciprocals. */
-static fr_status per_channel(fri_onnx_reader *r, const fri_onnx_value *x, const fri_onnx_constant *c, char op,
-                             bool second, const fri_onnx_constant **out) {
-    const int64_t channels = fr_net_dim(r->net, x->x, -1);
-    const int place = x->last || fri_onnx_rank(r, x->x) == 2 ? c->rank - 1 : c->rank - 3;
-    fri_onnx_constant *own = NULL;
+/* Constants beside an activation: a single number, a number per channel, or a number per element of an image. */
+typedef struct operand {
+    fri_onnx_value *x;
+    const fri_onnx_constant *c;
+    bool one, each; /* a single number; a number per element */
+} operand;
+
+static fr_status operand_get(fri_onnx_reader *r, const node *n, size_t constant, operand *o) {
+    FRI_TRY(fri_onnx_activation(r, n, 1 - constant, FRI_ONNX_LAST, &o->x));
+    FRI_TRY(fri_onnx_constant_input(r, n, constant, &o->c));
+    const fri_onnx_constant *c = o->c;
+    const fr_value x = o->x->x;
+    const int rank = fri_onnx_rank(r, x), place = o->x->last || rank == 2 ? c->rank - 1 : c->rank - 3;
+    const int64_t channels = fr_net_dim(r->net, x, -1);
+    bool each = rank == 4 && !o->x->last && (c->rank == 3 || (c->rank == 4 && c->dim[0] == 1));
+    for (int i = 1; i < rank && each; i++) each = c->dim[c->rank - rank + i] == fri_onnx_dim(r, x, i);
+    o->one = c->n == 1 && c->rank <= rank;
     const bool many = c->n == channels && place >= 0 && c->dim[place] == channels;
-    if (c->dtype != FR_F32 || (!many && (c->n != 1 || c->rank > fri_onnx_rank(r, x->x))))
-        return fr_fail(FR_EUNSUPPORTED,
-                       "a constant of rank %d, %lld numbers; frugal takes a single number, or one per channel, %lld",
-                       c->rank, (long long)c->n, (long long)channels);
-    FRI_TRY(fri_onnx_constant_new(r, FR_F32, channels, &own));
-    for (int64_t i = 0; i < channels; i++) {
-        const double v = fri_onnx_float(c, many ? i : 0);
-        ((float *)own->own)[i] = (float)(op == 'S' && second ? -v : op == 'D' ? 1 / v : v);
-    }
-    own->rank = 3;
-    own->dim[1] = own->dim[2] = 1;
-    *out = own;
-    return FR_OK;
+    o->each = each && !o->one && !many;
+    if (c->dtype == FR_F32 && (o->one || many || o->each)) return FR_OK;
+    return fr_fail(FR_EUNSUPPORTED,
+                   "a constant of rank %d, %lld numbers; frugal takes a single number, one per channel, %lld, or one "
+                   "per element of an image",
+                   c->rank, (long long)c->n, (long long)channels);
 }
 
+/* Add, Sub, Mul, Div or PRelu by a constant. Numbers per element are numbers per feature of images as rows. A constant
+ * divided by x is 1 for every x, times the constant, divided by x. */
 fr_status fri_onnx_by_constant(fri_onnx_reader *r, int at, size_t constant) {
     const node *n = r->graph->node[at];
-    const char op = n->op_type[0]; /* of Add, Sub, Mul, Div */
-    const bool second = constant == 1, product = op == 'M' || op == 'D';
-    const fri_onnx_constant *c = NULL, *values = NULL;
-    fri_onnx_value *x = NULL;
-    char name[FRI_ONNX_NAME + 16];
-    FRI_TRY(fri_onnx_activation(r, n, 1 - constant, FRI_ONNX_LAST, &x));
-    FRI_TRY(fri_onnx_constant_input(r, n, constant, &c));
-    if (op == 'D' && !second) return fr_fail(FR_EUNSUPPORTED, "it divides a constant; frugal divides by constants");
-    fr_value y = x->x;
-    if (op == 'S' && !second) y = fr_net_scale(r->net, fri_onnx_part(r, at, "negative", name), y, -1);
-    if (c->n == 1 && c->rank <= fri_onnx_rank(r, x->x)) {
-        const double v = fri_onnx_float(c, 0);
-        y = product ? fr_net_scale(r->net, r->name[at], y, op == 'D' ? 1 / v : v)
-                    : fr_net_add_scalar(r->net, r->name[at], y, op == 'S' && second ? -v : v);
-        return fri_onnx_put_like(r, n, y, x);
+    const bool second = constant == 1, prelu = n->op_type[0] == 'P', under = n->op_type[0] == 'D' && !second;
+    const char op = n->op_type[0] == 'S' && !second ? 'A' : under ? 'M' : n->op_type[0];
+    operand o;
+    char name[FRI_ONNX_NAME + 16], part[FRI_ONNX_NAME + 16];
+    fri_onnx_constant *own = NULL;
+    FRI_TRY(operand_get(r, n, constant, &o));
+    fr_value y = o.x->x;
+    if (under) y = fr_net_clamp(r->net, fri_onnx_part(r, at, "one", name), y, 1, 1);
+    if (n->op_type[0] == 'S' && !second) y = fr_net_scale(r->net, fri_onnx_part(r, at, "negative", name), y, -1);
+    const char *called = under ? fri_onnx_part(r, at, "constant", part) : r->name[at];
+    FRI_TRY(fri_onnx_constant_new(r, FR_F32, o.c->n, &own));
+    for (int64_t i = 0; i < o.c->n; i++) {
+        const double v = fri_onnx_float(o.c, i);
+        ((float *)own->own)[i] = (float)(op == 'S' ? -v : op == 'D' ? 1 / v : v);
     }
-    FRI_TRY(per_channel(r, x, c, op, second, &values));
-    y = product ? fr_net_layer_scale(r->net, r->name[at], y, 1) : fr_net_layer_shift(r->net, r->name[at], y, 0);
-    FRI_TRY(fri_onnx_put_like(r, n, y, x));
-    return fri_onnx_fill_later(r, r->name[at], "", values);
+    if (o.each) y = fr_net_flatten(r->net, fri_onnx_part(r, at, "rows", name), y, 1);
+    const bool scales = op == 'M' || op == 'D', one = o.one && !prelu;
+    if (one)
+        y = (scales ? fr_net_scale : fr_net_add_scalar)(r->net, called, y, fri_onnx_float(own, 0));
+    else if (r->again[at])
+        fr_net_again(r->net, called, &y, 1, &y, 1);
+    else
+        y = prelu ? fr_net_prelu(r->net, called, y, own->n, 0.25)
+                  : (scales ? fr_net_layer_scale : fr_net_layer_shift)(r->net, called, y, scales);
+    if (o.each)
+        y = fr_net_unflatten(r->net, fri_onnx_part(r, at, "images", name), y, fr_net_dim(r->net, o.x->x, 1),
+                             fr_net_dim(r->net, o.x->x, 2));
+    if (under) y = fr_net_div(r->net, r->name[at], y, o.x->x);
+    FRI_TRY(fri_onnx_put_like(r, n, y, o.x));
+    if (!prelu) own->rank = 3; /* as layer scales in torchvision */
+    own->dim[1] = own->dim[2] = 1;
+    return one || r->again[at] ? FR_OK : fri_onnx_fill_later(r, called, prelu ? "weight" : "", own);
 }
 
-/* relu(x) + slope (x - relu(x)), with a slope per channel: a single slope is trained per channel, too. */
 fr_status fri_onnx_prelu(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const fri_onnx_constant *c = NULL, *values = NULL;
-    fri_onnx_value *x = NULL;
-    char name[FRI_ONNX_NAME + 16];
-    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
-    FRI_TRY(fri_onnx_constant_input(r, n, 1, &c));
-    FRI_TRY(per_channel(r, x, c, 'M', true, &values));
-    const fr_value positive = fr_net_relu(r->net, fri_onnx_part(r, at, "positive", name), x->x);
-    fr_value y = fr_net_sub(r->net, fri_onnx_part(r, at, "negative", name), x->x, positive);
-    y = fr_net_layer_scale(r->net, r->name[at], y, 1);
-    y = fr_net_add(r->net, fri_onnx_part(r, at, "sum", name), y, positive);
-    FRI_TRY(fri_onnx_put_like(r, n, y, x));
-    return fri_onnx_fill_later(r, r->name[at], "", values);
+    return fri_onnx_by_constant(r, at, 1);
 }
 
 /* ---- picking --------------------------------------------------------------------------------------------- */
@@ -160,26 +165,50 @@ fr_status fri_onnx_slice(fri_onnx_reader *r, int at) {
     return fri_onnx_put_like(r, n, now.x, x);
 }
 
-/* A single channel with an Unsqueeze of the axis, or contiguous channels. */
+/* A single channel with an Unsqueeze of the axis, or channels in runs. */
 fr_status fri_onnx_gather(fri_onnx_reader *r, int at) {
+    enum { MOST = 128 };
     const node *n = r->graph->node[at];
     const fri_onnx_constant *index = NULL;
     fri_onnx_value *x = NULL;
     int64_t axis = fri_onnx_attribute_int(n, "axis", 0), back = -1;
-    int count = 0;
+    int count = 0, runs = 0;
+    char name[FRI_ONNX_NAME + 16], number[16];
+    fr_value run[MOST];
     FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &index));
     const int rank = fri_onnx_rank(r, x->x), next = index->rank == 0 ? fri_onnx_next(r, at, "Unsqueeze") : at;
     if (axis < 0) axis += rank;
     if (next >= 0 && next != at) FRI_TRY(fri_onnx_integers(r, r->graph->node[next], 1, "axes", &back, 1, &count));
     const int64_t channels = fr_net_dim(r->net, x->x, -1);
-    const int64_t first = index->n > 0 ? fri_onnx_int(index, 0) : -1, begin = first < 0 ? first + channels : first;
-    bool run = index->n > 0 && begin >= 0 && index->n <= channels && begin <= channels - index->n && index->rank <= 1;
-    for (int64_t i = 0; i < index->n && run; i++) run = fri_onnx_int(index, i) == first + i;
-    if (!run || next < 0 || place_of(r, x, axis) != rank - 1 || (next != at && (back < 0 ? back + rank : back) != axis))
-        return fr_fail(FR_EUNSUPPORTED, "frugal gathers contiguous channels, and one with an Unsqueeze of its axis");
+    if (index->n < 1 || index->rank > 1 || next < 0 || place_of(r, x, axis) != rank - 1 ||
+        (next != at && (back < 0 ? back + rank : back) != axis))
+        return fr_fail(FR_EUNSUPPORTED, "frugal gathers channels, and one with an Unsqueeze of its axis");
+    for (int64_t i = 0, end = 0; i < index->n; i = end) {
+        const int64_t first = fri_onnx_int(index, i), begin = first < 0 ? first + channels : first;
+        if (begin < 0 || begin >= channels)
+            return fr_fail(FR_EFORMAT, "index %lld of %lld channels", (long long)first, (long long)channels);
+        for (end = i + 1; end < index->n && begin + end - i < channels; end++) {
+            const int64_t next_ = fri_onnx_int(index, end);
+            if ((next_ < 0 ? next_ + channels : next_) != begin + end - i) break;
+        }
+        if (runs == MOST) return fr_fail(FR_EUNSUPPORTED, "more than %d runs of channels", MOST);
+        snprintf(number, sizeof number, "%d", runs);
+        run[runs++] = narrow(r, end - i == index->n ? r->name[at] : fri_onnx_part(r, at, number, name), x, begin,
+                             begin + (end - i));
+    }
     r->done[next] = next != at || r->done[next];
-    return fri_onnx_put_like(r, r->graph->node[next], narrow(r, r->name[at], x, begin, begin + index->n), x);
+    const fr_value y = runs > 1 ? fr_net_concat(r->net, r->name[at], run, runs) : run[0];
+    return fri_onnx_put_like(r, r->graph->node[next], y, x);
+}
+
+fr_value fri_onnx_depth(fri_onnx_reader *r, int at, fr_value x, int64_t factor, bool up, bool dcr) {
+    const int64_t channels = fr_net_dim(r->net, x, -1), square = factor > 0 && factor < 1 << 15 ? factor * factor : 0;
+    char name[FRI_ONNX_NAME + 16];
+    const char *order = fri_onnx_part(r, at, "order", name);
+    if (up && dcr) x = fr_net_channel_shuffle(r->net, order, x, square);
+    x = (up ? fr_net_pixel_shuffle : fr_net_pixel_unshuffle)(r->net, r->name[at], x, factor);
+    return !up && dcr ? fr_net_channel_shuffle(r->net, order, x, channels) : x;
 }
 
 /* ---- moving ---------------------------------------------------------------------------------------------- */
@@ -206,7 +235,9 @@ static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, in
     static const struct {
         int rank;
         int64_t perm[6];
-    } kinds[] = {{5, {0, 2, 1, 3, 4}}, {4, {0, 2, 1, 3}}, {6, {0, 1, 4, 2, 5, 3}}, {6, {0, 1, 3, 5, 2, 4}}};
+    } kinds[] = {{5, {0, 2, 1, 3, 4}},    {4, {0, 2, 1, 3}},       {6, {0, 1, 4, 2, 5, 3}},
+                 {6, {0, 1, 3, 5, 2, 4}}, {6, {0, 3, 4, 1, 5, 2}}, {6, {0, 3, 5, 1, 2, 4}}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
     const int turn = fri_onnx_next(r, at, "Transpose"), end = turn >= 0 ? fri_onnx_next(r, turn, "Reshape") : -1;
     const int64_t c = fri_onnx_dim(r, x->x, 1), h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3);
     int64_t perm[6], turned[6], back[FRI_ONNX_RANK];
@@ -215,31 +246,32 @@ static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, in
     if (end < 0 || rank < 4 || rank > 6 || fri_onnx_rank(r, x->x) != 4 || x->last) return FR_END;
     if (fri_onnx_integers(r, r->graph->node[turn], SIZE_MAX, "perm", perm, 6, &count) < 0 || count != rank)
         return FR_END;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < KINDS; i++)
         if (kinds[i].rank == rank && memcmp(kinds[i].perm, perm, (size_t)rank * sizeof *perm) == 0) kind = i;
     for (int i = 0; i < rank && kind >= 0; i++) turned[i] = to[perm[i]];
     if (kind < 0 || to[0] != fri_onnx_dim(r, x->x, 0) ||
         !fri_onnx_new_shape(r, r->graph->node[end], rank, turned, back, &back_rank) || back_rank != 4)
         return FR_END;
-    const int64_t factor = kind == 2 ? to[2] : to[rank - 1];
+    const bool dcr = kind >= 4, rises = kind == 2 || kind == 4;
+    const int64_t factor = rises ? to[2] : to[rank - 1];
     const bool channels = kind <= 1 && to[1] * to[2] == c && back[1] == c && back[2] == h && back[3] == w;
     const bool up =
-        kind == 2 && to[2] == to[3] && to[4] == h && to[5] == w && back[2] == h * factor && back[3] == w * factor;
-    const bool down = kind == 3 && to[1] == c && to[3] == to[5] && back[1] == c * factor * factor &&
+        rises && to[2] == to[dcr ? 1 : 3] && to[4] == h && to[5] == w && back[2] == h * factor && back[3] == w * factor;
+    const bool down = (kind == 3 || kind == 5) && to[1] == c && to[3] == to[5] && back[1] == c * factor * factor &&
                       back[2] == h / factor && back[3] == w / factor;
     if (!channels && !up && !down) return FR_END;
     r->done[turn] = r->done[end] = true;
     return fri_onnx_put(r, r->graph->node[end],
                         channels ? fr_net_channel_shuffle(r->net, r->name[at], x->x, to[1])
-                        : up     ? fr_net_pixel_shuffle(r->net, r->name[at], x->x, factor)
-                                 : fr_net_pixel_unshuffle(r->net, r->name[at], x->x, factor));
+                                 : fri_onnx_depth(r, at, x->x, factor, up, dcr));
 }
 
-/* Flattens to rows per image, makes images of 1 x 1 of rows, keeps the shape, or begins a shuffle. */
+/* Flattens to rows per image, makes images of rows, keeps the shape, or begins a shuffle. */
 fr_status fri_onnx_reshape(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     int64_t to[FRI_ONNX_RANK], have[FRI_ONNX_RANK];
     int rank = 0;
+    char name[FRI_ONNX_NAME + 16];
     fri_onnx_value *x = NULL;
     FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
     const int old = fri_onnx_rank(r, x->x);
@@ -254,13 +286,17 @@ fr_status fri_onnx_reshape(fri_onnx_reader *r, int at) {
     if (rank == 2 && old == 4 && to[0] == r->batch && have[0] == r->batch) return fri_onnx_flat(r, at, x);
     if (rank == 4 && point && memcmp(to, last, sizeof last) == 0)
         return fri_onnx_put_like(r, n, x->x, &(fri_onnx_value){.last = true});
-    if (rank == 4 && old == 2 && to[0] == have[0] && to[1] == have[1])
-        return fri_onnx_put(r, n, fr_net_unflatten(r->net, r->name[at], x->x, 1, 1));
+    if (rank == 4 && old == 2 && to[0] == have[0]) {
+        fr_value rows = x->x; /* C, H, W in the file; H, W, C in images */
+        if (to[1] > 1 && to[2] * to[3] > 1)
+            rows = fr_net_channel_shuffle(r->net, fri_onnx_part(r, at, "order", name), rows, to[1]);
+        return fri_onnx_put(r, n, fr_net_unflatten(r->net, r->name[at], rows, to[2], to[3]));
+    }
     fr_status s = rank == 3 && old == 4 && !x->last ? fri_onnx_written_group_norm(r, at, x, to[1]) : FR_END;
     if (s == FR_END) s = shuffle(r, at, x, rank, to);
     if (s != FR_END) return s;
     return fr_fail(FR_EUNSUPPORTED,
-                   "from rank %d to rank %d; frugal makes rows [N, C H W] of images, images [N, C, 1, 1] of rows, and "
+                   "from rank %d to rank %d; frugal makes rows [N, C H W] of images, images of rows, and "
                    "shuffles by Reshape, Transpose, Reshape",
                    old, rank);
 }

@@ -50,20 +50,22 @@ fr_status fri_onnx_pads(fri_onnx_reader *r, const node *n, fr_value x, const int
     return FR_OK;
 }
 
-/* A larger pad on a side becomes a layer; values for maxima are -inf. */
-static fr_status pad_a_side(fri_onnx_reader *r, int at, bool average, bool counts, int64_t pad[4], fr_value *x) {
+/* Padding beyond half the kernel, and a larger pad on a side, become a layer; values for maxima are -inf. */
+static fr_status pad_a_side(fri_onnx_reader *r, int at, bool average, bool counts, const int64_t kernel[2],
+                            int64_t pad[4], fr_value *x) {
     int64_t sides[4];
     char name[FRI_ONNX_NAME + 16];
     for (int i = 0; i < 2; i++) {
-        const int64_t both = pad[i] < pad[i + 2] ? pad[i] : pad[i + 2];
+        const int64_t least = pad[i] < pad[i + 2] ? pad[i] : pad[i + 2], half = kernel[i] / 2;
+        const int64_t both = least < half ? least : half;
         sides[2 - 2 * i] = pad[i] - both;
         sides[3 - 2 * i] = pad[i + 2] - both;
         pad[i] = both;
     }
     if (sides[0] + sides[1] + sides[2] + sides[3] == 0) return FR_OK;
     if ((average && !counts) || fri_onnx_attribute_int(r->graph->node[at], "ceil_mode", 0) != 0)
-        return fr_fail(FR_EUNSUPPORTED, "pads that differ between begin and end, with ceil_mode or averages over fewer "
-                                        "pixels at the border");
+        return fr_fail(FR_EUNSUPPORTED, "pads that differ between begin and end, or above half of the kernel, with "
+                                        "ceil_mode or averages over fewer pixels at the border");
     *x = fr_net_constant_pad2d(r->net, fri_onnx_part(r, at, "pad", name), *x, sides, average ? 0 : -INFINITY);
     return FR_OK;
 }
@@ -83,7 +85,7 @@ fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
     const bool counts = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0;
     if (average && (dilation[0] != 1 || dilation[1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
     fr_value x = in->x;
-    FRI_TRY(pad_a_side(r, at, average, counts, pad, &x));
+    FRI_TRY(pad_a_side(r, at, average, counts, kernel, pad, &x));
     const fr_pool2d_opts *o =
         FR_POOL2D_OPTS(.stride = stride[0], .stride_w = stride[1], .padding = pad[0] + in->pad[0],
                        .padding_w = pad[1] + in->pad[1], .dilation = dilation[0], .dilation_w = dilation[1],
@@ -117,10 +119,13 @@ fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
     bool seen[4] = {false};
     for (int i = 0; i < count; i++)
         if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
-    if (count != 2 || !seen[2] || !seen[3])
-        return fr_fail(FR_EUNSUPPORTED, "frugal averages over height and width, axes 2 and 3, and nothing else");
-    fr_value y = fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1);
-    if (fri_onnx_attribute_int(n, "keepdims", 1) == 0) {
+    const bool both = count == 2 && seen[2] && seen[3], keeps = fri_onnx_attribute_int(n, "keepdims", 1) != 0;
+    if (!both && !(count == 1 && (seen[2] || seen[3]) && keeps))
+        return fr_fail(FR_EUNSUPPORTED, "frugal averages over height, width or both, axes 2 and 3, and nothing else");
+    const fr_pool2d_opts *o = FR_POOL2D_OPTS(.kernel_w = seen[3] ? fri_onnx_dim(r, x->x, 3) : 1);
+    fr_value y = both ? fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1)
+                      : fr_net_avgpool2d(r->net, r->name[at], x->x, seen[2] ? fri_onnx_dim(r, x->x, 2) : 1, o);
+    if (!keeps) {
         char name[FRI_ONNX_NAME + 16];
         y = fr_net_flatten(r->net, fri_onnx_part(r, at, "flat", name), y, 1);
     }
@@ -191,6 +196,7 @@ static fr_value of_size(fri_onnx_reader *r, int64_t h, int64_t w) {
 /* How a Resize finds the source of a pixel. */
 typedef struct resizing {
     bool linear, align, half, torch, rounds_up, rounds_down, asymmetric;
+    char policy; /* 'l': not larger than the sizes, 's': not smaller, 0: as the sizes say */
 } resizing;
 
 /* Does fr_upsample take every pixel from the place of ONNX? Nearest: floor(i from / to). Linear: by the ratio. */
@@ -220,10 +226,19 @@ static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, const re
     for (int i = 0; i < 4; i++) size[i] = fri_onnx_dim(r, x, i);
     if (fri_onnx_attribute(n, "axes") != NULL) FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "axes", axis, 4, &axes));
     if (c == NULL || c->n != axes) return fr_fail(FR_EUNSUPPORTED, "its scales or sizes are not %d constants", axes);
+    float common = 0; /* scale of all axes, bounded by the sizes */
+    for (int i = 0; i < axes && how->policy != 0 && !by_scale; i++) {
+        const float from = (float)size[axis[i] & 3], scale = (float)fri_onnx_int(c, i) / from;
+        if (i == 0 || (how->policy == 'l') == (scale < common)) common = scale;
+    }
     for (int i = 0; i < axes; i++) {
         const int64_t k = axis[i] < 0 ? axis[i] + 4 : axis[i], from = k >= 0 && k < 4 ? size[k] : 0;
-        const float scale = by_scale ? (float)fri_onnx_float(c, i) : (float)fri_onnx_int(c, i) / (float)from;
-        const double v = by_scale ? (double)floorf((float)from * scale) : (double)fri_onnx_int(c, i);
+        const float scale = by_scale      ? (float)fri_onnx_float(c, i)
+                            : common != 0 ? common
+                                          : (float)fri_onnx_int(c, i) / (float)from;
+        const double v = by_scale      ? (double)floorf((float)from * scale)
+                         : common != 0 ? (double)floorf((float)from * scale + 0.5f)
+                                       : (double)fri_onnx_int(c, i);
         if (!(v >= 1 && v <= MOST) || from < 1) return fr_fail(FR_EFORMAT, "dimension %d becomes %g", i, v);
         size[k] = (int64_t)v;
         if (!same_sources(how, from, size[k], scale))
@@ -257,8 +272,9 @@ static fr_status resize_mode(const fri_onnx_reader *r, const node *n, resizing *
                          (how->rounds_up || how->rounds_down || strcmp(near, "floor") == 0);
     if (fri_onnx_attribute_int(n, "antialias", 0) != 0 || fri_onnx_attribute_int(n, "exclude_outside", 0) != 0)
         return fr_fail(FR_EUNSUPPORTED, "antialias or exclude_outside");
-    if (strcmp(policy, "stretch") != 0)
-        return fr_fail(FR_EUNSUPPORTED, "keep_aspect_ratio_policy '%s'; frugal has 'stretch'", policy);
+    how->policy = strcmp(policy, "not_larger") == 0 ? 'l' : strcmp(policy, "not_smaller") == 0 ? 's' : '\0';
+    if (strcmp(policy, "stretch") != 0 && how->policy == '\0')
+        return fr_fail(FR_EFORMAT, "keep_aspect_ratio_policy '%s' is none of ONNX's", policy);
     if (nearest || (how->linear && (how->align || how->half))) return FR_OK;
     return fr_fail(
         FR_EUNSUPPORTED,

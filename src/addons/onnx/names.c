@@ -29,8 +29,8 @@ static const char *scale_of(fri_onnx_reader *r, const node *n) {
 }
 
 static bool has_parameters(const node *n) {
-    static const char *const type[] = {"Conv",   "ConvTranspose",      "Gemm",
-                                       "MatMul", "BatchNormalization", "LayerNormalization"};
+    static const char *const type[] =
+        {"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "BatchNormalization", "LayerNormalization"};
     for (size_t i = 0; i < sizeof type / sizeof *type; i++)
         if (strcmp(n->op_type, type[i]) == 0) return true;
     return false;

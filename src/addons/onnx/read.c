@@ -26,13 +26,13 @@ bool fri_onnx_in_words(const char *words, const char *word) {
 
 /* An attribute has the same type in all nodes; attributes outside the lists are integers. */
 fr_status fri_onnx_check_attributes(const node *n) {
-    static const char lists[] = " axes dilations ends kernel_shape output_padding output_shape pads perm shape split "
-                                "starts strides ",
-                      texts[] = " approximate auto_pad coordinate_transformation_mode keep_aspect_ratio_policy mode "
-                                "nearest_mode ",
-                      reals[] =
-                          " alpha beta cubic_coeff_a epsilon extrapolation_value high low max min momentum ratio ",
-                      others[] = " scales seed value value_float value_floats value_ints value_string value_strings ";
+    static const char
+        lists[] = " axes dilations ends kernel_shape output_padding output_shape pads perm shape split "
+                  "starts strides ",
+        texts[] = " approximate auto_pad coordinate_transformation_mode keep_aspect_ratio_policy mode "
+                  "nearest_mode ",
+        reals[] = " alpha beta cubic_coeff_a epsilon extrapolation_value gamma high low max min momentum ratio ",
+        others[] = " scales seed value value_float value_floats value_ints value_string value_strings ";
     for (size_t i = 0; i < n->n_attribute; i++) {
         const Onnx__AttributeProto *a = n->attribute[i];
         const char *name = a->name != NULL ? a->name : "";

@@ -157,6 +157,8 @@ fri_onnx_make fri_onnx_pool, fri_onnx_global_pool, fri_onnx_reduce_mean, fri_onn
 /* Zeros around height and width, begin before end, of explicit pads and of auto_pad. */
 fr_status fri_onnx_pads(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const int64_t kernel[2],
                         const int64_t stride[2], const int64_t dilation[2], int64_t pad[4]);
+/* Channels to pixels (up) or back, CRD as in PyTorch's pixel shuffle, or DCR, ONNX's default. */
+fr_value fri_onnx_depth(fri_onnx_reader *r, int node, fr_value x, int64_t factor, bool up, bool dcr);
 /* Sets result 0 to the value, with padding. */
 fri_onnx_make fri_onnx_same;
 /* Flattens x to rows. */

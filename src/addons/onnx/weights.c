@@ -111,11 +111,47 @@ fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
     return filled(r, at, y, w, b);
 }
 
+/* Padding by auto_pad or output_shape, and different padding of begin and end: the layer pads as the begin, a smaller
+ * end goes to `more`, the padding of the output, and a larger end stays in `sides` to be cut off. */
+static fr_status transpose_pads(fri_onnx_reader *r, const node *n, fr_value x, const constant *w, fr_conv2d_opts *o,
+                                int64_t more[2], int64_t sides[4]) {
+    enum { MOST = 1 << 20 };
+    const int64_t stride[2] = {o->stride, o->stride_w}, dilation[2] = {o->dilation, o->dilation_w};
+    int64_t to[2], *padding[2] = {&o->padding, &o->padding_w};
+    char how[64];
+    int count = 0;
+    const bool same = strncmp(fri_onnx_attribute_text(n, "auto_pad", "NOTSET", how), "SAME", 4) == 0;
+    if (fri_onnx_attribute(n, "output_shape") != NULL)
+        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_shape", to, 2, &count));
+    for (int i = 0; i < 2; i++) {
+        int64_t *begin = &sides[2 - 2 * i], *end = &sides[3 - 2 * i];
+        if (same || count == 2) {
+            const int64_t size = fri_onnx_dim(r, x, 2 + i), want = count == 2 ? to[i] : size * stride[i];
+            const int64_t full = stride[i] * (size - 1) + more[i] + (w->dim[2 + i] - 1) * dilation[i] + 1;
+            if (want < 1 || want > MOST || more[i] < 0 || more[i] > MOST)
+                return fr_fail(FR_EFORMAT, "its result has %lld pixels and output_padding %lld", (long long)want,
+                               (long long)more[i]);
+            const int64_t all = full > want ? full - want : 0, less = all / 2;
+            more[i] += full < want ? want - full : 0;
+            *padding[i] = 0;
+            *begin = strcmp(how, "SAME_UPPER") == 0 ? less : all - less;
+            *end = all - *begin;
+        }
+        const int64_t both = *begin < *end ? *begin : *end;
+        *padding[i] += *begin;
+        more[i] += *begin - both;
+        *end -= both;
+        *begin = 0;
+    }
+    return FR_OK;
+}
+
 fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
     const bool has_bias = fri_onnx_input(r, n, 2) != NULL;
     const constant *w = NULL, *b = NULL;
     int64_t more[2] = {0}, sides[4];
+    char name[FRI_ONNX_NAME + 16];
     int count = 2;
     fri_onnx_value *x = NULL;
     fr_value y = {-1};
@@ -125,9 +161,6 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
     FRI_TRY(check_constant(w, "weight", 4, -1));
     FRI_TRY(check_kernel(r, n, w));
     FRI_TRY(conv_opts(r, n, x, w, &o, sides));
-    char how[64];
-    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", how);
-    if (strncmp(how, "SAME", 4) == 0) return fr_fail(FR_EUNSUPPORTED, "auto_pad %s; frugal takes explicit pads", how);
     if (fri_onnx_attribute(n, "output_padding") != NULL)
         FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
     if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || w->dim[0] != fri_onnx_dim(r, x->x, 1) || w->dim[1] > INT32_MAX ||
@@ -137,9 +170,10 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
                        "'output_padding' %d numbers",
                        (long long)w->dim[0], (long long)o.groups, fri_onnx_rank(r, x->x),
                        (long long)fri_onnx_dim(r, x->x, 1), count);
-    if (w->dim[2] != w->dim[3] || sides[0] + sides[1] + sides[2] + sides[3] > 0)
-        return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's are square, begin and end padded alike",
-                       (long long)w->dim[2], (long long)w->dim[3]);
+    if (w->dim[2] != w->dim[3])
+        return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's are square", (long long)w->dim[2],
+                       (long long)w->dim[3]);
+    FRI_TRY(transpose_pads(r, n, x->x, w, &o, more, sides));
     if (has_bias) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
     if (has_bias) FRI_TRY(check_constant(b, "bias", 1, w->dim[1] * o.groups));
     const fr_conv_transpose2d_opts *t =
@@ -150,6 +184,10 @@ fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
         fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
     else
         y = fr_net_conv_transpose2d(r->net, r->name[at], x->x, w->dim[1] * o.groups, w->dim[2], t, has_bias);
+    for (int i = 0; i < 2; i++) /* a larger end */
+        if (sides[3 - 2 * i] > 0)
+            y = fr_net_slice(r->net, fri_onnx_part(r, at, i == 0 ? "rows" : "columns", name), y, 1 + i, 0,
+                             -sides[3 - 2 * i], 1);
     return filled(r, at, y, w, b);
 }
 
@@ -184,23 +222,39 @@ static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *
     return fri_onnx_put_like(r, r->graph->node[result], y, x);
 }
 
+/* The f32 constant times a factor; a row [1, n] of Keras becomes a vector. */
+static fr_status times(fri_onnx_reader *r, const constant *c, double factor, const constant **out) {
+    fri_onnx_constant *own = NULL;
+    FRI_TRY(fri_onnx_constant_like(r, FR_F32, c, &own));
+    for (int64_t i = 0; i < c->n; i++) ((float *)own->own)[i] = (float)(factor * fri_onnx_float(c, i));
+    if (c->rank == 2 && c->dim[0] == 1) {
+        own->rank = 1;
+        own->dim[0] = c->n;
+    }
+    *out = own;
+    return FR_OK;
+}
+
+/* A bias of a single number stays a single number, a layer after the Linear. */
 fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
+    const double alpha = fri_onnx_attribute_float(n, "alpha", 1), beta = fri_onnx_attribute_float(n, "beta", 1);
     const constant *w = NULL, *b = NULL;
-    if (fri_onnx_attribute_float(n, "alpha", 1) != 1 || fri_onnx_attribute_float(n, "beta", 1) != 1 ||
-        fri_onnx_attribute_int(n, "transA", 0) != 0)
-        return fr_fail(FR_EUNSUPPORTED, "alpha or beta is not 1, or transA is set; frugal has x w^T + b");
+    char name[FRI_ONNX_NAME + 16];
+    if (fri_onnx_attribute_int(n, "transA", 0) != 0)
+        return fr_fail(FR_EUNSUPPORTED, "transA is set; frugal has alpha x w^T + beta b");
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
     FRI_TRY(check_constant(w, "weight", 2, -1));
     if (fri_onnx_attribute_int(n, "transB", 0) == 0) FRI_TRY(turned(r, w, &w));
+    if (alpha != 1 && w->dim[0] > 1) FRI_TRY(times(r, w, alpha, &w));
     if (fri_onnx_input(r, n, 2) != NULL) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
-    if (b != NULL && b->rank == 2 && b->dim[0] == 1) { /* Keras writes rows */
-        fri_onnx_constant *row = NULL;
-        FRI_TRY(fri_onnx_constant_new(r, b->dtype, b->n, &row));
-        memcpy(row->own, b->data, (size_t)b->n * fr_dtype_size(b->dtype));
-        b = row;
-    }
-    return linear(r, at, at, w, b);
+    if (b != NULL && b->dtype == FR_F32 && (beta != 1 || b->rank == 2)) FRI_TRY(times(r, b, beta, &b));
+    const bool one = b != NULL && b->dtype == FR_F32 && b->n == 1 && w->dim[0] > 1;
+    FRI_TRY(linear(r, at, at, w, one ? NULL : b));
+    const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
+    if (!one || y == NULL) return FR_OK;
+    return fri_onnx_put(r, n,
+                        fr_net_add_scalar(r->net, fri_onnx_part(r, at, "bias", name), y->x, fri_onnx_float(b, 0)));
 }
 
 /* The vector added by an Add after the MatMul; NULL: none. */

@@ -169,6 +169,14 @@ static fr_status per_channel(const writing *l) {
     return FR_OK;
 }
 
+static fr_status prelu(const writing *l) {
+    const char *slope = parameter(l, "weight"), *column = between(l, "slope");
+    const bool turns = rank_in(l) == 4;
+    if (turns) (void)NODE(l, "Reshape", column, slope, fri_onnx_integers_of(l, "shape", 3, (int64_t[]){-1, 1, 1}));
+    (void)NODE(l, "PRelu", l->out, l->in[0], turns ? column : slope);
+    return FR_OK;
+}
+
 static fr_status conv_transpose(const writing *l) {
     const fr_conv_transpose2d_opts *o = fr_module_state(l->layer->module);
     const fr_tensor *weight = fr_module_tensor(l->layer->module, "weight");
@@ -412,9 +420,14 @@ static fr_status slice(const writing *l) {
 static fr_status unflatten(const writing *l) {
     const int64_t *size = fr_module_state(l->layer->module);
     const fr_net_value in = fri_onnx_written_value(l->w, l->layer->in[0]);
-    if (size[0] != 1 || size[1] != 1) return fr_fail(FR_EUNSUPPORTED, "images of 1 x 1 pixels are written");
-    (void)NODE(l, "Reshape", l->out, l->in[0],
-               fri_onnx_integers_of(l, "shape", 4, (int64_t[]){0, in.shape.dim[1], 1, 1}));
+    const int64_t h = size[0], w = size[1], c = in.shape.dim[1] / (h * w);
+    if (h * w == 1 || c == 1 || (in.pieces == 1 && in.piece[0].spatial == h * w)) { /* in PyTorch's order */
+        (void)NODE(l, "Reshape", l->out, l->in[0], fri_onnx_integers_of(l, "shape", 4, (int64_t[]){0, c, h, w}));
+        return FR_OK;
+    }
+    const char *last = between(l, "last");
+    (void)NODE(l, "Reshape", last, l->in[0], fri_onnx_integers_of(l, "shape", 4, (int64_t[]){0, h, w, c}));
+    fri_onnx_set_ints(l->w, NODE(l, "Transpose", l->out, last), "perm", (int64_t[]){0, 3, 1, 2}, 4);
     return FR_OK;
 }
 
@@ -502,6 +515,7 @@ static const struct kind {
     {"Div", binary, "Div"},
     {"Dropout", NULL, "Identity"},
     {"Dropout2d", NULL, "Identity"},
+    {"ELU", NULL, "Elu"},
     {"Flatten", flatten, NULL},
     {"FoldedConv2d", folded, NULL},
     {"GELU", gelu, NULL},
@@ -520,6 +534,7 @@ static const struct kind {
     {"MaxPool2d", pool, NULL},
     {"Mul", binary, "Mul"},
     {"Narrow", narrow, NULL},
+    {"PReLU", prelu, NULL},
     {"PixelShuffle", pixel_shuffle, NULL},
     {"PixelUnshuffle", pixel_unshuffle, NULL},
     {"ReLU", NULL, "Relu"},
@@ -530,6 +545,7 @@ static const struct kind {
     {"Sigmoid", NULL, "Sigmoid"},
     {"Slice", slice, NULL},
     {"Softmax", softmax, NULL},
+    {"Softplus", NULL, "Softplus"},
     {"StochasticDepth", NULL, "Identity"},
     {"Sub", binary, "Sub"},
     {"Tanh", NULL, "Tanh"},

@@ -111,8 +111,9 @@ def resizing():
          refused="3 pixels become 7 by the scale 2.5; frugal resizes by the ratio")
     case("scale_below_one", [N("Relu", ["e"], ["r"]), N("Resize", ["x", "", "s"], ["y"], **floor)],
          {"x": [1, 1, 10, 10], "e": [1, 1, 7, 7]}, ["y", "r"], [const("s", [1, 1, 0.7, 0.7])], once=True)
-    case("aspect_ratio_kept", [N("Resize", ["x", "", "", "z"], ["y"], keep_aspect_ratio_policy="not_larger", **half)],
-         {"x": [1, 1, 3, 3]}, ["y"], [ints("z", [1, 1, 6, 6])], refused="keep_aspect_ratio_policy 'not_larger'")
+    for policy in "not_larger", "not_smaller":
+        case(policy, [N("Resize", ["x", "", "", "z"], ["y"], keep_aspect_ratio_policy=policy, axes=[2, 3], **half)],
+             {"x": [1, 2, 3, 4]}, ["y"], [ints("z", [6, 12])])
     case("resize_without_an_end", [N("Resize", ["x", "", "", "z"], ["y"])], {"x": [1, 1, 3, 3]}, ["y"],
          [ints("z", [1, 1, 3 * 2 ** 29, 3])], refused="dimension 2 becomes 1.61061e+09")
     case("resize_by_default", [N("Resize", ["x", "", "s"], ["y"], coordinate_transformation_mode="tf_crop_and_resize")],
@@ -168,10 +169,24 @@ def constant_operands():
                  [wave("c", 3, 1, 1, plus=2)])
             case(f"first_number_{op}", [N("Relu", ["x"], ["r"]), N(op, ["c", "r"], ["y"])], images, ["y"],
                  [const("c", 2.5)])
-    case("one_over_x", [N("Div", ["c", "x"], ["y"])], images, ["y"], [const("c", 1)],
-         refused="it divides a constant; frugal divides by constants")
+    case("one_over_x", [N("Div", ["c", "x"], ["y"])], images, ["y"], [const("c", 1)])
+    case("reciprocal", [N("Reciprocal", ["x"], ["y"])], images, ["y"])
+    case("three_over_x", [N("Div", ["c", "x"], ["y"])], images, ["y"], [wave("c", 3, 1, 1)])
     case("pixels_Add", [N("Add", ["x", "c"], ["y"])], images, ["y"], [wave("c", 4, 5)],
-         refused="a constant of rank 2, 20 numbers; frugal takes a single number, or one per channel, 3")
+         refused="a constant of rank 2, 20 numbers; frugal takes a single number, one per channel, 3, or one per")
+    for op in "Add", "Sub", "Mul", "Div", "PRelu":
+        case("elements_" + op, [N("Relu" if op != "PRelu" else "Tanh", ["x"], ["r"]), N(op, ["r", "c"], ["y"])],
+             images, ["y"], [wave("c", 3, 4, 5, plus=2)])
+    case("elements_first", [N("Sub", ["c", "x"], ["y"])], images, ["y"], [wave("c", 1, 3, 4, 5)])
+    case("sum", [N("Sum", ["x", "e", "x"], ["s"]), N("Neg", ["s"], ["n"]), N("Mean", ["x", "n"], ["m"]),
+                 N("Sum", ["m"], ["y"])], {**images, "e": images["x"]}, ["y"])
+    case("sum_of_shapes", [N("Sum", ["x", "e"], ["y"])], {**images, "e": [2, 3, 1, 1]}, ["y"],
+         refused="input 1 has another shape than input 0")
+    factor = [wave("w", 5, 6)]
+    case("gemm_by_numbers", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, alpha=0.5, beta=-2.0)], rows, ["y"],
+         factor + [wave("b", 1, 5)])
+    case("gemm_plus_a_number", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, beta=0.25)], rows, ["y"],
+         factor + [const("b", [3])])
     three, six, zero = const("three", 3), const("six", 6), const("zero", 0)
     case("hard_swish_of_paddle", [N("Add", ["x", "three"], ["a"]), N("Clip", ["a", "zero", "six"], ["b"]),
                                   N("Mul", ["x", "b"], ["c"]), N("Div", ["c", "six"], ["y"])], images, ["y"],
@@ -203,12 +218,20 @@ def channels():
     case("gather_a_run", [N("Gather", ["x", "i"], ["y"], axis=1)], x, ["y"], [ints("i", [2, 3, 4])])
     case("gather_one", [N("Gather", ["x", "i"], ["g"], axis=1), N("Unsqueeze", ["g", "a"], ["y"])], x, ["y"],
          [ints("i", 4), ints("a", [1])])
-    case("gather_others", [N("Gather", ["x", "i"], ["y"], axis=1)], x, ["y"], [ints("i", [4, 2])],
-         refused="frugal gathers contiguous channels, and one with an Unsqueeze of its axis")
+    case("gather_others", [N("Gather", ["x", "i"], ["y"], axis=1)], x, ["y"], [ints("i", [4, 2, 3, -1, 0])])
+    case("gather_rows", [N("Gather", ["x", "i"], ["y"], axis=2)], x, ["y"], [ints("i", [1, 2])],
+         refused="frugal gathers channels, and one with an Unsqueeze of its axis")
+    case("gather_outside", [N("Gather", ["x", "i"], ["y"], axis=1)], x, ["y"], [ints("i", [5, 6])],
+         refused="index 6 of 6 channels")
+    for mode in "DCR", "CRD":
+        case("depth_to_space_" + mode, [N("DepthToSpace", ["d"], ["y"], blocksize=2, mode=mode)], {"d": [2, 12, 3, 2]},
+             ["y"])
+    case("space_to_depth", [N("SpaceToDepth", ["x"], ["y"], blocksize=2)], x, ["y"])
     turn = lambda apart, perm, back: [N("Reshape", ["x", "a"], ["b"]), N("Transpose", ["b"], ["c"], perm=perm),
                                       N("Reshape", ["c", "z"], ["y"])]
     for name, apart, perm, back in (("channel_shuffle", [2, 3, 2, 4, 6], [0, 2, 1, 3, 4], [2, 6, 4, 6]),
                                     ("channel_shuffle_of_rank_4", [2, 2, 3, 24], [0, 2, 1, 3], [2, 6, 4, 6]),
+                                    ("space_to_depth_written", [2, 6, 2, 2, 3, 2], [0, 3, 5, 1, 2, 4], [2, 24, 2, 3]),
                                     ("pixel_unshuffle", [2, 6, 2, 2, 3, 2], [0, 1, 3, 5, 2, 4], [2, 24, 2, 3])):
         case(name, turn(apart, perm, back), x, ["y"], [ints("a", apart), ints("z", back)])
     case("pixel_shuffle_written_out", turn(0, [0, 1, 4, 2, 5, 3], 0), {"x": [2, 8, 3, 2]}, ["y"],
@@ -218,6 +241,8 @@ def channels():
          [ints("l", [-1, 1, 1, 6]), ints("s", [0, -1])] + linear(6))
     case("images_channels_last", [N("Transpose", ["x"], ["p"], perm=[0, 2, 3, 1]), N("Reshape", ["p", "s"], ["y"])], x,
          ["y"], [ints("s", [2, -1])], refused="input 0 has its channels last; frugal takes [N, C, H, W] there")
+    case("rows_as_large_images", [gemm("r", "g"), N("Reshape", ["g", "s"], ["i"]), N("Mul", ["x", "i"], ["y"])],
+         {"x": [2, 2, 3, 4], "r": [2, 6]}, ["y"], [ints("s", [0, 2, 3, 4])] + linear(6, 24), once=True)
     case("rows_as_images", [N("Reshape", ["r", "s"], ["i"]), N("Mul", ["x", "i"], ["y"])],
          {**x, "r": [2, 6]}, ["y"], [ints("s", [2, 6, 1, 1])])
     case("rows_unsqueezed", [N("Unsqueeze", ["r", "a"], ["i"]), N("Mul", ["x", "i"], ["y"])],
@@ -229,10 +254,18 @@ def channels():
 
 def activations():
     x, rows = {"x": [2, 4, 3, 5]}, {"x": [6, 4]}
+    for op, more in ("Elu", {}), ("Elu", dict(alpha=1.5)), ("Selu", {}), ("Softplus", {}), ("Mish", {}):
+        case("_".join([op.lower(), *more]), [N(op, ["x"], ["y"], **more)], x, ["y"])
+    for op, more in (("Elu", dict(alpha=1.5)), ("Selu", {}), ("Softplus", {}), ("PRelu", {}), ("LeakyRelu", {}),
+                     ("HardSigmoid", dict(alpha=0.3)), ("Sigmoid", {}), ("Tanh", {})):
+        case("infinite_" + op.lower(), [N("Mul", ["x", "far"], ["z"]),
+                                        N(op, ["z", "a"][:1 + (op == "PRelu")], ["y"], **more)], rows, ["y"],
+             [const("far", [np.inf, -np.inf, 1, 1e38])] + [const("a", [0.5, 2, 1, 3])][:op == "PRelu"])
     case("prelu", [N("PRelu", ["x", "a"], ["y"])], x, ["y"], [wave("a", 4, 1, 1)])
     case("prelu_of_one_slope", [N("PRelu", ["x", "a"], ["y"])], rows, ["y"], [const("a", [0.25])])
-    case("prelu_per_pixel", [N("PRelu", ["x", "a"], ["y"])], x, ["y"], [wave("a", 4, 3, 5)],
-         refused="a constant of rank 3, 60 numbers; frugal takes a single number, or one per channel, 4")
+    case("prelu_per_pixel", [N("PRelu", ["x", "a"], ["y"])], x, ["y"], [wave("a", 4, 3, 5)])
+    case("prelu_per_column", [N("PRelu", ["x", "a"], ["y"])], x, ["y"], [wave("a", 5)],
+         refused="a constant of rank 1, 5 numbers; frugal takes a single number, one per channel, 4")
     numbers = {"c": 0.044715, "r": (2 / np.pi) ** 0.5, "one": 1, "half": 0.5}
     case("gelu_tanh", [N("Mul", ["x", "x"], ["s"]), N("Mul", ["x", "s"], ["t"]), N("Mul", ["c", "t"], ["u"]),
                        N("Add", ["x", "u"], ["v"]), N("Mul", ["r", "v"], ["w"]), N("Tanh", ["w"], ["z"]),
@@ -297,6 +330,16 @@ def windows():
                                    count_include_pad=1)], x, ["y"])
     case("average_of_fewer_pixels", [N("AveragePool", ["x"], ["y"], pads=[0, 0, 1, 1], kernel_shape=[3, 3])], x, ["y"],
          refused="averages over fewer pixels at the border")
+    for op in "MaxPool", "AveragePool":
+        more = dict(count_include_pad=1) if op[0] == "A" else {}
+        case("padded_widely_" + op, [N(op, ["x"], ["y"], pads=[2, 2, 2, 1], kernel_shape=[3, 3], **more)], x, ["y"])
+    for axis in 2, 3:
+        case(f"mean_of_axis_{axis}", [N("ReduceMean", ["x", "a"], ["y"])], x, ["y"], [ints("a", [axis])])
+    up = [wave("k", 3, 2, 3, 3)]
+    for name, more in (("same_upper", dict(auto_pad="SAME_UPPER")), ("same_lower", dict(auto_pad="SAME_LOWER")),
+                       ("of_shape", dict(output_shape=[15, 18])), ("of_less", dict(output_shape=[13, 16])),
+                       ("end_padded", dict(pads=[0, 1, 1, 2])), ("begin_padded", dict(pads=[1, 1, 0, 0]))):
+        case("transposed_" + name, [N("ConvTranspose", ["x", "k"], ["y"], strides=[2, 2], **more)], x, ["y"], up)
     case("global_max_pool", [N("GlobalMaxPool", ["x"], ["y"])], x, ["y"])
     case("pad_with_a_number", [N("Pad", ["x", "p", "c"], ["y"])], x, ["y"],
          [ints("p", [0, 0, 1, 0, 0, 0, 2, 1]), const("c", -1.5)])

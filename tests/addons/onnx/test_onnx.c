@@ -472,9 +472,9 @@ static fr_status changed(const char *file, const char *from, const char *to) {
 Test(onnx, another_attribute_type_or_value_is_refused) {
     cr_expect_eq(changed("residual", "dilations", "dilation_"), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("node '/conv1/Conv' (Conv, 1 of 11): frugal does not know its attribute 'dilation_'");
-    cr_expect_eq(changed("shapes", "CRD", "DCR"), FR_EUNSUPPORTED);
+    cr_expect_eq(changed("shapes", "CRD", "DRC"), FR_EFORMAT);
     EXPECT_SENTENCE("(DepthToSpace, 8 of ");
-    EXPECT_SENTENCE("mode 'DCR'; frugal has PyTorch's pixel shuffle, CRD");
+    EXPECT_SENTENCE("mode 'DRC' is none of ONNX's");
     cr_expect_eq(changed("convnext", "epsilon", "epsilom"), FR_EUNSUPPORTED);
     EXPECT_SENTENCE("(LayerNormalization, 6 of 53): frugal does not know its attribute 'epsilom'");
     cr_expect_eq(changed_bytes("residual", "/conv1/Conv", "/conv1\0Conv", 11), FR_EFORMAT);
