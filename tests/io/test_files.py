@@ -6,17 +6,50 @@ Usage: test_files.py LOGITS      the helper program (tests/io/logits.c)
 torchvision's resnet18 state dict, saved by torch.save, gives torchvision's logits. Damaged copies of it (other bytes
 in the pickle and in the zip's lists, files cut off; FRUGAL_DAMAGED of them, by default 40) load, or fail with one
 sentence.
-Batches of photos of any size at 480 x 640 are those of torchvision's Resize((480, 640)) on bytes. Exits with 77
+Batches of photos of any size at 480 x 640 are those of torchvision's Resize((480, 640)) on bytes. Where FRUGAL_TRAINERS
+names the trainers' folder, a trainer learns these photos at 480 x 640 within two thirds of the bytes it needs, in the
+planned bytes; saved and resumed it ends with the weights of an unbroken run; the exported file predicts. Exits with 77
 (skipped) without PyTorch or torchvision.
 """
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 
 BOUND, ROUNDING = 1e-5, 1
 SIZES = [(480, 640), (960, 1280), (333, 500), (1080, 1920), (200, 100), (481, 639)]
+
+
+def end_to_end(trainers, folder, judge):
+    """Plan, budget, save, resume, export and predict with the photos below folder/set."""
+    import json
+
+    for split, name in ("train", "two"), ("test", "one"), ("test", "two"):
+        shutil.copytree(f"{folder}/set/train/one", f"{folder}/set/{split}/{name}")
+    flags = (f"--width 0.35 --dataset folder --data {folder}/set --image-size 480x640 --batch-size 4 --threads 2 "
+             f"--report {folder}/report.json").split()
+
+    def trainer(*words):
+        done = subprocess.run([f"{trainers}/train_mobilenet", *words], capture_output=True, text=True, check=True)
+        with open(f"{folder}/report.json") as file:
+            report = json.load(file)
+        return done.stdout, report["memory"]["peak_reserved"], report["arena"]["reserved"]
+
+    weights = [f"{folder}/{name}.safetensors" for name in ("whole", "resumed")]
+    _, needs, _ = trainer("plan", *flags)
+    budget = needs * 2 // 3
+    flags += ["--memory-budget", str(budget)]
+    said, peak, planned = trainer(*flags, "--steps", "4", "--export", weights[0])
+    judge(f"480 x 640 pixels train in {peak} of {needs} bytes, planned {planned}, budget {budget}",
+          peak == planned <= budget and "480x640 px" in said)
+    trainer(*flags, "--steps", "3", "--save", f"{folder}/states")
+    trainer(*flags, "--steps", "4", "--resume", f"{folder}/states", "--export", weights[1])
+    whole, resumed = (open(w, "rb").read() for w in weights)
+    judge("saved after 3 of 4 steps and resumed: the weights of 4 steps", whole == resumed)
+    said, _, _ = trainer("predict", f"{folder}/set/test/two/1.png", "--weights", weights[1])
+    judge("the exported weights predict a photo", " %  0  one" in said and " %  1  two" in said)
 
 
 def main():
@@ -106,6 +139,9 @@ def main():
         judge(f"{len(SIZES)} photos at 480 x 640: {apart.max().item()} of 255 apart at most, "
               f"{(apart == 0).float().mean().item():.4%} equal, bound {ROUNDING}",
               batch.shape == (len(SIZES), 480, 640, 3) and apart.max().item() <= ROUNDING)
+        trainers = os.environ.get("FRUGAL_TRAINERS", "")
+        if os.path.exists(f"{trainers}/train_mobilenet"):
+            end_to_end(trainers, folder, judge)
     return 1 if failed else 0
 
 

@@ -1,15 +1,16 @@
 /* onnx_run.c - what an ONNX file computes here, for test_onnx.py.
  *
  *   onnx_run FILE INPUT OUTPUT [exact] [fold] [plain] [steps=N] [lr=X] [budget] [save=FILE] [own=NAME]
- *            [result=NAME] [softmax] [load=FILE] [weights=FILE] [results=N]
+ *            [result=NAME] [softmax] [load=FILE] [weights=FILE] [results=N] [planned]
  * INPUT holds "images" f32 [n, height, width, channels] and, for steps, "target" i64. OUTPUT gets "logits" of the
  * evaluation; with steps "loss" f32 [N] of N steps of SGD (momentum 0.9) and "after" f32, the logits of the evaluation
  * behind them; plain: without dropout and stochastic depth. budget: a session trains three steps on 128 images of that
- * size, with all switches off and within half of those planned bytes, and both must come to the same loss. exact:
- * fr_exact_convolutions_set. save writes the network before the steps; with fold behind them, folded. own: not the
- * file's network but fr_model's of this name, with FILE as its weights. result: this value of the file is the result.
- * softmax: a last softmax is left out. load: other weights; weights: those after the steps. results: of the
- * file, "logits", "logits1" ...; the file's further inputs are "images1" ... */
+ * size, with all switches off and within half of the planned bytes, and both must come to the same loss. planned: a
+ * session trains one step on as many images as the input has, in the planned bytes. exact: fr_exact_convolutions_set.
+ * save writes the network before the steps; with fold behind them, folded. own: not the file's network but fr_model's
+ * of this name, with FILE as its weights. result: this value of the file is the result. softmax: a last softmax is
+ * left out. load: other weights; weights: written after the steps. results: of the file, "logits", "logits1" ...; the
+ * file's further inputs are "images1" ... */
 #include "io/safetensors.h"
 
 #include <frugal/addon.h>
@@ -23,7 +24,7 @@
 #include <string.h>
 
 typedef struct words {
-    bool exact, fold, budget, plain, softmax;
+    bool exact, fold, budget, planned, plain, softmax;
     int64_t steps, results;
     double lr;
     const char *save, *own, *result, *load, *weights;
@@ -38,6 +39,7 @@ static words read_words(int argc, char **argv) {
         w.softmax = w.softmax || strcmp(argv[i], "softmax") == 0;
         if (strncmp(argv[i], "result=", 7) == 0) w.result = argv[i] + 7;
         w.budget = w.budget || strcmp(argv[i], "budget") == 0;
+        w.planned = w.planned || strcmp(argv[i], "planned") == 0;
         if (strncmp(argv[i], "results=", 8) == 0) w.results = strtoll(argv[i] + 8, NULL, 10);
         if (strncmp(argv[i], "steps=", 6) == 0) w.steps = strtoll(argv[i] + 6, NULL, 10);
         if (strncmp(argv[i], "lr=", 3) == 0) w.lr = strtod(argv[i] + 3, NULL);
@@ -122,18 +124,18 @@ static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module
     return fr_onnx_load(((app *)ctx)->path, FR_ONNX_OPTS(.device = device), out);
 }
 
-static fr_status session(app *a, fr_dataset *d, int64_t batch, size_t budget, fr_session_info *info) {
+static fr_status session(app *a, fr_dataset *d, int64_t batch, int64_t epochs, size_t budget, fr_session_info *info) {
     fr_session_opts o = fr_session_opts_default();
     fr_session *session = NULL;
     fr_status s = FR_OK;
     o.model = network;
     o.ctx = a;
-    o.train.optim.epochs = 3;
+    o.train.optim.epochs = epochs;
     o.train.optim.batch_size = batch;
     o.train.device = FR_CPU;
     o.train.optim.lr = 1e-3;
     o.train.memory.arena = true;
-    o.train.memory.budget = budget;
+    if (budget > 0) o.train.memory.budget = budget;
     if (budget == SIZE_MAX) o.train.memory.switches = fr_switches_all_off();
     o.out = getenv("FRUGAL_TEST_VERBOSE") != NULL ? stderr : NULL;
     FR_TRY(s, fr_session_create(&o, d, NULL, &session));
@@ -144,13 +146,14 @@ done:
     return s;
 }
 
-static fr_status within_half(const char *path, fr_tensor *x, fr_tensor *y) {
-    enum { BATCH = 128 };
+/* Trains within half of the planned bytes, or in the planned bytes. */
+static fr_status within(const char *path, fr_tensor *x, fr_tensor *y, bool budget) {
+    const int64_t batch = budget ? 128 : fr_tensor_dim(x, 0);
     app a = {path, fr_tensor_numel(x) / fr_tensor_dim(x, 0), fr_tensor_rank(y) == 4};
     fr_session_info plain, half;
     fr_dataset *d = NULL;
     fr_status s = FR_OK;
-    FR_TRY(s, fr_dataset_create(&(fr_dataset_source){.count = BATCH,
+    FR_TRY(s, fr_dataset_create(&(fr_dataset_source){.count = batch,
                                                      .classes = fr_tensor_dim(y, -1),
                                                      .target = a.mask ? FR_TARGET_PIXELS : FR_TARGET_CLASS,
                                                      .height = fr_tensor_dim(x, 1),
@@ -159,8 +162,11 @@ static fr_status within_half(const char *path, fr_tensor *x, fr_tensor *y) {
                                                      .read = image,
                                                      .ctx = &a},
                                 &d));
-    FR_TRY(s, session(&a, d, BATCH, SIZE_MAX, &plain));
-    FR_TRY(s, session(&a, d, BATCH, plain.planned / 2, &half));
+    FR_TRY(s, session(&a, d, batch, budget ? 3 : 1, budget ? SIZE_MAX : 0, &plain));
+    if (!budget && plain.peak_reserved != plain.planned)
+        s = fr_fail(FR_EUSAGE, "%zu bytes planned, %zu used", plain.planned, plain.peak_reserved);
+    if (!budget) goto done;
+    FR_TRY(s, session(&a, d, batch, 3, plain.planned / 2, &half));
     printf("plain %zu bytes, loss %.9g; within half %zu bytes, loss %.9g\n", plain.planned, plain.loss,
            half.peak_reserved, half.loss);
     if (half.peak_reserved > plain.planned / 2 || !(half.loss == plain.loss))
@@ -216,7 +222,8 @@ static fr_status work(char **argv, const words *w) {
     fri_safetensors_entry e[MOST + 2];
     for (; n < results; n++) e[n] = entry(called[n], out[n]);
     if (w->save != NULL && !w->fold) FR_TRY(s, fr_onnx_save(m, w->save, NULL));
-    if (w->budget) FR_TRY(s, within_half(argv[1], x, y));
+    if (w->budget) FR_TRY(s, within(argv[1], x, y, true));
+    if (w->planned) FR_TRY(s, within(argv[1], x, y, false));
     if (w->plain) without_dropout(m);
     if (w->steps > 0) {
         FR_TRY(s, read_tensor(file, "target", &target));

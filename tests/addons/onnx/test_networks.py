@@ -3,11 +3,13 @@
 
 Usage: test_networks.py ONNX_RUN [NAME ...]     ONNX_RUN: the helper program (onnx_run.c)
 
-Names: of torchvision's models, "timm:" names of timm's, or "torchvision", "timm" for all CNNs of torchvision below 60
-million parameters and for 30 of timm; without a name, QUICK. Of each network, exported by PyTorch in evaluation with
-its normalizations: the logits of 8 images, and the gradients of one step in training mode, each beside PyTorch's in
-f64. Logits are within 3e-6 of their size, or as near to f64 as twice PyTorch's in f32; gradients as near as 4 times, on
-one of 3 draws of images: where rounding moves a value over the kink of a relu, a gradient jumps.
+Names: of torchvision's models, "timm:" names of timm's, or "torchvision", "timm" for all CNNs of torchvision and for 30
+of timm; without a name, QUICK. Of each network, exported by PyTorch in evaluation with its normalizations: the logits
+of 8 images, the gradients of one step in training mode, each beside PyTorch's in f64, and a session's step in the
+planned bytes. Logits are within 3e-6 of their size, or as near to f64 as twice PyTorch's in f32. The gradients' error,
+the norm of all differences to f64, is at most twice PyTorch's in the median of 3 draws of images; or, where rounding
+moves values over the kinks of relus, so that both errors are jumps of any size, the median of 5 is at most twice
+PyTorch's largest. A wrong gradient is neither.
 Exits with 77 (skipped) without PyTorch, torchvision, onnx or safetensors.
 """
 import copy
@@ -17,7 +19,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-BOUND, STEP, DRAWS = 3e-6, 2.0 ** 20, 3
+BOUND, RATIO, STEP, DRAWS, MORE = 3e-6, 2, 2.0 ** 20, 3, 5
 QUICK = ["shufflenet_v2_x0_5", "inception_v3", "lraspp_mobilenet_v3_large", "timm:ghostnet_100"]
 NO_CNN = ("vit_", "swin", "maxvit")
 TIMM = ("resnet18d resnet50d regnetx_004 regnety_004 efficientnet_lite0 mobilenetv4_conv_small ghostnet_100 repvgg_a0 "
@@ -83,11 +85,12 @@ def compare(torch, make_onnx, name, scratch):
         shape = result(m(x)).shape
     apart = lambda a, b: ((a - b).abs().max() / b.abs().max()).item()
     size = lambda g: sum(float((v ** 2).sum()) for v in g.values()) ** 0.5
-    said = ""
-    for draw in range(DRAWS):
+    errors = []
+    for draw in range(MORE):
         target = torch.randint(0, shape[1], (8, *shape[2:]))
         save_file({"images": nhwc(x), "target": target}, given)
-        run(path, given, got, "exact", "plain", "softmax", "steps=1", f"lr={STEP}", f"weights={weights}")
+        run(path, given, got, "exact", "plain", "softmax", "steps=1", f"lr={STEP}", f"weights={weights}",
+            *["planned"][draw:])
         logits, after, before = load_file(got)["logits"].double(), load_file(weights), dict(m.named_parameters())
         f64, grad64 = step(torch, m, x, target, torch.float64)
         f32, grad32 = step(torch, m, x, target, torch.float32)
@@ -96,14 +99,16 @@ def compare(torch, make_onnx, name, scratch):
                  if "m." + k in after and after["m." + k].numel() == before[k].numel()}
         off = [size({k: g[k] - grad64[k] for k in known}) / size({k: grad64[k] for k in known})
                for g in (known, grad32)]
-        said = (f"logits {mine:.1e} of f64, PyTorch {theirs:.1e}; {len(known)} of {len(grad64)} gradients "
-                f"{off[0]:.1e} of f64, PyTorch {off[1]:.1e}, draw {draw + 1}")
-        if mine > max(BOUND, 2 * theirs):
+        errors.append(off)
+        said = (f"logits {mine:.1e} of f64, PyTorch {theirs:.1e}; {len(known)} of {len(grad64)} gradients, of f64 and "
+                f"PyTorch's: {', '.join(f'{a:.1e} {b:.1e}' for a, b in errors)}; planned = run")
+        if mine > max(BOUND, 2 * theirs) or len(known) < 0.9 * len(grad64):
             return False, said
-        if len(known) > 0 and off[0] <= 4 * off[1]:
+        if draw < DRAWS and sum(a <= RATIO * b for a, b in errors) > DRAWS // 2:
             return True, said
         x = torch.randn_like(x)
-    return False, said
+    mine, theirs = zip(*errors)
+    return sorted(mine)[MORE // 2] <= RATIO * max(theirs), said
 
 
 def make_nhwc(torch):
@@ -128,8 +133,8 @@ def main():
         elif name == "torchvision":
             every = torchvision.models.list_models(module=torchvision.models)
             every += torchvision.models.list_models(module=torchvision.models.segmentation)
-            wanted += [n for n in every if not n.startswith(NO_CNN) and torchvision.models.get_model_weights(n)
-                       .DEFAULT.meta["num_params"] < 60e6]
+            size = lambda n: torchvision.models.get_model_weights(n).DEFAULT.meta["num_params"]
+            wanted += sorted((n for n in every if not n.startswith(NO_CNN)), key=size)
         else:
             wanted.append(name)
     failed = skipped = 0
