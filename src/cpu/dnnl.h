@@ -69,6 +69,8 @@ typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX
 fri_lanes_width fri_dnnl_lanes(void);
 
 int fri_dnnl_major(void); /* 2 or 3 */
+/* True if the library multiplies bf16 matrices by tiles (AMX), many times as fast as f32 vectors. */
+bool fri_dnnl_has_tiles(void);
 
 /* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
 void fri_dnnl_version(char *buf, size_t n);

@@ -5,13 +5,20 @@
 
 #include <stdio.h>
 
+static bool uses(int isa) {
+    return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
 fri_lanes_width fri_dnnl_lanes(void) {
 #if defined(__x86_64__)
-    const int isa = (int)dnnl_get_effective_cpu_isa();
-    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) return FRI_LANES_AVX512;
-    if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 && __builtin_cpu_supports("fma")) return FRI_LANES_AVX2;
+    if (uses(dnnl_cpu_isa_avx512_core)) return FRI_LANES_AVX512;
+    if (uses(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("fma")) return FRI_LANES_AVX2;
 #endif
     return FRI_LANES_BASELINE;
+}
+
+bool fri_dnnl_has_tiles(void) {
+    return uses(dnnl_cpu_isa_avx512_core_amx);
 }
 
 int fri_dnnl_major(void) {
