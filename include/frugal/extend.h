@@ -46,11 +46,8 @@ typedef struct fr_op {
                              * chain */
     bool rebuild_from_leaf; /* with leaves alone as inputs cache_casts decides, not rebuild: casts of weights */
 
-    /* Takes over the mask of a neighbouring relu, which then neither keeps nor applies a mask. FR_OK is a lasting
-     * promise. NULL: cannot.
-     *   y not NULL  the relu is before this op, and y is this op's output: dx will be 0 wherever the input is <= 0
-     *   y NULL      the relu follows this op and is its only reader: *dy will come unmasked, and backward sets it to 0
-     *               wherever the output is <= 0 */
+    /* Takes over the mask of the relu before this op, which then neither keeps nor applies a mask: dx will be 0
+     * wherever the input is <= 0. y is this op's output. FR_OK is a lasting promise. NULL: cannot. */
     fr_status (*absorb_mask)(fr_node *node, fr_tensor *y);
 
     void (*params_free)(void *params); /* frees members of params, or NULL */

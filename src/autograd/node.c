@@ -273,12 +273,6 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
     return s;
 }
 
-bool fri_as_node_made(const fr_tensor *t) {
-    const fr_node *n = fri_node_of(t);
-    return n != NULL && n->output == t->storage && n->output_offset == t->offset &&
-           n->output_version == t->storage->version;
-}
-
 /* ---- queries of an op's backward ----------------------------------------------------------------------------- */
 
 const void *fr_node_params(const fr_node *node) {

@@ -88,7 +88,6 @@ struct fr_node {
     fri_storage *output; /* not owned; NULL once the storage is freed or overwritten in place */
     size_t output_offset;
     uint64_t output_version;
-    bool reads_as_made;  /* relu: input unmodified since its producer's write */
     fr_node *reader;     /* relu: sole consumer of the gradient (via a sum); or NULL */
     fri_begin_fn *begin; /* fused start of the reader's backward */
     bool view;           /* output shares the content of the previous node; `output` is NULL */
@@ -125,8 +124,6 @@ fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
 fri_leaf *fri_leaf_of(const fr_tensor *t); /* NULL if t is not a leaf that requires grad */
 fr_node *fri_node_of(const fr_tensor *t);  /* NULL if t is not the result of a recorded op */
-/* True if t is the result of its node and was not written to since. */
-bool fri_as_node_made(const fr_tensor *t);
 /* Makes t the result of n (retained). */
 fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n);
 
@@ -145,18 +142,10 @@ fri_slot *fri_slot_found(fr_node *n, int index);
 /* Slot behind an INDEX slot; recomputes the segment if necessary. */
 fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 
-/* *ready: fr_node_mask would find its mask and overwrite dy. Recomputes the segment as fr_node_mask would. */
-fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, bool *ready);
-
 /* Note [The mask of a relu]
- * A relu's mask often follows from data that a neighbour's backward reads anyway: a following max pool can zero its
- * own gradient, and a preceding batch norm recomputes its result in registers. Either neighbour takes over the mask
- * through its op's absorb_mask; if that happens before the relu's output is freed, no bits are stored. If two
- * gradients meet at a relu's output, the pass that adds them applies the mask; if a batch norm is the sole consumer
- * of the sum (`reader`), the pass also computes the batch norm's reductions.
- *
- * True if the node before `relu` has taken over the mask. False while gradients are examined. */
-bool fri_mask_left(fr_node *relu);
+ * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
+ * relu then stores no bits. If two gradients meet at a relu's output, the pass that adds them applies the mask; if a
+ * batch norm is the sole consumer of the sum (`reader`), the pass also computes the batch norm's reductions. */
 /* *sum += *dx, the last contribution to the gradient of n's output, masked if n's mask is available. *done:
  * masked. */
 fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done);
@@ -182,10 +171,8 @@ fr_node *fri_rebuild_input(fr_node *n, int i);
 static inline bool fri_rebuild_wanted(const fr_node *n) {
     return n->rebuild.users > 0 || n->rebuild.links > 0;
 }
-/* True if a norm with activation `next` (NULL: alone) produces the slot's value and no other slot needs the value. */
-bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next);
-/* False if n needs its output's values for masking, so the node before n cannot mask. */
-bool fri_settle_leaves_signs(fr_node *n);
+/* Norm that produces the slot's value, if no other slot needs the value; or NULL. */
+fr_node *fri_slot_norm(const fri_slot *slot);
 
 /* Bytes that the running backward may keep without a higher peak: alive earlier in the backward and free now. */
 size_t fri_backward_room(fr_device device);

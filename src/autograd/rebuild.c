@@ -222,16 +222,12 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
     return s;
 }
 
-bool fri_slot_reads_norm(const fri_slot *slot, fr_node **norm, const fr_op **next) {
+fr_node *fri_slot_norm(const fri_slot *slot) {
     fr_node *n = slot->source;
     if (slot->kind != FRI_SLOT_REBUILD || n->rebuild.kept != NULL || output_alive(n) || n->rebuild.users != 1 ||
         slot->dtype != n->dtype || !fri_shape_equal(&slot->shape, &n->shape))
-        return false;
-    const pass p = pass_of(n);
-    const bool alone = has_fused_pass(n, false, NULL);
-    *norm = alone ? n : p.norm;
-    *next = alone ? NULL : p.next;
-    return *norm != NULL && (alone || p.sum == NULL);
+        return NULL;
+    return has_fused_pass(n, false, NULL) ? n : NULL;
 }
 
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {

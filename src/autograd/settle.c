@@ -11,13 +11,11 @@
  *      relu's) waits until backward recomputes the value for any reader, and takes its signs from the result.
  *   3. Else the storage stays, or with offload on moves to a file until backward needs the value.
  * A storage may stay because one slot needs its values (a relu's output is the next convolution's input). When early
- * release drops the slot, the storage is examined again: if the remaining slots need signs, the batch norm before the
- * relu takes over the mask, or bits replace the storage, so that the convolution's input is freed before its gradient
- * is allocated. Decisions depend on references only, never on data, so a dry run takes the same branches. A failed
- * allocation for a code leaves the storage as before. */
+ * release drops the slot, the storage is examined again: if the remaining slots need signs, bits replace the storage,
+ * so that the convolution's input is freed before its gradient is allocated. Decisions depend on references only, never
+ * on data, so a dry run takes the same branches. A failed allocation for a code leaves the storage as before. */
 #include "autograd/node.h"
 
-#include "autograd/anomaly.h"
 #include "memory/event.h"
 
 /* True if all slots of the storage need only signs. */
@@ -61,36 +59,6 @@ static fr_status encode_bits(fri_slot *slot) {
     return bits_of(slot, slot->storage->backend, (char *)fri_storage_data(slot->storage) + slot->offset);
 }
 
-/* Node of the forward pass that a shadow stands for. */
-static fr_node *forward_node(fr_node *n) {
-    while (n->twin != NULL) n = n->twin;
-    return n;
-}
-
-bool fri_mask_left(fr_node *relu) {
-    relu = forward_node(relu);
-    fr_node *up = relu->reads_as_made && !relu->executed ? relu->edges[0].node : NULL;
-    return up != NULL && up->op->absorb_mask != NULL && up->consumers == 1 && !up->executed && up->gradient == NULL &&
-           !fri_results_examined() && up->op->absorb_mask(up, NULL) == FR_OK;
-}
-
-static void mark_absorbed(fri_slot *slot) {
-    fri_slot_drop(slot);
-    slot->kind = FRI_SLOT_PASS;
-    fri_autograd()->stats.absorbed++;
-}
-
-/* Lets the node before the relu apply the mask. Only allowed in backward: earlier, a program may still write to the
- * inputs of that node's recomputation. The node's output must be gone, so that no backward can start at the node. */
-static bool try_leave(fri_slot *slot) {
-    fr_node *relu = forward_node(slot->owner);
-    if ((slot->flags & FR_SAVE_MASK) != FR_SAVE_MASK || !relu->reads_as_made) return false;
-    const fr_node *up = relu->edges[0].node;
-    if (up == NULL || (up->output != NULL && up->output->handles > 0) || !fri_mask_left(relu)) return false;
-    mark_absorbed(slot);
-    return true;
-}
-
 /* Lets the relu's only reader, a pool with unchanged output, apply the mask by marking its codes. The relu keeps
  * nothing. */
 static bool try_absorb(fri_slot *slot) {
@@ -105,7 +73,9 @@ static bool try_absorb(fri_slot *slot) {
               pool->op->absorb_mask(pool, y) == FR_OK;
     fr_tensor_release(&y);
     if (!ok) return false;
-    mark_absorbed(slot);
+    fri_slot_drop(slot);
+    slot->kind = FRI_SLOT_PASS;
+    fri_autograd()->stats.absorbed++;
     return true;
 }
 
@@ -187,7 +157,7 @@ void fri_settle_signs(fri_storage *s) {
     if (!fri_switches()->encode || !s->settled || s->handles > 0 || s->savers == NULL || !all_signs(s)) return;
     for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
         next = slot->next;
-        if (!try_leave(slot) && encode_bits(slot) < 0) return;
+        if (encode_bits(slot) < 0) return;
     }
 }
 
@@ -195,17 +165,11 @@ static bool wants_own_sign(const fr_node *n, const fri_slot *slot) {
     return slot->kind == FRI_SLOT_REBUILD && slot->source == n && (slot->flags & FR_SAVE_SIGN);
 }
 
-bool fri_settle_leaves_signs(fr_node *n) {
-    for (int i = 0; i < n->n_saves; i++)
-        if (fri_switches()->encode && wants_own_sign(n, &n->slots[i]) && !try_leave(&n->slots[i])) return false;
-    return true;
-}
-
 void fri_settle_own_signs(fr_node *n, const fr_tensor *y) {
     if (!fri_switches()->encode) return;
     for (int i = 0; i < n->n_saves; i++) {
         fri_slot *slot = &n->slots[i];
-        if (wants_own_sign(n, slot) && !try_leave(slot))
+        if (wants_own_sign(n, slot))
             (void)bits_of(slot, fri_backend_of(y), fri_data(y)); /* without memory: rebuilt later */
     }
 }

@@ -202,14 +202,6 @@ static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double 
                       (FRI_EXEC, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
 }
 
-fr_status fri_node_mask_ready(fr_node *node, int index, const fr_tensor *dy, bool *ready) {
-    fri_slot *slot = &node->slots[index];
-    fr_status s = fri_slot_resolve(&node, &slot);
-    if (s == FR_OK && slot->kind == FRI_SLOT_TENSOR) s = check_version(slot);
-    *ready = s == FR_OK && (slot->kind == FRI_SLOT_TENSOR || slot->kind == FRI_SLOT_BITS) && fr_tensor_reusable(dy);
-    return s;
-}
-
 fri_slot *fri_slot_found(fr_node *n, int index) {
     fri_slot *slot = &n->slots[index];
     for (; slot->kind == FRI_SLOT_INDEX && n->shadow != NULL; n = n->shadow) slot = &n->shadow->slots[index];

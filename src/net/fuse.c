@@ -1,18 +1,16 @@
 /* fuse.c - the table of fused calls.
  *
  * The layers of a row must follow each other in the list, each inner result must have one reader, the next layer (a
- * tap counts as a reader), and all layers must have the same in-place permission. A fused call records the nodes of
- * the separate layers and produces equal bits. Whether inner results may be left out (in-place switch, CHECK_NAN,
- * anomaly detection) is decided by fri_norm_act. */
+ * tap counts as a reader), and all layers must have the same in-place permission. A fused call produces the bits of the
+ * separate layers. Whether inner results may be left out (in-place switch, CHECK_NAN, anomaly detection) is decided by
+ * fri_norm_act. */
 #include "net/list.h"
 
 enum { MOST_FUSED = 3 };
 
 /* Fused calls, and how backward gets the inner results that a call does not store:
- *   norm relu6          norm: rebuilt from x and the statistics
- *   norm hardswish      norm: recomputed in registers
- *   norm silu           norm: recomputed in registers
- *   norm [add] relu     norm and sum: rebuilt from x, the statistics and the addend */
+ *   norm activation     one node; norm: recomputed in registers
+ *   norm add [relu]     norm and sum: rebuilt from x, the statistics and the addend */
 static const struct {
     int layers;
     fri_layer_kind kind[MOST_FUSED];

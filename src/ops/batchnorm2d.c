@@ -11,7 +11,6 @@
  *   recompute  statistics are read from the first forward's node; running values are never touched */
 #include "ops/batchnorm2d.h"
 
-#include "autograd/anomaly.h"
 #include "backend/arith.h"
 #include "base/status.h"
 
@@ -21,7 +20,6 @@ typedef struct params {
     fri_batchnorm2d_desc desc;
     bool train;
     fri_activation act; /* of norm and activation in one node */
-    bool masks;         /* backward applies the mask of a separate relu (absorb_mask) */
     /* Results of a backward that the pass over dy has started (begin); else NULL. */
     fr_tensor *dgamma, *dbeta, *half;
 } params;
@@ -41,9 +39,7 @@ static const fr_op batchnorm2d, batchnorm2d_without_x;
 
 /* Activation whose gradient the backward kernel applies. */
 static fri_activation kernel_activation(const fr_node *node) {
-    const params *p = node->params;
-    if (node->op == &batchnorm2d_without_x) return FRI_ACTIVATION_NONE;
-    return p->masks ? FRI_ACTIVATION_RELU : p->act;
+    return node->op == &batchnorm2d_without_x ? FRI_ACTIVATION_NONE : ((const params *)node->params)->act;
 }
 
 static void forget_begun(params *p) {
@@ -186,23 +182,10 @@ static fr_status rebuild_next(fr_node *node, fr_tensor **addend, const fr_op *ne
     return s;
 }
 
-/* Applies a relu's mask in backward: y is recomputed in registers with the forward's arithmetic, and its sign is
- * taken as after rounding. */
-static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
-    const fri_slot *beta = &node->slots[SAVED_BETA];
-    if (y != NULL) return FR_EUNSUPPORTED;
-    if (beta->kind != FRI_SLOT_EMPTY && (beta->kind != FRI_SLOT_TENSOR || beta->version != beta->storage->version))
-        return FR_EUNSUPPORTED;
-    if (((params *)node->params)->act) return FR_EUNSUPPORTED;
-    ((params *)node->params)->masks = true;
-    return FR_OK;
-}
-
 static const fr_op batchnorm2d = {.name = "batchnorm2d",
                                   .backward = backward,
                                   .rebuild = rebuild,
                                   .rebuild_next = rebuild_next,
-                                  .absorb_mask = absorb_mask,
                                   .params_free = params_free};
 /* Eval mode: dx is a multiple of dy, and only the gradients of gamma and of a smooth activation need x. */
 static const fr_op batchnorm2d_without_x = {.name = "batchnorm2d", .backward = backward};
@@ -215,7 +198,7 @@ void fri_norm_read_end(fri_norm_read *r) {
     fr_tensor_release(&r->beta);
 }
 
-fr_status fri_norm_read_of(fr_node *norm, const fr_op *next, fri_norm_read *r) {
+fr_status fri_norm_read_of(fr_node *norm, fri_norm_read *r) {
     if (norm->op != &batchnorm2d) return FR_OK;
     FRI_TRY(fr_node_saved(norm, SAVED_MEAN, &r->mean));
     FRI_TRY(fr_node_saved(norm, SAVED_INVSTD, &r->invstd));
@@ -226,7 +209,7 @@ fr_status fri_norm_read_of(fr_node *norm, const fr_op *next, fri_norm_read *r) {
                                 .invstd = fri_data(r->invstd),
                                 .gamma = r->gamma != NULL ? fri_data(r->gamma) : NULL,
                                 .beta = r->beta != NULL ? fri_data(r->beta) : NULL,
-                                .act = next != NULL ? fri_activation_of(next) : ((const params *)norm->params)->act};
+                                .act = ((const params *)norm->params)->act};
     return FR_OK;
 }
 

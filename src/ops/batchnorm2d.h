@@ -40,13 +40,13 @@ typedef struct fri_norm_tail {
  * add and relu share a pass. A sum over the addend leaves no storage for batch norm's own result. tail NULL: none. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y);
 
-/* Operands with which a reader recomputes next(norm(x)). norm: node of a batch norm that keeps x; otherwise *x stays
- * NULL. next: op of an activation, or NULL. */
+/* Operands with which a reader recomputes act(norm(x)). norm: node of a batch norm that keeps x; otherwise *x stays
+ * NULL. */
 typedef struct fri_norm_read {
     fr_tensor *x, *mean, *invstd, *gamma, *beta;
     fri_conv2d_norm norm;
 } fri_norm_read;
-fr_status fri_norm_read_of(fr_node *norm, const fr_op *next, fri_norm_read *r);
+fr_status fri_norm_read_of(fr_node *norm, fri_norm_read *r);
 void fri_norm_read_end(fri_norm_read *r);
 
 /* fr_inplace_abn with batch norm's operands. */

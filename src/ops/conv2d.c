@@ -87,16 +87,14 @@ fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w,
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
-/* Finds the norm and activation that would recompute x, if the kernel can apply both while reading the norm's x. */
+/* Finds the norm that would recompute x, if the kernel can normalize and activate while reading the norm's x. */
 static fr_status read_normalized(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy, fri_norm_read *r) {
     fri_conv2d_reads_norm_fn *reads = fri_kernels_for(fri_backend_of(dy), d->dtype)->conv2d_reads_norm;
     fri_slot *slot = &node->slots[0];
-    fr_node *norm = NULL;
-    const fr_op *next = NULL;
     if (reads == NULL || is_empty(d) || !reads(d) || fri_results_examined()) return FR_OK;
     FRI_TRY(fri_slot_resolve(&node, &slot));
-    if (!fri_slot_reads_norm(slot, &norm, &next) || !fri_settle_leaves_signs(slot->source)) return FR_OK;
-    return fri_norm_read_of(norm, next, r);
+    fr_node *norm = fri_slot_norm(slot);
+    return norm != NULL ? fri_norm_read_of(norm, r) : FR_OK;
 }
 
 static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *described, const fr_tensor *dy) {

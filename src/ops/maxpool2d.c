@@ -37,7 +37,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
     const params *p = fr_node_params(node);
     fri_slot *slot = &node->slots[SAVED_INDEX];
-    if (y == NULL || slot->kind != FRI_SLOT_TENSOR) return FR_EUNSUPPORTED;
+    if (slot->kind != FRI_SLOT_TENSOR) return FR_EUNSUPPORTED;
     return FRI_KERNEL(fri_backend_of(y), p->desc.dtype, maxpool2d_mask,
                       (FRI_EXEC, &p->desc, fri_data(y), p->index, fri_storage_data(slot->storage)));
 }

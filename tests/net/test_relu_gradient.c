@@ -1,6 +1,5 @@
-/* test_relu_gradient.c - a relu's gradient taken over by batch norm's backward or by a sum of gradients: equal bits,
- * no further bytes, a pass fewer, and only where batch norm's input tells the sign (Note [The mask of a relu] in
- * src/autograd/node.h). */
+/* test_relu_gradient.c - a relu's gradient made by the node of norm and relu, or by a sum of gradients: equal bits, no
+ * further bytes, a pass fewer (Note [The mask of a relu] in src/autograd/node.h). */
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <math.h>
@@ -36,12 +35,9 @@ static fr_tensor *image(fr_dtype t, int seed, bool wild) {
     return x;
 }
 
-typedef enum kind { PLAIN, SHARED, CHANGED, BETA_CHANGED } kind;
-
 typedef struct setting {
     fr_dtype dtype;
     bool eval, frozen, wild, checkpoint, looked;
-    kind kind;
     fr_switches switches;
 } setting;
 
@@ -56,29 +52,16 @@ static void release(result *r) {
 }
 
 static fr_status net(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
-    const setting *c = ((void **)ctx)[0];
-    fr_module *bn = ((void **)ctx)[1];
-    fr_tensor *y = NULL, *z = NULL;
+    fr_module *bn = ctx;
+    const fri_layer_args relu = {.tail = &(fri_norm_tail){.act = FRI_ACTIVATION_RELU}};
+    fr_tensor *y = fr_tensor_retain(in[0]);
     fr_status s = FR_OK;
     (void)n_in;
     (void)n_out;
-    FR_TRY(s, fr_module_forward(bn, in[0], &y));
-    if (c->kind == CHANGED) { /* behind the graph's back: the relu's input differs from batch norm's output */
-        bool was = fr_no_grad_begin();
-        s = fr_scale_inplace(y, -1);
-        fr_no_grad_end(was);
-        FR_TRY(s, s);
-    }
-    if (c->kind == SHARED) FR_TRY(s, fr_scale(y, 0.5, &z));
-    FR_TRY(s, fr_relu(y, &y));
-    FR_TRY(s, fr_mul(y, in[1], &y)); /* reads values; after its backward only signs are left */
-    if (z != NULL) FR_TRY(s, fr_add(y, z, &y));
-    fr_tensor_release(&out[0]);
-    out[0] = y;
-    y = NULL;
+    FR_TRY(s, fri_layer_run(bn, NULL, &relu, &y));
+    FR_TRY(s, fr_mul(y, in[1], &out[0])); /* reads values, and in backward gives the values up */
 done:
     fr_tensor_release(&y);
-    fr_tensor_release(&z);
     return s;
 }
 
@@ -114,14 +97,12 @@ static result run(setting c) {
     must(fr_memory_stats_get(test_device(), &m));
     r.peak = m.requested;
     r.allocated = m.allocated;
-    void *ctx[] = {&c, bn};
     if (c.looked) fr_detect_anomaly(true);
     kernels_watch();
     if (c.checkpoint)
-        must(fr_checkpoint(net, ctx, NULL, in, 2, &r.y, 1));
+        must(fr_checkpoint(net, bn, NULL, in, 2, &r.y, 1));
     else
-        must(net(ctx, in, 2, &r.y, 1));
-    if (c.kind == BETA_CHANGED) must(fr_tensor_fill(leaf[2], 5));
+        must(net(bn, in, 2, &r.y, 1));
     must(fr_backward(r.y, dy));
     kernels_unwatch();
     fr_detect_anomaly(false);
@@ -183,9 +164,7 @@ Test(relu_gradient, every_bit_and_byte_is_that_of_the_separate_passes) {
     expect_nothing_left();
 }
 
-/* Early release off: the gradient is not the relu's alone. Bits or values still alive give way only where the
- * gradient is written over. With rebuild and encode neither is alive: a rebuild of the value in backward asks batch
- * norm. Without encode the value is rebuilt for its sign. */
+/* The relu masks in a separate pass only where in-place is off: then the calls are separate. */
 Test(relu_gradient, under_every_switch) {
     for (int i = 0; i < 16; i++) {
         fr_switches s = fr_switches_default();
@@ -193,18 +172,8 @@ Test(relu_gradient, under_every_switch) {
         s.early_release = i & 2;
         s.encode = i & 4;
         s.rebuild = i & 8;
-        bool ready = s.rebuild ? s.encode : s.early_release && (s.inplace || s.encode);
-        compare((setting){.dtype = FR_F16, .switches = s}, !ready);
+        compare((setting){.dtype = FR_F16, .switches = s}, !s.inplace);
     }
-    expect_nothing_left();
-}
-
-/* Batch norm's result has a second reader, differs from the relu's input, or cannot be rebuilt: the relu masks. */
-Test(relu_gradient, only_where_batch_norm_can_tell) {
-    fr_switches s = fr_switches_default();
-    s.rebuild = false; /* refuses changed values */
-    for (int k = SHARED; k <= BETA_CHANGED; k++)
-        for (int i = 0; i < 3; i++) compare((setting){.dtype = types[i], .kind = (kind)k, .switches = s}, 1);
     expect_nothing_left();
 }
 
@@ -264,37 +233,6 @@ Test(relu_gradient, gradients_that_meet_are_masked_by_the_pass_that_adds_them) {
         fr_tensor_release(&apart);
         fr_tensor_release(&one);
     }
-    expect_nothing_left();
-}
-
-/* A program that holds batch norm's result may start a backward from the result: then no gradient is masked. */
-Test(relu_gradient, batch_norm_masks_nothing_that_the_program_may_ask_for) {
-    fr_module *bn = NULL;
-    must(fri_nn_batchnorm2d(C, NULL, test_device(), &bn));
-    fr_tensor *grad[2] = {0};
-    for (int read = 0; read < 2; read++) {
-        fr_tensor *x = image(FR_F32, 1, false), *factor = image(FR_F32, 3, false), *dy = image(FR_F32, 5, false);
-        fr_tensor *y = NULL, *z = NULL, *seen = NULL, *kept = NULL, *w = NULL;
-        must(fr_tensor_set_requires_grad(x, true));
-        must(fr_tensor_set_requires_grad(factor, true));
-        must(fr_module_forward(bn, x, &y));
-        if (read) { /* by an op unrelated to y: the op reads the relu's values, and gives them up */
-            must(fr_relu(y, &z));
-            must(fr_scale(z, 1, &kept)); /* the relu's node lives on */
-            must(fr_tensor_detach(z, &seen));
-            must(fr_mul(seen, factor, &w));
-            fr_tensor_release(&z);
-            fr_tensor_release(&seen);
-            must(fr_backward(w, dy));
-        }
-        must(fr_backward(y, dy));
-        grad[read] = fr_tensor_retain(fr_tensor_get_grad(x));
-        RELEASE_ALL(&x, &factor, &dy, &y, &kept, &w);
-    }
-    expect_equal(grad[1], grad[0], "dx");
-    fr_tensor_release(&grad[0]);
-    fr_tensor_release(&grad[1]);
-    fr_module_release(&bn);
     expect_nothing_left();
 }
 
