@@ -387,6 +387,16 @@ static fr_status check_model(fri_onnx_reader *r) {
     return FR_OK;
 }
 
+static bool is_network_input(fri_onnx_reader *r, fr_value x) {
+    bool found = false;
+    for (size_t i = 0; i < r->graph->n_input && !found; i++) {
+        const fri_onnx_value *v = fri_onnx_value_find(r, r->graph->input[i]->name);
+        found = v != NULL && v->x.id == x.id;
+    }
+    return found;
+}
+
+/* A result that is an input gets a layer: a network without layers is refused. */
 static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
     const int n = results(r);
     fr_value *result = calloc((size_t)n + 1, sizeof *result);
@@ -398,7 +408,7 @@ static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
         else if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
             s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer", fri_onnx_result(r, i));
         else
-            result[i] = v->x;
+            result[i] = is_network_input(r, v->x) ? fr_net_identity(r->net, NULL, v->x) : v->x;
     }
     if (s == FR_OK) s = fr_net_end(&r->net, result, n, m);
     free(result);

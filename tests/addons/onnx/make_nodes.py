@@ -388,6 +388,7 @@ def opsets():
     names = [f"x{i}" for i in range(65)]
     case("65_inputs", [N("Concat", names, ["y"], axis=1)], {n: [1, 1, 2, 2] for n in names}, ["y"],
          refused="input 'x64' is number 65; a network has 64 at most")
+    case("identity", [N("Identity", ["x"], ["y"])], x, ["y"])
     case("nobody_reads_it", [N("Relu", ["x"], ["y"]), N("TopK", ["x", "k"], ["d", "e"])], x, ["y"], [ints("k", [1])])
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-LEAST = 168
+LEAST = 170
 ELEMENTWISE = set("Add Sub Mul Div Relu Tanh Sigmoid LeakyRelu HardSigmoid HardSwish Gelu Clip Dropout Identity Elu "
                   "Selu Softplus Mish PRelu Neg Reciprocal Sum Mean".split())
 SEVERAL = {"Add", "Sub", "Mul", "Div", "Concat", "Sum", "Mean"}
