@@ -229,7 +229,7 @@ Test(variants, one_call_turns_all_activations_in_place) {
         uint64_t before = fr_graph_stats_get().inplace;
         must(fr_module_forward(m, x, &y[on]));
         uint64_t ran = fr_graph_stats_get().inplace - before;
-        /* 8 additions and the 8 relus behind them; the other 9 relus are part of a batch norm's call */
+        /* 8 additions, each with a relu; 9 relus are part of a batch norm's call */
         if (on)
             cr_expect_eq(ran, 16, "%d ops ran in place", (int)ran);
         else
