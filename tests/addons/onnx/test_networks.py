@@ -46,7 +46,8 @@ def build(torch, name):
     if name in ("googlenet", "inception_v3"):  # auxiliary heads belong to a training of 299 pixels
         m.aux_logits = False
         m.AuxLogits = m.aux1 = m.aux2 = None
-    return m, 96 if name == "inception_v3" else 64
+    # The exporter takes no pooling to 7 x 7 from a map that 7 does not divide.
+    return m, 224 if name.startswith(("alexnet", "vgg")) else 96 if name == "inception_v3" else 64
 
 
 def result(y):
