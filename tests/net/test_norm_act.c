@@ -217,25 +217,27 @@ Test(norm_act, other_activations_are_part_of_the_call) {
     expect_nothing_left();
 }
 
-/* relu6, hardswish or silu behind a batch norm, and a tanh before it where `inner`. */
+/* relu, relu6, hardswish or silu behind a batch norm, and a tanh before it where `inner`. */
 static fr_module *norm_and(fri_activation act, bool inner) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());
     fr_value v = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 1, 1, C});
     v = fr_net_batchnorm2d(n, "bn", inner ? fr_net_tanh(n, "inner", v) : v, NULL);
-    v = act == FRI_ACTIVATION_RELU6  ? fr_net_relu6(n, "act", v)
-        : act == FRI_ACTIVATION_SILU ? fr_net_silu(n, "act", v)
-                                     : fr_net_hardswish(n, "act", v);
+    v = act == FRI_ACTIVATION_RELU    ? fr_net_relu(n, "act", v)
+        : act == FRI_ACTIVATION_RELU6 ? fr_net_relu6(n, "act", v)
+        : act == FRI_ACTIVATION_SILU  ? fr_net_silu(n, "act", v)
+                                      : fr_net_hardswish(n, "act", v);
     must(fr_net_end(&n, &v, 1, &m));
     fr_seed(3);
     must(fr_init_uniform(fr_module_tensor(fr_module_find(m, "bn"), "weight"), -8, 8));
     return m;
 }
 
-/* A network makes the fused call of a norm and the activation behind it. */
+/* A network makes the fused call of a norm and the activation behind it. A sum or a relu of the result is no tail. */
 Test(norm_act, an_activation_behind_a_batch_norm_is_its_tail) {
-    for (int act = FRI_ACTIVATION_RELU6; act <= FRI_ACTIVATION_SILU; act++) {
-        fr_tensor *x = image(FR_F32, 1, false), *y = NULL, *want = NULL;
+    for (int j = 0; j < 12; j++) {
+        const int act = FRI_ACTIVATION_RELU + j % 4;
+        fr_tensor *x = image(FR_F32, 1, false), *y = NULL, *z = NULL, *want = NULL;
         fr_module *m = norm_and((fri_activation)act, false);
         must(fr_module_forward(fr_module_find(m, "bn"), x, &want));
         must(fr_module_forward(fr_module_find(m, "act"), want, &want));
@@ -252,6 +254,9 @@ Test(norm_act, an_activation_behind_a_batch_norm_is_its_tail) {
             s.rebuild = rebuild;
             fr_switches_set(s);
             must(fr_module_forward(m, x, &y));
+            must(fr_relu(w, &z));
+            if (j / 4 == 1) must(fr_add(y, z, &y));
+            if (j / 4 == 2) must(fr_relu(y, &y));
             must(fr_mul(y, w, &y));
             must(fr_sum(y, &y));
             kernels_watch();
@@ -265,7 +270,7 @@ Test(norm_act, an_activation_behind_a_batch_norm_is_its_tail) {
         fr_tensor_release(&w);
         for (int i = 0; i < 2; i++) fr_tensor_release(&grad[i]);
         fr_switches_set(fr_switches_default());
-        RELEASE_ALL(&x, &y, &want);
+        RELEASE_ALL(&x, &y, &z, &want);
         fr_module_release(&m);
     }
     expect_nothing_left();
@@ -322,8 +327,8 @@ static void checkpointed(fri_activation act, bool inner, bool frozen, bool forwa
 
 /* The first run of a segment fuses and the second does not, or the other way round. */
 Test(norm_act, anomaly_detection_may_begin_and_end_between_forward_and_backward) {
-    for (int i = 0; i < 3 * 16; i++) {
-        const fri_activation act = (fri_activation)(FRI_ACTIVATION_RELU6 + i / 16);
+    for (int i = 0; i < 4 * 16; i++) {
+        const fri_activation act = (fri_activation)(FRI_ACTIVATION_RELU + i / 16);
         fr_tensor *want[3] = {NULL}, *got[3] = {NULL};
         checkpointed(act, i >> 1 & 1, i & 1, true, true, want);
         checkpointed(act, i >> 1 & 1, i & 1, i >> 2 & 1, i >> 3 & 1, got);
