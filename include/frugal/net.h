@@ -84,8 +84,6 @@ FR_API fr_value fr_net_layer_scale(fr_net *n, const char *name, fr_value x, doub
 FR_API fr_value fr_net_relu(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_relu6(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_leaky_relu(fr_net *n, const char *name, fr_value x, double slope);
-/* PyTorch's PReLU(slopes, init): one trained slope, or one per channel. */
-FR_API fr_value fr_net_prelu(fr_net *n, const char *name, fr_value x, int64_t slopes, double init);
 FR_API fr_value fr_net_sigmoid(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_tanh(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_silu(fr_net *n, const char *name, fr_value x);
@@ -93,8 +91,6 @@ FR_API fr_value fr_net_hardsigmoid(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_hardswish(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_gelu(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_gelu_tanh(fr_net *n, const char *name, fr_value x);
-FR_API fr_value fr_net_elu(fr_net *n, const char *name, fr_value x);
-FR_API fr_value fr_net_softplus(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_clamp(fr_net *n, const char *name, fr_value x, double low, double high);
 FR_API fr_value fr_net_softmax(fr_net *n, const char *name, fr_value x);
 FR_API fr_value fr_net_log_softmax(fr_net *n, const char *name, fr_value x);

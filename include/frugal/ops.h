@@ -113,7 +113,7 @@ FR_API fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y);
  * bit. */
 FR_API fr_status fr_relu6(fr_tensor *x, fr_tensor **y);
 /* Smooth activations and their hard forms (names as in torch.nn.functional; gelu_tanh: gelu with approximate="tanh");
- * any shape, float types, y has type and shape of x. sigmoid, tanh and elu save y, the rest x, and so write over x only
+ * any shape, float types, y has type and shape of x. sigmoid and tanh save y, the rest x, and so write over x only
  * without a graph. Gradients are PyTorch's, also at the hard forms' kinks -3 and 3. */
 FR_API fr_status fr_sigmoid(fr_tensor *x, fr_tensor **y);     /* y = 1 / (1 + exp(-x)) */
 FR_API fr_status fr_tanh(fr_tensor *x, fr_tensor **y);        /* y = tanh x */
@@ -123,8 +123,6 @@ FR_API fr_status fr_hardswish(fr_tensor *x, fr_tensor **y);   /* y = x hardsigmo
 FR_API fr_status fr_gelu(fr_tensor *x, fr_tensor **y);        /* y = x (1 + erf(x / sqrt 2)) / 2 */
 /* y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
 FR_API fr_status fr_gelu_tanh(fr_tensor *x, fr_tensor **y);
-FR_API fr_status fr_elu(fr_tensor *x, fr_tensor **y);      /* y = x where x > 0, else exp(x) - 1 */
-FR_API fr_status fr_softplus(fr_tensor *x, fr_tensor **y); /* y = log(1 + exp(x)) */
 /* y = min(max(x, low), high); an infinite bound is none; NaN passes. dx = dy where low < x < high (torch clamp).
  * Saves x. */
 FR_API fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y);

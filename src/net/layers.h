@@ -7,6 +7,7 @@
 
 #include "backend/kernel_map.h"
 
+#include <frugal/net.h>
 #include <frugal/nn.h>
 
 #define FRI_PARAMETERS(...) __VA_ARGS__
@@ -63,5 +64,10 @@ FRI_CHANNEL_LAYERS(FRI_CHANNEL_PROTOTYPE)
 fr_status fri_nn_conv2d(int64_t in, int64_t out, int64_t kernel, const fr_conv2d_opts *opts, bool bias,
                         fr_device device, fr_module **m);
 fr_status fri_nn_embedding(int64_t rows, int64_t dim, fr_device device, fr_module **m);
+
+/* Layers of ONNX files, not exported. PReLU trains a single slope or a slope per channel. */
+fr_value fr_net_prelu(fr_net *n, const char *name, fr_value x, int64_t slopes, double init);
+fr_value fr_net_elu(fr_net *n, const char *name, fr_value x);
+fr_value fr_net_softplus(fr_net *n, const char *name, fr_value x);
 
 #endif

@@ -1,6 +1,7 @@
 /* stateless.c - layers without parameters: each calls its op. */
 #include "net/layers.h"
 #include "net/module.h"
+#include "ops/op.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -91,6 +91,10 @@ extern const fri_unary fri_relu_op, fri_relu6_op;
 /* NONE: not an activation that fused ops compute. */
 fri_activation fri_activation_of(const fr_op *op);
 
+/* y = x where x > 0, else exp(x) - 1 (saves y); y = log(1 + exp(x)) (saves x). Not exported. */
+fr_status fr_elu(fr_tensor *x, fr_tensor **y);
+fr_status fr_softplus(fr_tensor *x, fr_tensor **y);
+
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out);
 
 #endif

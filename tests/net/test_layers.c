@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <frugal/net.h>
 #include "net/layers.h"
+#include "ops/op.h"
 
 #include <frugal/nn.h>
 #include <frugal/optim.h>

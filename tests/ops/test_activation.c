@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/kernel_map.h"
+#include "ops/op.h"
 #include "support/op_suite.h"
 
 #define ACTIVATION(name, saves, ...)                                                   \

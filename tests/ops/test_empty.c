@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/op.h"
 #include "support/op_suite.h"
 
 enum { INPUTS = 3 };

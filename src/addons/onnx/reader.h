@@ -8,6 +8,7 @@
 #define FRI_ONNX_READER_H
 
 #include "addons/onnx/protobuf.h"
+#include "net/layers.h"
 
 #include <frugal/onnx.h>
 #include <frugal/tools.h>
