@@ -222,12 +222,12 @@ static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *
     return fri_onnx_put_like(r, r->graph->node[result], y, x);
 }
 
-/* The f32 constant times a factor; a row [1, n] of Keras becomes a vector. */
-static fr_status times(fri_onnx_reader *r, const constant *c, double factor, const constant **out) {
+/* The f32 constant times a factor; as a vector: a row [1, n], as Keras writes a bias, becomes [n]. */
+static fr_status times(fri_onnx_reader *r, const constant *c, double factor, bool vector, const constant **out) {
     fri_onnx_constant *own = NULL;
     FRI_TRY(fri_onnx_constant_like(r, FR_F32, c, &own));
     for (int64_t i = 0; i < c->n; i++) ((float *)own->own)[i] = (float)(factor * fri_onnx_float(c, i));
-    if (c->rank == 2 && c->dim[0] == 1) {
+    if (vector && c->rank == 2 && c->dim[0] == 1) {
         own->rank = 1;
         own->dim[0] = c->n;
     }
@@ -246,9 +246,9 @@ fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
     FRI_TRY(check_constant(w, "weight", 2, -1));
     if (fri_onnx_attribute_int(n, "transB", 0) == 0) FRI_TRY(turned(r, w, &w));
-    if (alpha != 1 && w->dim[0] > 1) FRI_TRY(times(r, w, alpha, &w));
+    if (alpha != 1) FRI_TRY(times(r, w, alpha, false, &w));
     if (fri_onnx_input(r, n, 2) != NULL) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
-    if (b != NULL && b->dtype == FR_F32 && (beta != 1 || b->rank == 2)) FRI_TRY(times(r, b, beta, &b));
+    if (b != NULL && b->dtype == FR_F32 && (beta != 1 || b->rank == 2)) FRI_TRY(times(r, b, beta, true, &b));
     const bool one = b != NULL && b->dtype == FR_F32 && b->n == 1 && w->dim[0] > 1;
     FRI_TRY(linear(r, at, at, w, one ? NULL : b));
     const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");

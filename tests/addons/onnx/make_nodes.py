@@ -183,6 +183,8 @@ def constant_operands():
     case("sum_of_shapes", [N("Sum", ["x", "e"], ["y"])], {**images, "e": [2, 3, 1, 1]}, ["y"],
          refused="input 1 has another shape than input 0")
     factor = [wave("w", 5, 6)]
+    case("gemm_of_one_output", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, alpha=0.5, beta=-2.0)], rows, ["y"],
+         [wave("w", 1, 6), wave("b", 1, 1)])
     case("gemm_by_numbers", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, alpha=0.5, beta=-2.0)], rows, ["y"],
          factor + [wave("b", 1, 5)])
     case("gemm_plus_a_number", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, beta=0.25)], rows, ["y"],
