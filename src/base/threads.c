@@ -192,3 +192,10 @@ void fri_threads_start(void) {
 #pragma omp parallel
     atomic_fetch_add(&started, 1);
 }
+
+/* ---- loops ----------------------------------------------------------------------------------------------------- */
+
+void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *context) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
+    for (int64_t i = 0; i < pieces; i++) piece(context, i, omp_get_thread_num());
+}

@@ -109,14 +109,34 @@ static bool streams(const fri_batchnorm2d_desc *d, const tile *t, const void *x,
            fri_may_stream(y, (size_t)d->c * sizeof(real), d->rows * d->c * (int64_t)sizeof(real));
 }
 
-static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
-                       const real *invstd, const real *gamma, const real *beta, const void *addend, fri_activation act,
-                       void *y) {
+/* A pass over the tiles. */
+typedef struct norm_loop {
+    const fri_batchnorm2d_desc *d;
+    const void *x;
+    const real *mean, *invstd, *gamma, *beta;
+    const void *in; /* NULL, an addend or dy */
+    fri_activation act;
+    void *out;
+    const scratch *w; /* backward: sums of the channels. NULL: the statistics are constants */
+} norm_loop;
+
+static void norm_pieces(fri_piece *piece, const norm_loop *l) {
+    fri_cpu_pieces(l->d->rows * l->d->c, tiles(l->d), piece, l);
+}
+
+static void apply_tile(const void *context, int64_t at, int thread) {
+    const norm_loop *l = context;
+    const fri_batchnorm2d_desc *d = l->d;
+    const tile own = tile_at(d, at), *t = &own;
+    const real *beta = l->beta;
+    const void *x = l->x, *addend = l->in;
+    const fri_activation act = l->act;
+    void *y = l->out;
     _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
     const bool stream = streams(d, t, x, addend, y);
     int64_t step = stream ? TILE / t->width : step_rows(d, t), ld = pitch(d, t);
     const bool once = d->dtype == FRI_REAL_DTYPE || (addend == NULL && !fri_reads_x(act)); /* no rounding in between */
-    scale_of(t, invstd, gamma, scale);
+    scale_of(t, l->invstd, l->gamma, scale);
     for (int64_t j = 0; j < t->width; j++) shift[j] = beta != NULL ? beta[t->c + j] : 0;
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
@@ -124,9 +144,9 @@ static void apply_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
         real *out = stream ? ybuf : target_rows(d, t, y, t->row + i, ybuf);
         if (once) {
             const real *plus = load_rows(d, t, addend, t->row + i, rows, xbuf);
-            apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, plus, act, out);
+            apply_rows(rows, t->width, ld, v, l->mean + t->c, scale, shift, plus, act, out);
         } else {
-            apply_rows(rows, t->width, ld, v, mean + t->c, scale, shift, NULL, FRI_ACTIVATION_NONE, out);
+            apply_rows(rows, t->width, ld, v, l->mean + t->c, scale, shift, NULL, FRI_ACTIVATION_NONE, out);
             round_values(d, rows * t->width, out);
             finish_values(rows * t->width, load_rows(d, t, addend, t->row + i, rows, xbuf), act, out);
         }
@@ -142,11 +162,7 @@ fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_des
                                     const void *invstd, const void *gamma, const void *beta, const void *addend,
                                     fri_activation act, void *y) {
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
-#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < tiles(d); i++) {
-        const tile t = tile_at(d, i);
-        apply_tile(d, &t, x, mean, invstd, gamma, beta, addend, act, y);
-    }
+    norm_pieces(apply_tile, &(norm_loop){d, x, mean, invstd, gamma, beta, addend, act, y, NULL});
     return FR_OK;
 }
 
@@ -240,9 +256,16 @@ static int64_t pass_step(const fri_batchnorm2d_desc *d, const tile *t) {
     return d->dtype == FRI_REAL_DTYPE ? TILE / t->width / 2 * 2 : step_rows(d, t);
 }
 
-/* p NULL: no activation follows. dz (may be NULL or dy): receives the gradient before the activation. */
-static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean, const gate *p,
-                        const void *dy, const scratch *w, void *dz) {
+/* out (NULL, or dy): receives the gradient before the activation. */
+static void reduce_tile(const void *context, int64_t at, int thread) {
+    const norm_loop *l = context;
+    const fri_batchnorm2d_desc *d = l->d;
+    const tile own = tile_at(d, at), *t = &own;
+    const real *mean = l->mean;
+    const scratch *w = l->w;
+    void *dz = l->out;
+    gate open, *p = l->act ? &open : NULL;
+    if (l->act) gate_of(d, t, l->invstd, l->gamma, l->beta, l->act, p);
     _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
     real *sum_dy = w->partial_a + t->chunk * d->c + t->c, *sum_dyx = w->partial_b + t->chunk * d->c + t->c;
     int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t);
@@ -251,7 +274,8 @@ static void reduce_tile(const fri_batchnorm2d_desc *d, const tile *t, const void
     memset(sum_dyx, 0, (size_t)t->width * sizeof *sum_dyx);
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
-        const real *v = load_rows(d, t, x, t->row + i, rows, xbuf), *g = load_rows(d, t, dy, t->row + i, rows, dybuf);
+        const real *v = load_rows(d, t, l->x, t->row + i, rows, xbuf),
+                   *g = load_rows(d, t, l->in, t->row + i, rows, dybuf);
         real *out = dz != NULL ? target_rows(d, t, dz, t->row + i, dybuf) : dybuf;
         if (p != NULL) pass(d, rows, t->width, ld, v, g, mean + t->c, p, ld_dy, out);
         reduce_rows(rows, t->width, ld, v, ld_dy, p != NULL ? out : g, mean + t->c, sum_dy, sum_dyx);
@@ -330,51 +354,36 @@ FRI_CLONES static void scale_rows(int64_t rows, int64_t width, int64_t ld_dy, co
     }
 }
 
-/* w NULL: eval mode, the statistics are constants. p or NULL: no activation follows. */
-static void gradient_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const real *mean,
-                          const real *scale, const gate *p, const scratch *w, const void *dy, void *dx) {
+static void gradient_tile(const void *context, int64_t at, int thread) {
+    const norm_loop *l = context;
+    const fri_batchnorm2d_desc *d = l->d;
+    const tile own = tile_at(d, at), *t = &own;
+    const real *mean = l->mean;
+    const scratch *w = l->w;
+    gate open, *p = l->act ? &open : NULL; /* NULL: no activation follows */
+    gate_of(d, t, l->invstd, l->gamma, l->act ? l->beta : NULL, l->act, &open);
     _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
     int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t), ld_dy = p != NULL ? t->width : ld;
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
-        const real *v = w != NULL || p != NULL ? load_rows(d, t, x, t->row + i, rows, xbuf) : NULL;
-        const real *g = load_rows(d, t, dy, t->row + i, rows, dybuf);
-        real *out = target_rows(d, t, dx, t->row + i, dybuf);
+        const real *v = w != NULL || p != NULL ? load_rows(d, t, l->x, t->row + i, rows, xbuf) : NULL;
+        const real *g = load_rows(d, t, l->in, t->row + i, rows, dybuf);
+        real *out = target_rows(d, t, l->out, t->row + i, dybuf);
         if (p != NULL) {
             pass(d, rows, t->width, ld, v, g, mean + t->c, p, t->width, dybuf);
             g = dybuf;
         }
         if (w != NULL)
-            gradient_rows(rows, t->width, ld, v, ld_dy, g, mean + t->c, scale, w->a + t->c, w->b + t->c, out);
+            gradient_rows(rows, t->width, ld, v, ld_dy, g, mean + t->c, open.scale, w->a + t->c, w->b + t->c, out);
         else
-            scale_rows(rows, t->width, ld_dy, g, scale, ld, out);
-        store_rows(d, t, dx, t->row + i, rows, out);
+            scale_rows(rows, t->width, ld_dy, g, open.scale, ld, out);
+        store_rows(d, t, l->out, t->row + i, rows, out);
     }
 }
 
-static void reduce_all(const fri_batchnorm2d_desc *d, const void *x, const real *mean, const real *invstd,
-                       const real *gamma, const real *beta, fri_activation act, const void *dy, const scratch *w,
-                       void *dz, real *dgamma, real *dbeta) {
-#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < tiles(d); i++) {
-        gate p;
-        const tile t = tile_at(d, i);
-        if (act) gate_of(d, &t, invstd, gamma, beta, act, &p);
-        reduce_tile(d, &t, x, mean, act ? &p : NULL, dy, w, dz);
-    }
-    reduce_channels(d, invstd, w, dgamma, dbeta);
-}
-
-static void gradient_all(const fri_batchnorm2d_desc *d, const void *x, const real *mean, const real *invstd,
-                         const real *gamma, const real *beta, fri_activation act, const scratch *w, const void *dy,
-                         void *dx) {
-#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < tiles(d); i++) {
-        gate p;
-        const tile t = tile_at(d, i);
-        gate_of(d, &t, invstd, gamma, act ? beta : NULL, act, &p);
-        gradient_tile(d, &t, x, mean, p.scale, act ? &p : NULL, w, dy, dx);
-    }
+static void reduce_all(const norm_loop *l, real *dgamma, real *dbeta) {
+    norm_pieces(reduce_tile, l);
+    reduce_channels(l->d, l->invstd, l->w, dgamma, dbeta);
 }
 
 fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
@@ -385,11 +394,12 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     if (train || dgamma != NULL || dbeta != NULL) {
         FRI_TRY(scratch_of(e, d, &w));
-        reduce_all(d, x, mean, invstd, gamma, beta, act, dy, &w, dz, dgamma, dbeta);
+        reduce_all(&(norm_loop){d, x, mean, invstd, gamma, beta, dy, act, dz, &w}, dgamma, dbeta);
         if (dz != NULL) dy = dz, act = FRI_ACTIVATION_NONE;
         if (train && d->sync != NULL) FRI_TRY(sync_means(d, invstd, &w));
     }
-    if (dx != NULL) gradient_all(d, x, mean, invstd, gamma, beta, act, train ? &w : NULL, dy, dx);
+    const norm_loop l = {d, x, mean, invstd, gamma, beta, dy, act, dx, train ? &w : NULL};
+    if (dx != NULL) norm_pieces(gradient_tile, &l);
     return FR_OK;
 }
 
@@ -402,7 +412,7 @@ fr_status fri_cpu_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchno
     if (s < 0) return s;
     w.a = half;
     w.b = w.a + d->c;
-    reduce_all(d, x, mean, invstd, NULL, NULL, FRI_ACTIVATION_NONE, dy, &w, NULL, dgamma, dbeta);
+    reduce_all(&(norm_loop){d, x, mean, invstd, .in = dy, .w = &w}, dgamma, dbeta);
     return FR_OK;
 }
 
@@ -412,6 +422,6 @@ fr_status fri_cpu_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchno
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     const scratch w = {.a = (real *)(uintptr_t)half, .b = (real *)(uintptr_t)half + d->c}; /* only read */
     (void)e;
-    gradient_all(d, x, mean, invstd, gamma, NULL, FRI_ACTIVATION_NONE, &w, dy, dx);
+    norm_pieces(gradient_tile, &(norm_loop){d, x, mean, invstd, gamma, .in = dy, .out = dx, .w = &w});
     return FR_OK;
 }

@@ -83,8 +83,18 @@ static int64_t block_rows(const fri_batchnorm2d_desc *d, const tile *t) {
     return d->dtype == FRI_REAL_DTYPE ? BATCH_BLOCK / t->width : step_rows(d, t);
 }
 
+typedef struct stats_loop {
+    const fri_batchnorm2d_desc *d;
+    const void *x;
+    const scratch *w;
+} stats_loop;
+
 /* Mean minus shift (w->a) and squared distances of one tile. */
-static void stats_tile(const fri_batchnorm2d_desc *d, const tile *t, const void *x, const scratch *w) {
+static void stats_tile(const void *context, int64_t at, int thread) {
+    const stats_loop *l = context;
+    const fri_batchnorm2d_desc *d = l->d;
+    const tile own = tile_at(d, at), *t = &own;
+    const scratch *w = l->w;
     real buf[TILE], block_mean[C_BLOCK], center[C_BLOCK], block_squares[C_BLOCK];
     real *mean = w->partial_a + t->chunk * d->c + t->c, *squares = w->partial_b + t->chunk * d->c + t->c;
     const int64_t step = block_rows(d, t), ld = pitch(d, t);
@@ -93,7 +103,7 @@ static void stats_tile(const fri_batchnorm2d_desc *d, const tile *t, const void 
     memset(squares, 0, bytes);
     for (int64_t i = 0; i < t->rows; i += step) {
         const int64_t rows = fri_min_i64(step, t->rows - i);
-        const real *v = load_rows(d, t, x, t->row + i, rows, buf);
+        const real *v = load_rows(d, t, l->x, t->row + i, rows, buf);
         memset(block_mean, 0, bytes);
         memset(block_squares, 0, bytes);
         sum_rows(rows, t->width, ld, v, w->a + t->c, block_mean);
@@ -171,11 +181,7 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     FRI_TRY(scratch_of(e, d, &w));
     set_shift(d, x, w.a);
-#pragma omp parallel for schedule(static) if (d->rows * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < tiles(d); i++) {
-        const tile t = tile_at(d, i);
-        stats_tile(d, &t, x, &w);
-    }
+    fri_cpu_pieces(d->rows * d->c, tiles(d), stats_tile, &(stats_loop){d, x, &w});
     if (d->batches != NULL) ++*d->batches;
     if (d->sync != NULL) return sync_stats(d, &w, &to);
     for (int64_t c = 0; c < d->c; c += COMBINE) {

@@ -23,22 +23,35 @@ static bool counts(const fri_loss_desc *d, const void *target, int64_t row, int6
     return false;
 }
 
-static group group_forward(const fri_loss_desc *d, int64_t first, int64_t last, const void *x, const void *target,
-                           const real *weight) {
+typedef struct bce_loop {
+    const fri_loss_desc *d;
+    const void *x, *target;
+    const real *weight;
+    group *groups;
+    real g;
+    void *dx;
+} bce_loop;
+
+static void group_forward(const void *context, int64_t at, int thread) {
+    const bce_loop *l = context;
+    const fri_loss_desc *d = l->d;
+    const void *target = l->target;
+    const real *weight = l->weight;
+    const int64_t rows = fri_ceil_div(d->rows, GROUPS), last = fri_min_i64(d->rows, (at + 1) * rows);
     real buf[FRI_BLOCK];
     group g = {.bad = -1};
-    for (int64_t row = first; row < last; row++) {
+    for (int64_t row = at * rows; row < last; row++) {
         if (!counts(d, target, row, &g.bad)) continue;
         g.counted++;
         for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
             int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
-            const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
+            const real *v = fri_cpu_load(d->dtype, l->x, row * d->classes + j, n, buf);
             for (int64_t i = 0; i < n; i++)
                 g.loss +=
                     (double)fri_focal(v[i], target_of(d, target, row, j + i), weight != NULL ? weight[j + i] : 1, d);
         }
     }
-    return g;
+    l->groups[at] = g;
 }
 
 size_t fri_cpu_bce_workspace(const fri_loss_desc *d) {
@@ -49,11 +62,7 @@ fr_status fri_cpu_bce_forward(const fri_exec *e, const fri_loss_desc *d, const v
                               const void *weight, void *loss, void *lse, void *factors, int64_t *bad) {
     group groups[GROUPS], all = {.bad = -1};
     FRI_TRY(fri_cpu_accepts("bce", d->dtype));
-    const int64_t rows = fri_ceil_div(d->rows, GROUPS);
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t i = 0; i < GROUPS; i++)
-        groups[i] =
-            group_forward(d, fri_min_i64(d->rows, i * rows), fri_min_i64(d->rows, (i + 1) * rows), x, target, weight);
+    fri_cpu_loss_pieces(d, GROUPS, group_forward, &(bce_loop){d, x, target, weight, groups});
     for (int i = 0; i < GROUPS; i++) {
         all.loss += groups[i].loss;
         all.counted += groups[i].counted;
@@ -65,20 +74,21 @@ fr_status fri_cpu_bce_forward(const fri_exec *e, const fri_loss_desc *d, const v
     return FR_OK;
 }
 
-static void row_backward(const fri_loss_desc *d, int64_t row, const void *x, const void *target, const real *weight,
-                         real g, void *dx) {
+static void row_backward(const void *context, int64_t row, int thread) {
+    const bce_loop *l = context;
+    const fri_loss_desc *d = l->d;
     real xbuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
     int64_t bad = 0;
-    const bool counted = counts(d, target, row, &bad);
+    const bool counted = counts(d, l->target, row, &bad);
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
-        const real *v = fri_cpu_load(d->dtype, x, at, n, xbuf);
-        real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
+        const real *v = fri_cpu_load(d->dtype, l->x, at, n, xbuf);
+        real *out = fri_cpu_target(d->dtype, l->dx, at, dxbuf);
         for (int64_t i = 0; i < n; i++) {
-            const real w = weight != NULL ? weight[j + i] : 1;
-            out[i] = counted ? g * fri_focal_gradient(v[i], target_of(d, target, row, j + i), w, d) : 0;
+            const real w = l->weight != NULL ? l->weight[j + i] : 1;
+            out[i] = counted ? l->g * fri_focal_gradient(v[i], target_of(d, l->target, row, j + i), w, d) : 0;
         }
-        fri_cpu_store(d->dtype, dx, at, n, out);
+        fri_cpu_store(d->dtype, l->dx, at, n, out);
     }
 }
 
@@ -86,7 +96,6 @@ fr_status fri_cpu_bce_backward(const fri_exec *e, const fri_loss_desc *d, const 
                                const void *weight, const void *lse, const void *factors, const void *dloss, void *dx) {
     FRI_TRY(fri_cpu_accepts("bce", d->dtype));
     const real g = *(const real *)dloss / *(const real *)factors;
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t row = 0; row < d->rows; row++) row_backward(d, row, x, target, weight, g, dx);
+    fri_cpu_loss_pieces(d, d->rows, row_backward, &(bce_loop){d, x, target, weight, .g = g, .dx = dx});
     return FR_OK;
 }

@@ -110,17 +110,22 @@ static void cast_block(fr_dtype from, fr_dtype to, int64_t n, const void *x, voi
     }
 }
 
+typedef struct cast_loop {
+    fr_dtype from, to;
+    const void *x;
+    void *y;
+} cast_loop;
+
+static void cast_range(const void *context, int64_t first, int64_t last) {
+    const cast_loop *l = context;
+    for (int64_t i = first; i < last; i += CAST_BLOCK)
+        cast_block(l->from, l->to, fri_min_i64(CAST_BLOCK, last - i), fri_cpu_at(l->from, l->x, i),
+                   (char *)l->y + (size_t)i * fr_dtype_size(l->to));
+}
+
 fr_status fri_cpu_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y) {
-    size_t from_size = fr_dtype_size(from), to_size = fr_dtype_size(to);
-    if (from_size == 0 || to_size == 0)
+    if (fr_dtype_size(from) == 0 || fr_dtype_size(to) == 0)
         return fr_fail(FR_EDTYPE, "cast: from element type %d to %d, one of which does not exist", (int)from, (int)to);
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        int64_t last = fri_min_i64(n, (chunk + 1) * FRI_CHUNK);
-        for (int64_t i = chunk * FRI_CHUNK; i < last; i += CAST_BLOCK)
-            cast_block(from, to, fri_min_i64(CAST_BLOCK, last - i), (const char *)x + (size_t)i * from_size,
-                       (char *)y + (size_t)i * to_size);
-    }
+    fri_cpu_ranges(n, cast_range, &(cast_loop){from, to, x, y});
     return FR_OK;
 }

@@ -240,6 +240,12 @@ static void set_inside(loops *l) {
     l->right = fri_min_i64(l->w, (l->q + l->pad_w) / 2);
 }
 
+static void row_piece(const void *context, int64_t row, int thread) {
+    const loops *l = context;
+    any_row(l, row / l->p, row % l->p);
+    fri_stream_end(l->stream);
+}
+
 static void run(const fri_conv2d_engine *e, const float *in, const float *bias, float *out, const char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const bool forward = e->pass == FRI_PASS_FORWARD;
@@ -262,11 +268,7 @@ static void run(const fri_conv2d_engine *e, const float *in, const float *bias, 
                .out = out};
     set_inside(&l);
     l.stream = fri_lanes_may_stream(out, l.c, l.n * l.p * l.q);
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < l.n * l.p; row++) {
-        any_row(&l, row / l.p, row % l.p);
-        fri_stream_end(l.stream);
-    }
+    fri_parallel(l.n * l.p, fr_threads_get(), row_piece, &l);
 }
 
 const fri_conv2d_own FRI_FOR(fri_conv2d_depthwise) = {pays, FRI_FOR(fri_conv2d_depthwise_weight_reads_norm),

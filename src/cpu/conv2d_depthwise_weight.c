@@ -9,7 +9,6 @@
  * summed whole in registers, larger ones row by row. */
 #include "cpu/conv2d_engine.h"
 
-#include <omp.h>
 #include <string.h>
 
 #include "cpu/lanes.h"
@@ -267,30 +266,34 @@ bool FRI_FOR(fri_conv2d_depthwise_weight_reads_norm)(const fri_conv2d_desc *d) {
     return d->dtype == FR_F32 && is_square(d);
 }
 
+typedef struct weight_loop {
+    const fri_conv2d_engine *e;
+    strip all; /* rows of all images; made: for the first thread */
+    float *part;
+} weight_loop;
+
+static void part_piece(const void *context, int64_t task, int thread) {
+    const weight_loop *l = context;
+    const fri_conv2d_desc *d = &l->e->d;
+    const int64_t rows = d->n * d->p, vectors = fri_vectors(d->c), group = group_of(d);
+    const int64_t i = task / fri_ceil_div(vectors, group), first = task % fri_ceil_div(vectors, group) * group;
+    strip t = l->all;
+    t.from = i * rows / l->e->parts;
+    t.to = (i + 1) * rows / l->e->parts;
+    if (t.made != NULL) t.made += thread * (int64_t)(made_bytes(d) / sizeof(float));
+    filter_part(t, first, fri_min_i64(vectors, first + group), l->part + i * vectors * LANES * d->r * d->s);
+}
+
 void FRI_FOR(fri_conv2d_depthwise_weight_run)(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw,
                                               char *workspace) {
     const fri_conv2d_desc *d = &e->d;
-    const int64_t rows = d->n * d->p, vectors = fri_vectors(d->c), group = group_of(d);
-    const int64_t groups = fri_ceil_div(vectors, group);
+    const int64_t groups = fri_ceil_div(fri_vectors(d->c), group_of(d));
     const int64_t room = d->w + d->pad_w - d->s; /* first column of the last window inside */
     const int64_t right = room < 0 ? 0 : fri_min_i64(d->q, room / d->stride_w + 1);
     float *part = (float *)(void *)(workspace + e->sum_at);
     const fri_conv2d_reader reader = fri_conv2d_reader_of(e, workspace);
-    float *made = (float *)(void *)(workspace + e->strip_at);
-    const int64_t made_floats = (int64_t)(made_bytes(d) / sizeof(float));
-#pragma omp parallel for schedule(static) num_threads((int)e->workers)
-    for (int64_t task = 0; task < e->parts * groups; task++) {
-        const int64_t i = task / groups, first = task % groups * group;
-        const strip t = {.d = d,
-                         .x = x,
-                         .dy = dy,
-                         .from = i * rows / e->parts,
-                         .to = (i + 1) * rows / e->parts,
-                         .left = fri_ceil_div(d->pad_w, d->stride_w),
-                         .right = right,
-                         .reader = reader,
-                         .made = reader.mean != NULL ? made + omp_get_thread_num() * made_floats : NULL};
-        filter_part(t, first, fri_min_i64(vectors, first + group), part + i * vectors * LANES * d->r * d->s);
-    }
+    float *made = reader.mean != NULL ? (float *)(void *)(workspace + e->strip_at) : NULL;
+    const strip all = {d, x, dy, 0, 0, 0, fri_ceil_div(d->pad_w, d->stride_w), right, reader, made};
+    fri_parallel(e->parts * groups, (int)e->workers, part_piece, &(weight_loop){e, all, part});
     add_parts(e, part, dw);
 }

@@ -99,10 +99,23 @@ fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e) {
 
 /* ---- x to columns ---------------------------------------------------------------------------------------- */
 
-/* The Q column rows of output row `row` = n * P + p for channels first .. first + c / groups. */
-static void gather_row(const fri_conv2d_desc *d, int64_t row, int64_t first, const char *x, char *col) {
+/* A loop over output rows from .. from + rows, or over the lines of dx that these rows reach. */
+typedef struct row_loop {
+    const fri_conv2d_desc *d;
+    int64_t from, rows, first; /* first: channel */
+    const char *x;
+    void *out;
+    const float *col;
+    int64_t image; /* the first of out */
+} row_loop;
+
+/* The Q column rows of an output row for channels first .. first + c / groups. */
+static void gather_row(const void *context, int64_t i, int thread) {
+    const row_loop *l = context;
+    const fri_conv2d_desc *d = l->d;
     size_t element = fr_dtype_size(d->dtype);
-    int64_t n = row / d->p, p = row % d->p, cg = d->c / d->groups;
+    int64_t n = (l->from + i) / d->p, p = (l->from + i) % d->p, cg = d->c / d->groups;
+    char *col = (char *)l->out + (size_t)(i * d->q * row_elements(d)) * element;
     size_t tap = (size_t)cg * element;
     bool dense = cg == d->c && d->dilation_w == 1; /* the S taps of a row are adjacent in x */
     for (int64_t q = 0; q < d->q; q++) {
@@ -114,7 +127,7 @@ static void gather_row(const fri_conv2d_desc *d, int64_t row, int64_t first, con
                 continue;
             }
             int64_t w = q * d->stride_w - d->pad_w;
-            const char *line = x + (size_t)(((n * d->h + h) * d->w) * d->c + first) * element;
+            const char *line = l->x + (size_t)(((n * d->h + h) * d->w) * d->c + l->first) * element;
             if (dense && w >= 0 && w + d->s <= d->w) {
                 memcpy(col, line + (size_t)(w * d->c) * element, (size_t)d->s * tap);
                 col += (size_t)d->s * tap;
@@ -128,12 +141,6 @@ static void gather_row(const fri_conv2d_desc *d, int64_t row, int64_t first, con
             }
         }
     }
-}
-
-static void gather(const fri_conv2d_desc *d, int64_t from, int64_t rows, int64_t first, const char *x, char *col) {
-    size_t bytes = (size_t)(d->q * row_elements(d)) * fr_dtype_size(d->dtype);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < rows; i++) gather_row(d, from + i, first, x, col + (size_t)i * bytes);
 }
 
 /* ---- columns to dx --------------------------------------------------------------------------------------- */
@@ -165,15 +172,17 @@ static void scatter_line(const fri_conv2d_desc *d, int64_t from, int64_t rows, i
     }
 }
 
-/* dx starts at image `image`; first is the group's first channel. */
-static void scatter(const fri_conv2d_desc *d, int64_t from, int64_t rows, int64_t image, int64_t first,
-                    const float *col, float *dx) {
-    int64_t begin = from / d->p, end = (from + rows - 1) / d->p + 1, lines = (end - begin) * d->h;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < lines; i++) {
-        int64_t n = begin + i / d->h, h = i % d->h;
-        scatter_line(d, from, rows, n, h, col, dx + (((n - image) * d->h + h) * d->w) * d->c + first);
-    }
+static void scatter_piece(const void *context, int64_t i, int thread) {
+    const row_loop *l = context;
+    const fri_conv2d_desc *d = l->d;
+    const int64_t n = l->from / d->p + i / d->h, h = i % d->h;
+    scatter_line(d, l->from, l->rows, n, h, l->col,
+                 (float *)l->out + (((n - l->image) * d->h + h) * d->w) * d->c + l->first);
+}
+
+static void scatter(const row_loop *l) {
+    const int64_t p = l->d->p, images = (l->from + l->rows - 1) / p + 1 - l->from / p;
+    fri_parallel(images * l->d->h, fr_threads_get(), scatter_piece, l);
 }
 
 /* ---- running --------------------------------------------------------------------------------------------- */
@@ -192,7 +201,7 @@ static fr_status run_piece(const fri_conv2d_engine *e, const fri_dnnl_op *op, in
     if (e->pass != FRI_PASS_BACKWARD_INPUT && e->pointwise)
         matrix = at(a, pixel * d->c + g * cg, d->dtype);
     else if (e->pass != FRI_PASS_BACKWARD_INPUT)
-        gather(d, from, rows, g * cg, a, col);
+        fri_parallel(rows, fr_threads_get(), gather_row, &(row_loop){d, from, rows, g * cg, a, col});
     switch (e->pass) {
     case FRI_PASS_FORWARD:
         return fri_dnnl_run(op, matrix, at(b, g * kg * rsc, d->dtype), at(bias, g * kg, d->bias_dtype),
@@ -219,7 +228,8 @@ static fr_status run_images(const fri_conv2d_engine *e, int64_t image, int64_t i
         for (int64_t g = 0; g < d->groups; g++) {
             FRI_TRY(run_piece(e, e->op[rows == e->rows ? 0 : 2], g, from, rows, dy, w, NULL, workspace + e->col_at,
                               workspace));
-            scatter(d, from, rows, image, g * (d->c / d->groups), (const float *)(void *)(workspace + e->col_at), sums);
+            scatter(&(row_loop){d, from, rows, g * (d->c / d->groups), .out = sums, .image = image,
+                                .col = (const float *)(void *)(workspace + e->col_at)});
         }
     }
     if (d->dtype != FR_F32) fri_cpu_narrow_rows(d->dtype, 1, elements, sums, part, elements);

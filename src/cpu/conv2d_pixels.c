@@ -13,7 +13,6 @@
 #include "cpu/team.h"
 #include "cpu/transpose.h"
 
-#include <omp.h>
 #include <string.h>
 
 enum { BLOCK = 64, MOST = 64 }; /* channels per block; maximum number of results (pixels, or taps for dw) in `seen` */
@@ -180,16 +179,24 @@ static fr_status run_block(const fri_conv2d_engine *e, int64_t first, const floa
     return FR_OK;
 }
 
+typedef struct pixel_loop {
+    const fri_conv2d_engine *e;
+    const float *a, *b, *bias;
+    float *out;
+    char *workspace;
+    fri_team_failure *failure;
+} pixel_loop;
+
+static void block_piece(const void *context, int64_t i, int thread) {
+    const pixel_loop *l = context;
+    char *workspace = l->workspace + (size_t)thread * l->e->worker_bytes;
+    fri_team_note(l->failure, run_block(l->e, i * BLOCK, l->a, l->b, l->bias, l->out, workspace));
+}
+
 fr_status fri_conv2d_pixels_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias,
                                 float *out, char *workspace) {
     fri_team_failure f = {FR_OK, ""};
-#pragma omp parallel num_threads((int)e->workers)
-    {
-        omp_set_num_threads(1); /* otherwise the library would divide products for more threads */
-#pragma omp for schedule(static)
-        for (int64_t first = 0; first < channels_of(e); first += BLOCK)
-            fri_team_note(&f, run_block(e, first, a, b, bias, out,
-                                        workspace + (size_t)omp_get_thread_num() * e->worker_bytes));
-    }
+    fri_parallel(fri_ceil_div(channels_of(e), BLOCK), (int)e->workers, block_piece,
+                 &(pixel_loop){e, a, b, bias, out, workspace, &f});
     return fri_team_told(&f);
 }

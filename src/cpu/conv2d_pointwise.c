@@ -72,6 +72,9 @@ typedef struct product {
     int64_t depth, width, vectors;
     const float *weight, *bias;
     bool stream;
+    int64_t rows; /* of x [rows, depth] and y [rows, width] */
+    const float *x;
+    float *y;
 } product;
 
 /* `rows` rows of y at vectors v, v + 1, ... of `taken`. */
@@ -120,6 +123,13 @@ static void multiply(const product *p, int64_t m, const float *x, float *y) {
         rows_of(6, 1, p, m, x, y);
 }
 
+static void rows_piece(const void *context, int64_t i, int thread) {
+    const product *p = context;
+    const int64_t row = i * TASK_ROWS;
+    multiply(p, fri_min_i64(TASK_ROWS, p->rows - row), p->x + row * p->depth, p->y + row * p->width);
+    fri_stream_end(p->stream);
+}
+
 static void run(const fri_conv2d_engine *e, const float *x, const float *bias, float *y, const char *workspace) {
     const int64_t m = e->d.n * e->d.p * e->d.q;
     const float *none = (const float *)(const void *)(workspace + e->bias_at);
@@ -127,14 +137,12 @@ static void run(const fri_conv2d_engine *e, const float *x, const float *bias, f
                  .width = width_of(e),
                  .vectors = fri_vectors(width_of(e)),
                  .weight = (const float *)(const void *)(workspace + e->weight_at),
-                 .bias = bias != NULL ? bias : none};
+                 .bias = bias != NULL ? bias : none,
+                 .rows = m,
+                 .x = x,
+                 .y = y};
     p.stream = fri_lanes_may_stream(y, p.width, m);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < fri_ceil_div(m, TASK_ROWS); i++) {
-        const int64_t row = i * TASK_ROWS;
-        multiply(&p, fri_min_i64(TASK_ROWS, m - row), x + row * p.depth, y + row * p.width);
-        fri_stream_end(p.stream);
-    }
+    fri_parallel(fri_ceil_div(m, TASK_ROWS), fr_threads_get(), rows_piece, &p);
 }
 
 /* ---- backward weight --------------------------------------------------------------------------------------- */
@@ -145,6 +153,8 @@ typedef struct gradient {
     const float *a, *b;
     bool narrow_x;            /* a is x */
     fri_conv2d_reader reader; /* of x */
+    int64_t rows, parts;      /* of a and b; sums over parts of the rows */
+    float *part;              /* [parts, narrow, vectors, lanes] */
 } gradient;
 
 /* sum += a^T b over `rows` rows, for channels i .. i + channels of a and `taken` vectors v, v + 1, ... of b. first:
@@ -197,11 +207,12 @@ static __attribute__((noinline)) void sum_rows(const gradient *g, int64_t rows, 
         sum_block(1, g, rows, a, b, sum);
 }
 
-/* Rows from .. to; sum: [narrow, vectors, lanes]. */
-static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
-    float values[BLOCK_ROWS * WIDE];
-    memset(sum, 0, (size_t)(g->narrow * g->vectors * FRI_VECTOR) * sizeof *sum);
-    for (int64_t m = from, rows; m < to; m += rows) {
+static void sum_part(const void *context, int64_t i, int thread) {
+    const gradient *g = context;
+    const int64_t size = g->narrow * g->vectors * FRI_VECTOR, to = (i + 1) * g->rows / g->parts;
+    float values[BLOCK_ROWS * WIDE], *sum = g->part + i * size;
+    memset(sum, 0, (size_t)size * sizeof *sum);
+    for (int64_t m = i * g->rows / g->parts, rows; m < to; m += rows) {
         const float *a = g->a + m * g->narrow, *b = g->b + m * g->wide;
         rows = fri_min_i64(BLOCK_ROWS, to - m);
         if (g->reader.mean != NULL) {
@@ -215,21 +226,20 @@ static void sum_part(const gradient *g, int64_t from, int64_t to, float *sum) {
 }
 
 /* Adds the parts in order into dw [K, C]. */
-static void add_parts(const fri_conv2d_engine *e, const gradient *g, const float *part, float *dw) {
+static void add_parts(const gradient *g, float *dw) {
     const int64_t size = g->narrow * g->vectors * FRI_VECTOR;
     for (int64_t i = 0; i < g->narrow; i++)
         for (int64_t j = 0; j < g->wide; j++) {
             const int64_t v = fri_min_i64(j / FRI_VECTOR, g->vectors - 1), lane = j - fri_vector_at(g->wide, v);
-            const float *at = part + (i * g->vectors + v) * FRI_VECTOR + lane;
+            const float *at = g->part + (i * g->vectors + v) * FRI_VECTOR + lane;
             float sum = 0;
-            for (int64_t n = 0; n < e->parts; n++) sum += at[n * size];
+            for (int64_t n = 0; n < g->parts; n++) sum += at[n * size];
             dw[g->narrow_x ? j * g->narrow + i : i * g->wide + j] = sum;
         }
 }
 
 static void run_weight(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
-    const int64_t m = d->n * d->p * d->q;
     const bool narrow_x = d->c <= d->k;
     const gradient g = {.narrow = fri_min_i64(d->c, d->k),
                         .wide = fri_max_i64(d->c, d->k),
@@ -237,12 +247,12 @@ static void run_weight(const fri_conv2d_engine *e, const void *x, const void *dy
                         .a = narrow_x ? x : dy,
                         .b = narrow_x ? dy : x,
                         .narrow_x = narrow_x,
-                        .reader = fri_conv2d_reader_of(e, workspace)};
-    float *part = (float *)(void *)(workspace + e->sum_at);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < e->parts; i++)
-        sum_part(&g, i * m / e->parts, (i + 1) * m / e->parts, part + i * g.narrow * g.vectors * FRI_VECTOR);
-    add_parts(e, &g, part, dw);
+                        .reader = fri_conv2d_reader_of(e, workspace),
+                        .rows = d->n * d->p * d->q,
+                        .parts = e->parts,
+                        .part = (float *)(void *)(workspace + e->sum_at)};
+    fri_parallel(e->parts, fr_threads_get(), sum_part, &g);
+    add_parts(&g, dw);
 }
 
 static bool reads_norm(const fri_conv2d_desc *d) {

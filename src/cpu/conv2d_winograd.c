@@ -157,22 +157,36 @@ typedef struct step {
 
 typedef void transform(int64_t n, sources x, targets y);
 
-/* Transforms windows of size x size to [36, rows, channels]. Called by all threads of a team. */
-static void take_tiles(const map *m, int64_t size, transform *f, const float *x, int64_t tile, int64_t tiles,
-                       int64_t rows, int64_t first, int64_t channels, float *to) {
-    int64_t blocks = fri_ceil_div(channels, LANES);
-#pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < tiles * blocks; task++) {
-        int64_t t = task / blocks, c = task % blocks * LANES;
-        const float *in[PLACES];
-        float *out[PLACES];
-        for (int64_t i = 0; i < size * size; i++) {
-            int64_t at = element(m, tile + t, i / size, i % size);
-            in[i] = at < 0 ? zeros : x + at + first + c;
-        }
-        for (int64_t i = 0; i < PLACES; i++) out[i] = to + (i * rows + t) * channels + c;
-        f(fri_min_i64(LANES, channels - c), in, out);
+/* Transforms of tiles or filters, for channels first .. first + channels. A piece takes up to LANES of them. */
+typedef struct job {
+    const fri_conv2d_desc *d;
+    const map *m;
+    const float *from;
+    float *to;
+    int64_t first, channels, rows; /* transformed data is [36, rows, channels] */
+    int64_t row;                   /* the first tile, or the first filter */
+    int64_t size;                  /* of windows, and their transform */
+    transform *f;
+    const float *bias; /* may be NULL */
+} job;
+
+/* Runs the pieces of `rows` tiles or filters, on all threads unless the threads work alone. */
+static void run_job(const job *j, fri_piece *piece, int64_t rows, bool alone) {
+    fri_parallel(rows * fri_ceil_div(j->channels, LANES), alone ? 1 : fr_threads_get(), piece, j);
+}
+
+/* Transforms windows of size x size. */
+static void take_tile(const void *context, int64_t task, int thread) {
+    const job *j = context;
+    const int64_t blocks = fri_ceil_div(j->channels, LANES), t = task / blocks, c = task % blocks * LANES;
+    const float *in[PLACES];
+    float *out[PLACES];
+    for (int64_t i = 0; i < j->size * j->size; i++) {
+        int64_t at = element(j->m, j->row + t, i / j->size, i % j->size);
+        in[i] = at < 0 ? zeros : j->from + at + j->first + c;
     }
+    for (int64_t i = 0; i < PLACES; i++) out[i] = j->to + (i * j->rows + t) * j->channels + c;
+    j->f(fri_min_i64(LANES, j->channels - c), in, out);
 }
 
 FRI_CLONES static void add_bias(int64_t n, const float *b, float *y) {
@@ -189,82 +203,71 @@ FRI_CLONES static void finish(int64_t n, const float *v, const float *b, bool ac
     }
 }
 
-/* Writes the outputs of tiles inside the map from [36, rows, channels]. b may be NULL. */
-static void put_tiles(const fri_conv2d_desc *d, const map *m, const float *from, int64_t tile, int64_t tiles,
-                      int64_t rows, int64_t first, int64_t channels, const float *b, float *y) {
+/* Writes the outputs of tiles inside the map. */
+static void put_tile(const void *context, int64_t task, int thread) {
+    const job *j = context;
+    const fri_conv2d_desc *d = j->d;
     const bool tail = d->accumulate || d->relu != FRI_ACTIVATION_NONE;
-    int64_t blocks = fri_ceil_div(channels, LANES);
-#pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < tiles * blocks; task++) {
-        int64_t t = task / blocks, c = task % blocks * LANES, n = fri_min_i64(LANES, channels - c);
-        const float *in[PLACES];
-        float *out[16], *to[16], outside[LANES], sums[16][LANES];
-        for (int64_t i = 0; i < PLACES; i++) in[i] = from + (i * rows + t) * channels + c;
-        for (int64_t i = 0; i < 16; i++) {
-            int64_t at = element(m, tile + t, i / 4, i % 4);
-            to[i] = at < 0 ? outside : y + at + first + c;
-            out[i] = tail ? sums[i] : to[i];
-        }
-        output_tile(n, in, out);
-        for (int64_t i = 0; i < 16 && b != NULL; i++) {
-            if (to[i] == outside) continue;
-            if (tail)
-                finish(n, sums[i], b + first + c, d->accumulate, d->relu, to[i]);
-            else
-                add_bias(n, b + first + c, to[i]);
-        }
+    const int64_t blocks = fri_ceil_div(j->channels, LANES), t = task / blocks, c = task % blocks * LANES;
+    const int64_t n = fri_min_i64(LANES, j->channels - c);
+    const float *in[PLACES], *b = j->bias;
+    float *out[16], *to[16], outside[LANES], sums[16][LANES];
+    for (int64_t i = 0; i < PLACES; i++) in[i] = j->from + (i * j->rows + t) * j->channels + c;
+    for (int64_t i = 0; i < 16; i++) {
+        int64_t at = element(j->m, j->row + t, i / 4, i % 4);
+        to[i] = at < 0 ? outside : j->to + at + j->first + c;
+        out[i] = tail ? sums[i] : to[i];
+    }
+    output_tile(n, in, out);
+    for (int64_t i = 0; i < 16 && b != NULL; i++) {
+        if (to[i] == outside) continue;
+        if (tail)
+            finish(n, sums[i], b + j->first + c, d->accumulate, d->relu, to[i]);
+        else
+            add_bias(n, b + j->first + c, to[i]);
     }
 }
 
 /* ---- filters ----------------------------------------------------------------------------------------------- */
 
-/* Computes U [36, C, count] of output channels first .. first + count. A task transposes a cache line of input
- * channels for up to LANES filters. */
-static void take_filters(const fri_conv2d_desc *d, const float *w, int64_t first, int64_t count, float *u) {
-    enum { LINE = 16 };
-    int64_t blocks = fri_ceil_div(count, LANES);
-#pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < fri_ceil_div(d->c, LINE) * blocks; task++) {
-        int64_t k = task % blocks * LANES, n = fri_min_i64(LANES, count - k);
-        int64_t from = task / blocks * LINE, channels = fri_min_i64(LINE, d->c - from);
-        float taps[9][LINE][LANES], *out[PLACES];
-        const float *in[9], *filter = w + (first + k) * 9 * d->c + from;
-        for (int64_t i = 0; i < 9; i++) fri_transpose(n, channels, filter + i * d->c, 9 * d->c, taps[i][0], LANES);
-        for (int64_t c = 0; c < channels; c++) {
-            for (int64_t i = 0; i < 9; i++) in[i] = taps[i][c];
-            for (int64_t i = 0; i < PLACES; i++) out[i] = u + (i * d->c + from + c) * count + k;
-            filter_tile(n, in, out);
-        }
+enum { LINE = 16 }; /* input channels of a cache line, transposed at once for up to LANES filters */
+
+/* Computes U [36, C, channels] of output channels. */
+static void take_filters(const void *context, int64_t task, int thread) {
+    const job *j = context;
+    const int64_t blocks = fri_ceil_div(j->channels, LANES), k = task % blocks * LANES, all = j->d->c;
+    const int64_t n = fri_min_i64(LANES, j->channels - k), from = task / blocks * LINE;
+    const int64_t line = fri_min_i64(LINE, all - from);
+    float taps[9][LINE][LANES], *out[PLACES];
+    const float *in[9], *filter = j->from + (j->first + k) * 9 * all + from;
+    for (int64_t i = 0; i < 9; i++) fri_transpose(n, line, filter + i * all, 9 * all, taps[i][0], LANES);
+    for (int64_t c = 0; c < line; c++) {
+        for (int64_t i = 0; i < 9; i++) in[i] = taps[i][c];
+        for (int64_t i = 0; i < PLACES; i++) out[i] = j->to + (i * all + from + c) * j->channels + k;
+        filter_tile(n, in, out);
     }
 }
 
-/* Computes U [36, K, count] of input channels first .. first + count, with filters rotated by 180 degrees. */
-static void take_turned_filters(const fri_conv2d_desc *d, const float *w, int64_t first, int64_t count, float *u) {
-    int64_t blocks = fri_ceil_div(count, LANES);
-#pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < d->k * blocks; task++) {
-        int64_t k = task / blocks, c = task % blocks * LANES;
-        const float *in[9];
-        float *out[PLACES];
-        for (int64_t i = 0; i < 9; i++) in[i] = w + (k * 9 + 8 - i) * d->c + first + c;
-        for (int64_t i = 0; i < PLACES; i++) out[i] = u + (i * d->k + k) * count + c;
-        filter_tile(fri_min_i64(LANES, count - c), in, out);
-    }
+/* Computes U [36, K, channels] of input channels, with filters rotated by 180 degrees. */
+static void take_turned_filter(const void *context, int64_t task, int thread) {
+    const job *j = context;
+    const int64_t blocks = fri_ceil_div(j->channels, LANES), k = task / blocks, c = task % blocks * LANES;
+    const float *in[9];
+    float *out[PLACES];
+    for (int64_t i = 0; i < 9; i++) in[i] = j->from + (k * 9 + 8 - i) * j->d->c + j->first + c;
+    for (int64_t i = 0; i < PLACES; i++) out[i] = j->to + (i * j->d->k + k) * j->channels + c;
+    filter_tile(fri_min_i64(LANES, j->channels - c), in, out);
 }
 
-/* Writes dw of output channels k .. k + rows and input channels first .. first + count from S [36, rows, count]. */
-static void put_weights(const fri_conv2d_desc *d, const float *sums, int64_t first_k, int64_t rows, int64_t first,
-                        int64_t count, float *dw) {
-    int64_t blocks = fri_ceil_div(count, LANES);
-#pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < rows * blocks; task++) {
-        int64_t k = task / blocks, c = task % blocks * LANES;
-        const float *in[PLACES];
-        float *out[9];
-        for (int64_t i = 0; i < PLACES; i++) in[i] = sums + (i * rows + k) * count + c;
-        for (int64_t i = 0; i < 9; i++) out[i] = dw + ((first_k + k) * 9 + i) * d->c + first + c;
-        weight_tile(fri_min_i64(LANES, count - c), in, out);
-    }
+/* Writes dw of output channels row .. row + rows from S [36, rows, channels]. */
+static void put_weight(const void *context, int64_t task, int thread) {
+    const job *j = context;
+    const int64_t blocks = fri_ceil_div(j->channels, LANES), k = task / blocks, c = task % blocks * LANES;
+    const float *in[PLACES];
+    float *out[9];
+    for (int64_t i = 0; i < PLACES; i++) in[i] = j->from + (i * j->rows + k) * j->channels + c;
+    for (int64_t i = 0; i < 9; i++) out[i] = j->to + ((j->row + k) * 9 + i) * j->d->c + j->first + c;
+    weight_tile(fri_min_i64(LANES, j->channels - c), in, out);
 }
 
 /* ---- planning ---------------------------------------------------------------------------------------------- */
@@ -483,7 +486,16 @@ typedef struct run {
     map in, out;
     const float *a, *b, *bias;
     float *y, *v, *u, *m;
+    char *workspace;
+    fri_team_failure *failure;
 } run;
+
+/* Computes V of the block of input channels at `first`. */
+static void take_input(const run *r, int64_t tile, int64_t tiles, int64_t first, bool alone) {
+    const int64_t channels = r->e->shared ? r->e->in : r->e->in_block;
+    run_job(&(job){NULL, &r->in, r->a, r->v, first, channels, rows_of(r->e, tiles), tile, 6, input_tile}, take_tile,
+            tiles, alone);
+}
 
 /* Work of all threads between two products: writes the results of the finished step (done, or NULL) and computes the
  * operands of the next step (or NULL), except operands left from the previous step. */
@@ -495,24 +507,23 @@ static void between(const run *r, const step *done, const step *next) {
     bool same_v = same_tiles && done->in == next->in;
     bool same_u = done != NULL && next != NULL && done->out == next->out && (!dw || same_tiles);
     bool complete = done != NULL && (!dw || done->tile + done->tiles == e->tiles);
-#pragma omp parallel if (e->split == FRI_SPLIT_NONE)
-    {
-        if (complete && dw)
-            put_weights(d, r->m, done->out, e->out_block, done->in, e->in_block, r->y);
-        else if (complete)
-            put_tiles(d, &r->out, r->m, done->tile, done->tiles, rows_of(e, done->tiles), done->out, e->out_block,
-                      r->bias, r->y);
-        if (next != NULL && !same_v && !e->shared)
-            take_tiles(&r->in, 6, input_tile, r->a, next->tile, next->tiles, rows_of(e, next->tiles), next->in,
-                       e->in_block, r->v);
-        if (next != NULL && !same_u && dw)
-            take_tiles(&r->out, 4, gradient_tile, r->b, next->tile, next->tiles, next->tiles, next->out, e->out_block,
-                       r->u);
-        else if (next != NULL && !same_u && dx)
-            take_turned_filters(d, r->b, next->out, e->out_block, r->u);
-        else if (next != NULL && !same_u)
-            take_filters(d, r->b, next->out, e->out_block, r->u);
-    }
+    const bool alone = e->split != FRI_SPLIT_NONE;
+    const int64_t in = e->in_block, out = e->out_block;
+    if (complete && dw)
+        run_job(&(job){d, NULL, r->m, r->y, done->in, in, out, done->out}, put_weight, out, alone);
+    else if (complete)
+        run_job(&(job){d, &r->out, r->m, r->y, done->out, out, rows_of(e, done->tiles), done->tile, .bias = r->bias},
+                put_tile, done->tiles, alone);
+    if (next == NULL) return;
+    if (!same_v && !e->shared) take_input(r, next->tile, next->tiles, next->in, alone);
+    if (same_u) return;
+    const job u = {d, &r->out, r->b, r->u, next->out, out, next->tiles, next->tile, 4, gradient_tile};
+    if (dw)
+        run_job(&u, take_tile, next->tiles, alone);
+    else if (dx)
+        run_job(&u, take_turned_filter, d->k, alone);
+    else
+        run_job(&u, take_filters, fri_ceil_div(d->c, LINE), alone);
 }
 
 /* Runs the tiles and channels from `from` to `to` in a worker's workspace. */
@@ -543,7 +554,8 @@ done:
 }
 
 /* Runs worker i's part. Tiles are divided in whole chunks, so that only the last worker has a shorter chunk. */
-static fr_status run_worker(const run *r, int64_t i, char *workspace) {
+static void run_worker(const void *context, int64_t i, int thread) {
+    const run *r = context;
     const fri_conv2d_engine *e = r->e;
     const int64_t out = e->out / e->workers, in = e->in / e->workers;
     const int64_t tiles = fri_ceil_div(fri_ceil_div(e->tiles, e->chunk), e->workers) * e->chunk;
@@ -554,27 +566,19 @@ static fr_status run_worker(const run *r, int64_t i, char *workspace) {
     case FRI_SPLIT_OUT: from.out = i * out, to.out = from.out + out; break;
     case FRI_SPLIT_IN: from.in = i * in, to.in = from.in + in; break;
     }
-    return run_part(*r, from, to, workspace + (size_t)i * e->worker_bytes);
+    fri_team_note(r->failure, run_part(*r, from, to, r->workspace + (size_t)i * e->worker_bytes));
 }
 
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                   char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
-    run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out};
+    fri_team_failure f = {FR_OK, ""};
+    run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out, .workspace = workspace, .failure = &f};
     r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
     r.out = map_of(d, !dx, 0, 0, !dx);
-    if (e->split == FRI_SPLIT_NONE) return run_worker(&r, 0, workspace);
-    fri_team_failure f = {FR_OK, ""};
     r.v = (float *)(void *)(workspace + e->v_at);
-#pragma omp parallel num_threads((int)e->workers)
-    {
-        if (e->shared) {
-            take_tiles(&r.in, 6, input_tile, r.a, 0, e->tiles, rows_of(e, e->tiles), 0, e->in, r.v);
-#pragma omp barrier
-        }
-#pragma omp for schedule(static, 1)
-        for (int64_t i = 0; i < e->workers; i++) fri_team_note(&f, run_worker(&r, i, workspace));
-    }
+    if (e->shared) take_input(&r, 0, e->tiles, 0, false);
+    fri_parallel(e->workers, (int)e->workers, run_worker, &r);
     return fri_team_told(&f);
 }

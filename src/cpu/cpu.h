@@ -6,9 +6,9 @@
  * processed in place; half data passes through blocks on the stack: fri_cpu_load, a row function on real,
  * fri_cpu_store.
  *
- * Threads: an OpenMP loop over tasks calls row functions. Tasks depend on the shape only, never on the number of
- * threads, and partial sums are combined in task order, so results have equal bits for any number of threads. Row
- * functions carry FRI_CLONES themselves, because a parallel region is outlined into a function without clones. */
+ * Threads: a loop is cut into pieces (fri_parallel), which call row functions. Pieces depend on the shape only, never
+ * on the number of threads, and partial sums are combined in the order of pieces, so results have equal bits for any
+ * number of threads. A piece reads its loop's arguments from a struct on the stack of the kernel. */
 #ifndef FRI_CPU_CPU_H
 #define FRI_CPU_CPU_H
 
@@ -106,6 +106,21 @@ static inline void fri_cpu_store(fr_dtype t, void *base, int64_t first, int64_t 
 }
 
 /* ---- loops ----------------------------------------------------------------------------------------------- */
+
+/* Runs the pieces of a loop over `elements` elements, on several threads if the elements are many. */
+static inline void fri_cpu_pieces(int64_t elements, int64_t pieces, fri_piece *piece, const void *context) {
+    fri_parallel(pieces, elements >= FRI_PARALLEL_MIN ? fr_threads_get() : 1, piece, context);
+}
+
+/* Pieces of a loss: its functions make an element worth more. */
+static inline void fri_cpu_loss_pieces(const fri_loss_desc *d, int64_t pieces, fri_piece *piece, const void *context) {
+    fri_cpu_pieces(8 * d->rows * d->classes, pieces, piece, context);
+}
+
+/* Elements first .. last of an array. */
+typedef void fri_cpu_range(const void *context, int64_t first, int64_t last);
+/* Cuts n elements into ranges of FRI_CHUNK and runs them as pieces. */
+void fri_cpu_ranges(int64_t n, fri_cpu_range *range, const void *context) FRI_CPU_SYMBOL(ranges);
 
 /* y[i] = f(a[i], b[i]) for n elements; y may be a or b; b may be NULL if the function ignores it. */
 typedef void fri_cpu_map_row(const void *args, int64_t n, const real *a, const real *b, real *y);

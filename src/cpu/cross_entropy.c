@@ -118,11 +118,25 @@ static bool counts(const fri_loss_desc *d, int64_t target) {
     return target != d->ignore_index && target >= 0 && target < d->classes;
 }
 
-static group group_forward(const fri_loss_desc *d, int64_t first, int64_t last, const void *x, const targets *t,
-                           real *lse) {
-    const int64_t *classes = d->shares ? NULL : t->target;
+typedef struct entropy_loop {
+    const fri_loss_desc *d;
+    const void *x;
+    targets t;
+    real *lse;
+    group *groups;
+    real g;
+    void *dx;
+} entropy_loop;
+
+static void group_forward(const void *context, int64_t at, int thread) {
+    const entropy_loop *l = context;
+    const fri_loss_desc *d = l->d;
+    const targets *t = &l->t;
+    const void *x = l->x;
+    const int64_t *classes = d->shares ? NULL : t->target, rows = fri_ceil_div(d->rows, GROUPS);
+    real *lse = l->lse;
     group g = {.bad = -1};
-    for (int64_t row = first; row < last; row++) {
+    for (int64_t row = at * rows; row < fri_min_i64(d->rows, (at + 1) * rows); row++) {
         const bool plain = classes != NULL && t->weight == NULL, counted = classes == NULL || counts(d, classes[row]);
         const double loss =
             plain ? row_loss(d, row, x, classes[row], &lse[row]) : row_loss_of_shares(d, row, x, t, &lse[row]);
@@ -133,7 +147,7 @@ static group group_forward(const fri_loss_desc *d, int64_t first, int64_t last, 
             g.bad = row;
         }
     }
-    return g;
+    l->groups[at] = g;
 }
 
 size_t fri_cpu_cross_entropy_workspace(const fri_loss_desc *d) {
@@ -142,13 +156,9 @@ size_t fri_cpu_cross_entropy_workspace(const fri_loss_desc *d) {
 
 fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                         const void *weight, void *loss, void *lse, void *factors, int64_t *bad) {
-    const targets t = targets_of(d, target, weight);
     group groups[GROUPS];
     FRI_TRY(fri_cpu_accepts("cross_entropy", d->dtype));
-    int64_t rows = fri_ceil_div(d->rows, GROUPS);
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t i = 0; i < GROUPS; i++)
-        groups[i] = group_forward(d, fri_min_i64(d->rows, i * rows), fri_min_i64(d->rows, (i + 1) * rows), x, &t, lse);
+    fri_cpu_loss_pieces(d, GROUPS, group_forward, &(entropy_loop){d, x, targets_of(d, target, weight), lse, groups});
     group all = {.bad = -1};
     for (int i = 0; i < GROUPS; i++) {
         all.loss += groups[i].loss;
@@ -204,21 +214,22 @@ static void row_backward_of_shares(const fri_loss_desc *d, int64_t row, const vo
     }
 }
 
+static void any_row_backward(const void *context, int64_t row, int thread) {
+    const entropy_loop *l = context;
+    const int64_t *classes = l->d->shares ? NULL : l->t.target;
+    if (classes == NULL || (l->t.weight != NULL && counts(l->d, classes[row])))
+        row_backward_of_shares(l->d, row, l->x, &l->t, l->lse[row], l->g, l->dx);
+    else
+        row_backward(l->d, row, l->x, classes[row], l->lse[row], l->g, l->dx);
+}
+
 fr_status fri_cpu_cross_entropy_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                          const void *weight, const void *lse, const void *factors, const void *dloss,
                                          void *dx) {
-    const targets t = targets_of(d, target, weight);
-    const int64_t *classes = d->shares ? NULL : target;
     FRI_TRY(fri_cpu_accepts("cross_entropy", d->dtype));
     const real g = *(const real *)dloss / *(const real *)factors;
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t row = 0; row < d->rows; row++) {
-        const real own = ((const real *)lse)[row];
-        if (classes == NULL || (weight != NULL && counts(d, classes[row])))
-            row_backward_of_shares(d, row, x, &t, own, g, dx);
-        else
-            row_backward(d, row, x, classes[row], own, g, dx);
-    }
+    const entropy_loop l = {d, x, targets_of(d, target, weight), (real *)(uintptr_t)lse, NULL, g, dx};
+    fri_cpu_loss_pieces(d, d->rows, any_row_backward, &l);
     return FR_OK;
 }
 
@@ -238,12 +249,23 @@ static int64_t row_argmax(const fri_loss_desc *d, int64_t row, const void *x) {
     return at;
 }
 
+typedef struct hits_loop {
+    const fri_loss_desc *d;
+    const void *x;
+    const int64_t *target;
+    _Atomic int64_t *hits;
+} hits_loop;
+
+static void count_row(const void *context, int64_t row, int thread) {
+    const hits_loop *l = context;
+    if (counts(l->d, l->target[row]) && row_argmax(l->d, row, l->x) == l->target[row]) ++*l->hits;
+}
+
 fr_status fri_cpu_count_correct(const fri_exec *e, const fri_loss_desc *d, const void *x, const int64_t *target,
                                 int64_t *correct) {
     FRI_TRY(fri_cpu_accepts("count_correct", d->dtype));
-    int64_t hits = 0;
-#pragma omp parallel for schedule(static) reduction(+ : hits) if (d->rows * d->classes >= FRI_PARALLEL_MIN)
-    for (int64_t row = 0; row < d->rows; row++) hits += counts(d, target[row]) && row_argmax(d, row, x) == target[row];
+    _Atomic int64_t hits = 0;
+    fri_cpu_pieces(d->rows * d->classes, d->rows, count_row, &(hits_loop){d, x, target, &hits});
     *correct = hits;
     return FR_OK;
 }

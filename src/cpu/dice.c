@@ -15,21 +15,35 @@ static bool counts(const fri_loss_desc *d, int64_t target) {
     return target != d->ignore_index && target >= 0 && target < d->classes;
 }
 
-/* Returns the first row with an impossible target, or -1. */
-static int64_t group_forward(const fri_loss_desc *d, int64_t first, int64_t last, const void *x, const int64_t *target,
-                             real *lse, class_sums *sum) {
-    real buf[FRI_BLOCK];
+typedef struct dice_loop {
+    const fri_loss_desc *d;
+    const void *x;
+    const int64_t *target;
+    real *lse;
+    class_sums *sums;
+    int64_t *bad; /* per group: the first row with an impossible target, or -1 */
+    const real *factors;
+    real g;
+    void *dx;
+} dice_loop;
+
+static void group_forward(const void *context, int64_t at, int thread) {
+    const dice_loop *l = context;
+    const fri_loss_desc *d = l->d;
+    const int64_t *target = l->target, rows = fri_ceil_div(d->rows, GROUPS);
+    class_sums *sum = l->sums + at * d->classes;
+    real buf[FRI_BLOCK], *lse = l->lse;
     int64_t bad = -1;
     memset(sum, 0, (size_t)d->classes * sizeof *sum);
-    for (int64_t row = first; row < last; row++) {
-        lse[row] = (real)fri_cpu_log_sum_exp(d, row, x);
+    for (int64_t row = at * rows; row < fri_min_i64(d->rows, (at + 1) * rows); row++) {
+        lse[row] = (real)fri_cpu_log_sum_exp(d, row, l->x);
         if (!counts(d, target[row])) {
             if (target[row] != d->ignore_index && bad < 0) bad = row;
             continue;
         }
         for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
             int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
-            const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf);
+            const real *v = fri_cpu_load(d->dtype, l->x, row * d->classes + j, n, buf);
             for (int64_t i = 0; i < n; i++) {
                 const double p = (double)FRI_EXP(v[i] - lse[row]);
                 sum[j + i].p += p;
@@ -39,7 +53,7 @@ static int64_t group_forward(const fri_loss_desc *d, int64_t first, int64_t last
             }
         }
     }
-    return bad;
+    l->bad[at] = bad;
 }
 
 size_t fri_cpu_dice_workspace(const fri_loss_desc *d) {
@@ -69,11 +83,7 @@ fr_status fri_cpu_dice_forward(const fri_exec *e, const fri_loss_desc *d, const 
     fr_status s = fri_cpu_accepts("dice", d->dtype);
     if (s == FR_OK) s = fri_cpu_workspace(e, "dice", fri_cpu_dice_workspace(d), &sums);
     if (s < 0) return s;
-    const int64_t rows = fri_ceil_div(d->rows, GROUPS);
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t i = 0; i < GROUPS; i++)
-        bad_of[i] = group_forward(d, fri_min_i64(d->rows, i * rows), fri_min_i64(d->rows, (i + 1) * rows), x, target,
-                                  lse, (class_sums *)sums + i * d->classes);
+    fri_cpu_loss_pieces(d, GROUPS, group_forward, &(dice_loop){d, x, target, lse, sums, bad_of});
     *bad = -1;
     for (int i = 0; i < GROUPS; i++)
         if (*bad < 0) *bad = bad_of[i];
@@ -81,35 +91,37 @@ fr_status fri_cpu_dice_forward(const fri_exec *e, const fri_loss_desc *d, const 
     return FR_OK;
 }
 
-static void row_backward(const fri_loss_desc *d, int64_t row, const void *x, int64_t target, real lse,
-                         const real *factors, real g, void *dx) {
+static void row_backward(const void *context, int64_t row, int thread) {
+    const dice_loop *l = context;
+    const fri_loss_desc *d = l->d;
+    const int64_t target = l->target[row];
+    const real lse = l->lse[row], g = l->g, *factors = l->factors;
     real xbuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
     const bool counted = counts(d, target);
     double mean = 0; /* of dloss/dp, weighted by the probabilities */
     for (int64_t j = 0; j < d->classes && counted; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
-        const real *v = fri_cpu_load(d->dtype, x, row * d->classes + j, n, xbuf);
+        const real *v = fri_cpu_load(d->dtype, l->x, row * d->classes + j, n, xbuf);
         for (int64_t i = 0; i < n; i++)
             mean += (double)(FRI_EXP(v[i] - lse) * fri_dice_slope(factors, d->classes, j + i, target));
     }
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
-        const real *v = fri_cpu_load(d->dtype, x, at, n, xbuf);
-        real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
+        const real *v = fri_cpu_load(d->dtype, l->x, at, n, xbuf);
+        real *out = fri_cpu_target(d->dtype, l->dx, at, dxbuf);
         for (int64_t i = 0; i < n; i++)
             out[i] = counted
                          ? FRI_EXP(v[i] - lse) * (fri_dice_slope(factors, d->classes, j + i, target) - (real)mean) * g
                          : 0;
-        fri_cpu_store(d->dtype, dx, at, n, out);
+        fri_cpu_store(d->dtype, l->dx, at, n, out);
     }
 }
 
 fr_status fri_cpu_dice_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                 const void *weight, const void *lse, const void *factors, const void *dloss, void *dx) {
     FRI_TRY(fri_cpu_accepts("dice", d->dtype));
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t row = 0; row < d->rows; row++)
-        row_backward(d, row, x, ((const int64_t *)target)[row], ((const real *)lse)[row], factors, *(const real *)dloss,
-                     dx);
+    fri_cpu_loss_pieces(d, d->rows, row_backward,
+                        &(dice_loop){d, x, target, (real *)(uintptr_t)lse, /* only read */
+                                     .factors = factors, .g = *(const real *)dloss, .dx = dx});
     return FR_OK;
 }

@@ -540,11 +540,8 @@ size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op) {
     return op->packed_bytes;
 }
 
-/* Machine code of a primitive, generated at most once, for the planned number of threads. The library looks up
- * primitives by number of threads, and a primitive for more threads would write past the end of the scratchpad. */
-static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int threads,
-                              dnnl_primitive_t *out) {
-    const int before = omp_get_max_threads();
+/* Machine code of a primitive, generated at most once. */
+static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, dnnl_primitive_t *out) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     dnnl_status_t r = dnnl_success;
     *out = atomic_load_explicit(slot, memory_order_acquire);
@@ -552,9 +549,7 @@ static dnnl_status_t compiled(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primit
     pthread_mutex_lock(&lock);
     *out = atomic_load_explicit(slot, memory_order_relaxed);
     if (*out == NULL) {
-        omp_set_num_threads(threads);
         r = dnnl_primitive_create(out, pd);
-        omp_set_num_threads(before);
         if (r == dnnl_success) atomic_store_explicit(slot, *out, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
@@ -567,15 +562,19 @@ typedef struct tensor_arg {
     void *data;
 } tensor_arg;
 
-/* Memory objects and the stream are handles of some hundred bytes; being private to the call, they need no lock. */
+/* Memory objects and the stream are handles of some hundred bytes; being private to the call, they need no lock. The
+ * library gets the planned number of threads: it looks up primitives by that number, and a primitive for more threads
+ * would write past the end of the scratchpad. */
 static fr_status execute(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int threads, int n,
                          const tensor_arg *t) {
     fr_status s = FR_OK;
+    const int before = omp_get_max_threads();
     dnnl_exec_arg_t args[TENSORS + 1];
     dnnl_primitive_t primitive = NULL;
     dnnl_stream_t stream = NULL;
     int count = 0;
-    DNNL_TRY(s, "primitive_create", compiled(slot, pd, threads, &primitive));
+    omp_set_num_threads(threads);
+    DNNL_TRY(s, "primitive_create", compiled(slot, pd, &primitive));
     for (int i = 0; i < n; i++) {
         if (t[i].arg == 0 || md_bytes(t[i].md) == 0) continue;
         args[count].arg = t[i].arg;
@@ -586,6 +585,7 @@ static fr_status execute(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_d
     DNNL_TRY(s, "primitive_execute", dnnl_primitive_execute(primitive, stream, count, args));
     DNNL_TRY(s, "stream_wait", dnnl_stream_wait(stream));
 done:
+    omp_set_num_threads(before);
     for (int i = 0; i < count; i++) dnnl_memory_destroy(args[i].memory);
     if (stream != NULL) dnnl_stream_destroy(stream);
     return s;

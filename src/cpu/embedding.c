@@ -9,22 +9,31 @@
 
 enum { ROW_TILE = 8192 }; /* elements of dw that a task sums in f32: 32 KiB */
 
+typedef struct embedding_loop {
+    const fri_embedding_desc *d;
+    const int64_t *index;
+    const void *in; /* w, or backward's dy */
+    void *out;
+    int64_t rows, width; /* backward: of a tile of dw */
+} embedding_loop;
+
+static void take_row(const void *context, int64_t i, int thread) {
+    const embedding_loop *l = context;
+    const size_t row = (size_t)l->d->dim * fr_dtype_size(l->d->dtype);
+    char *to = (char *)l->out + (size_t)i * row;
+    if (l->index[i] >= 0 && l->index[i] < l->d->vocabulary)
+        memcpy(to, (const char *)l->in + (size_t)l->index[i] * row, row);
+    else
+        memset(to, 0, row);
+}
+
 fr_status fri_cpu_embedding_forward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index, const void *w,
                                     void *y, int64_t *bad) {
-    const size_t row = (size_t)d->dim * fr_dtype_size(d->dtype);
     FRI_TRY(fri_cpu_accepts("embedding", d->dtype));
     *bad = -1;
     for (int64_t i = 0; i < d->n && *bad < 0; i++)
         if (index[i] < 0 || index[i] >= d->vocabulary) *bad = i;
-    if (row == 0) return FR_OK;
-#pragma omp parallel for schedule(static) if (d->n * d->dim >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n; i++) {
-        char *to = (char *)y + (size_t)i * row;
-        if (index[i] >= 0 && index[i] < d->vocabulary)
-            memcpy(to, (const char *)w + (size_t)index[i] * row, row);
-        else
-            memset(to, 0, row);
-    }
+    if (d->dim > 0) fri_cpu_pieces(d->n * d->dim, d->n, take_row, &(embedding_loop){d, index, w, y});
     return FR_OK;
 }
 
@@ -48,25 +57,28 @@ static void sum_tile(const fri_embedding_desc *d, const int64_t *index, const vo
     }
 }
 
+static void sum_piece(const void *context, int64_t i, int thread) {
+    const embedding_loop *l = context;
+    const fri_embedding_desc *d = l->d;
+    const int64_t columns = fri_ceil_div(d->dim, l->width), v = i / columns * l->rows, c = i % columns * l->width;
+    const int64_t count = fri_min_i64(l->rows, d->vocabulary - v), wide = fri_min_i64(l->width, d->dim - c);
+    real buf[ROW_TILE];
+    if (d->dtype == FRI_REAL_DTYPE) {
+        sum_tile(d, l->index, l->in, v, count, c, wide, d->dim, (real *)l->out + v * d->dim);
+        return;
+    }
+    sum_tile(d, l->index, l->in, v, count, c, wide, wide, buf);
+    for (int64_t j = 0; j < count; j++) fri_cpu_store(d->dtype, l->out, (v + j) * d->dim + c, wide, buf + j * wide);
+}
+
 fr_status fri_cpu_embedding_backward(const fri_exec *e, const fri_embedding_desc *d, const int64_t *index,
                                      const void *dy, void *dw) {
     FRI_TRY(fri_cpu_accepts("embedding", d->dtype));
     if (d->vocabulary == 0 || d->dim == 0) return FR_OK;
-    bool in_place = d->dtype == FRI_REAL_DTYPE;
-    int64_t width = in_place ? d->dim : fri_min_i64(d->dim, ROW_TILE);
-    int64_t rows = in_place ? fri_ceil_div(d->vocabulary, 64) : ROW_TILE / width;
-    int64_t columns = fri_ceil_div(d->dim, width), tasks = fri_ceil_div(d->vocabulary, rows) * columns;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < tasks; i++) {
-        real buf[ROW_TILE];
-        int64_t v = i / columns * rows, c = i % columns * width;
-        int64_t count = fri_min_i64(rows, d->vocabulary - v), wide = fri_min_i64(width, d->dim - c);
-        if (in_place) {
-            sum_tile(d, index, dy, v, count, c, wide, d->dim, (real *)dw + v * d->dim);
-            continue;
-        }
-        sum_tile(d, index, dy, v, count, c, wide, wide, buf);
-        for (int64_t j = 0; j < count; j++) fri_cpu_store(d->dtype, dw, (v + j) * d->dim + c, wide, buf + j * wide);
-    }
+    const bool in_place = d->dtype == FRI_REAL_DTYPE;
+    const int64_t width = in_place ? d->dim : fri_min_i64(d->dim, ROW_TILE);
+    const int64_t rows = in_place ? fri_ceil_div(d->vocabulary, 64) : ROW_TILE / width;
+    fri_parallel(fri_ceil_div(d->vocabulary, rows) * fri_ceil_div(d->dim, width), fr_threads_get(), sum_piece,
+                 &(embedding_loop){d, index, dy, dw, rows, width});
     return FR_OK;
 }

@@ -83,24 +83,35 @@ FRI_CLONES static void normalize(int64_t n, const real *x, real mean, real invst
     for (int64_t i = 0; i < n; i++) y[i] = fri_batchnorm_apply(x[i], mean, invstd * gamma[i], beta[i]);
 }
 
+typedef struct forward {
+    const fri_group_norm_desc *d;
+    const void *x;
+    const real *gamma, *beta;
+    void *y;
+    real *mean, *invstd;
+} forward;
+
+static void group_forward(const void *context, int64_t i, int thread) {
+    const forward *f = context;
+    const fr_dtype t = f->d->dtype;
+    const group g = group_at(f->d, i);
+    real buf[FRI_BLOCK], out[FRI_BLOCK];
+    const double m = mean_of(&g, f->x, 0, false);
+    f->mean[i] = (real)m;
+    f->invstd[i] = (real)(1 / sqrt(mean_of(&g, f->x, m, true) + f->d->eps));
+    EACH_STRETCH(&g, r, j, w) {
+        const int64_t at = element(&g, r, j), c = channel(&g, j);
+        real *to = fri_cpu_target(t, f->y, at, out);
+        normalize(w, fri_cpu_load(t, f->x, at, w, buf), f->mean[i], f->invstd[i], f->gamma + c, f->beta + c, to);
+        fri_cpu_store(t, f->y, at, w, to);
+    }
+}
+
 fr_status fri_cpu_group_norm_forward(const fri_exec *e, const fri_group_norm_desc *d, const void *x, const void *gamma,
                                      const void *beta, void *y, void *mean, void *invstd) {
     FRI_TRY(fri_cpu_accepts("group_norm", d->dtype));
-#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n * d->groups; i++) {
-        const group g = group_at(d, i);
-        real buf[FRI_BLOCK], out[FRI_BLOCK];
-        const double m = mean_of(&g, x, 0, false);
-        ((real *)mean)[i] = (real)m;
-        ((real *)invstd)[i] = (real)(1 / sqrt(mean_of(&g, x, m, true) + d->eps));
-        EACH_STRETCH(&g, r, j, w) {
-            const int64_t at = element(&g, r, j), c = channel(&g, j);
-            real *to = fri_cpu_target(d->dtype, y, at, out);
-            normalize(w, fri_cpu_load(d->dtype, x, at, w, buf), ((real *)mean)[i], ((real *)invstd)[i],
-                      (const real *)gamma + c, (const real *)beta + c, to);
-            fri_cpu_store(d->dtype, y, at, w, to);
-        }
-    }
+    const forward f = {d, x, gamma, beta, y, mean, invstd};
+    fri_cpu_pieces(d->n * d->hw * d->c, d->n * d->groups, group_forward, &f);
     return FR_OK;
 }
 
@@ -175,6 +186,16 @@ static void group_backward(const backward *b, int64_t i, double *dgamma, double 
     }
 }
 
+/* Groups of the images of chunk k. */
+static void chunk_backward(const void *context, int64_t k, int thread) {
+    const backward *b = context;
+    const fri_group_norm_desc *d = b->d;
+    const int64_t end = fri_min_i64((k + 1) * chunk_of(d), d->n) * d->groups;
+    double *dgamma = b->dgamma != NULL ? b->dgamma + k * d->c : NULL;
+    double *dbeta = b->dgamma != NULL ? b->dbeta + k * d->c : NULL;
+    for (int64_t i = k * chunk_of(d) * d->groups; i < end; i++) group_backward(b, i, dgamma, dbeta);
+}
+
 static void add_chunks(const fri_group_norm_desc *d, const double *partial, real *to) {
     for (int64_t c = 0; c < d->c; c++) {
         double sum = 0;
@@ -191,18 +212,12 @@ fr_status fri_cpu_group_norm_backward(const fri_exec *e, const fri_group_norm_de
     fr_status s = fri_cpu_accepts("group_norm", d->dtype);
     if (s == FR_OK && dgamma != NULL) s = fri_cpu_workspace(e, "group_norm", fri_cpu_group_norm_workspace(d), &memory);
     if (s < 0) return s;
-    const int64_t all = chunks(d), chunk = chunk_of(d), vectors = all * d->c;
     if (dgamma != NULL && memory != NULL) {
         memset(memory, 0, fri_cpu_group_norm_workspace(d));
         b.dgamma = memory;
-        b.dbeta = b.dgamma + vectors;
+        b.dbeta = b.dgamma + chunks(d) * d->c;
     }
-#pragma omp parallel for schedule(static) if (d->n * d->hw * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t k = 0; k < all; k++) {
-        double *to = b.dgamma != NULL ? b.dgamma + k * d->c : NULL;
-        for (int64_t i = k * chunk * d->groups; i < fri_min_i64((k + 1) * chunk, d->n) * d->groups; i++)
-            group_backward(&b, i, to, to != NULL ? to + vectors : NULL);
-    }
+    fri_cpu_pieces(d->n * d->hw * d->c, chunks(d), chunk_backward, &b);
     if (dgamma != NULL) {
         add_chunks(d, b.dgamma, dgamma);
         add_chunks(d, b.dbeta, dbeta);

@@ -9,29 +9,34 @@ enum {
     RUN = 64     /* rows summed before joining a longer sum */
 };
 
-static void convert(fr_dtype t, int64_t n, const char *half, float *wide, bool widen) {
-    if (widen)
-        fri_cpu_widen(t, n, half, wide);
+typedef struct row_loop {
+    fr_dtype t;
+    bool widen;
+    int64_t n, pitch, cuts; /* elements of a row, distance of rows, pieces of a row */
+    char *half;
+    float *wide;
+} row_loop;
+
+static void convert(const void *context, int64_t i, int thread) {
+    const row_loop *l = context;
+    const int64_t row = i / l->cuts, first = i % l->cuts * FRI_CHUNK, n = fri_min_i64(FRI_CHUNK, l->n - first);
+    char *half = l->half + (size_t)(row * l->pitch + first) * fr_dtype_size(l->t);
+    float *wide = l->wide + row * l->n + first;
+    if (l->widen)
+        fri_cpu_widen(l->t, n, half, wide);
     else
-        fri_cpu_narrow(t, n, wide, (void *)(uintptr_t)half);
+        fri_cpu_narrow(l->t, n, wide, half);
 }
 
 /* Long rows are cut, short rows are joined, so that a task has about FRI_CHUNK elements. */
-static void convert_rows(fr_dtype t, int64_t rows, int64_t n, const char *half, int64_t pitch, float *wide,
-                         bool widen) {
-    size_t size = fr_dtype_size(t);
+static void convert_rows(fr_dtype t, int64_t rows, int64_t n, char *half, int64_t pitch, float *wide, bool widen) {
     if (n == pitch) n *= rows, pitch = n, rows = n > 0 ? 1 : 0;
-    int64_t cuts = fri_ceil_div(n, FRI_CHUNK), tasks = rows * cuts;
-#pragma omp parallel for schedule(static) if (rows * n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < tasks; i++) {
-        int64_t row = i / cuts, first = i % cuts * FRI_CHUNK;
-        convert(t, fri_min_i64(FRI_CHUNK, n - first), half + (size_t)(row * pitch + first) * size,
-                wide + row * n + first, widen);
-    }
+    const int64_t cuts = fri_ceil_div(n, FRI_CHUNK);
+    fri_cpu_pieces(rows * n, rows * cuts, convert, &(row_loop){t, widen, n, pitch, cuts, half, wide});
 }
 
 void fri_cpu_widen_rows(fr_dtype t, int64_t rows, int64_t n, const void *x, int64_t pitch, float *y) {
-    convert_rows(t, rows, n, x, pitch, y, true);
+    convert_rows(t, rows, n, (char *)(uintptr_t)x, pitch, y, true);
 }
 
 void fri_cpu_narrow_rows(fr_dtype t, int64_t rows, int64_t n, const float *x, void *y, int64_t pitch) {
@@ -43,19 +48,29 @@ FRI_CLONES static void add_row(int64_t n, const float *x, float *y) {
 }
 
 void fri_cpu_add_rows(int64_t n, const float *x, float *y) {
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < n; i += FRI_CHUNK) add_row(fri_min_i64(FRI_CHUNK, n - i), x + i, y + i);
+    fri_cpu_add(NULL, FR_F32, n, y, x, y);
 }
 
-/* Rows first .. last of the columns at x, added in runs. */
-static void sum_slab(fr_dtype t, int64_t first, int64_t last, int64_t n, int64_t pitch, const char *x, float *sum) {
-    float run[LANES], row[LANES];
+/* Sums of the n columns at x. */
+typedef struct sum_loop {
+    fr_dtype t;
+    int64_t rows, n, pitch;
+    const char *x;
+    float (*sum)[LANES];
+} sum_loop;
+
+/* Adds the rows of slab k in runs. */
+static void sum_slab(const void *context, int64_t k, int thread) {
+    const sum_loop *l = context;
+    const fr_dtype t = l->t;
+    const int64_t slab = fri_ceil_div(l->rows, SLABS), last = fri_min_i64(l->rows, (k + 1) * slab), n = l->n;
+    float run[LANES], row[LANES], *sum = l->sum[k];
     size_t size = fr_dtype_size(t);
     memset(sum, 0, (size_t)n * sizeof *sum);
-    for (int64_t i = first; i < last; i += RUN) {
+    for (int64_t i = k * slab; i < last; i += RUN) {
         memset(run, 0, (size_t)n * sizeof *run);
         for (int64_t j = i; j < fri_min_i64(last, i + RUN); j++) {
-            const char *at = x + (size_t)(j * pitch) * size;
+            const char *at = l->x + (size_t)(j * l->pitch) * size;
             const float *values = (const float *)(const void *)at;
             if (t != FR_F32) {
                 fri_cpu_widen(t, n, at, row);
@@ -69,13 +84,9 @@ static void sum_slab(fr_dtype t, int64_t first, int64_t last, int64_t n, int64_t
 
 void fri_cpu_sum_rows(fr_dtype t, int64_t rows, int64_t n, const void *x, fr_dtype out_t, void *out) {
     float partial[SLABS][LANES];
-    int64_t slab = fri_ceil_div(rows, SLABS);
     for (int64_t c = 0; c < n; c += LANES) {
         int64_t lanes = fri_min_i64(LANES, n - c);
-#pragma omp parallel for schedule(static) if (rows * lanes >= FRI_PARALLEL_MIN)
-        for (int i = 0; i < SLABS; i++)
-            sum_slab(t, fri_min_i64(rows, i * slab), fri_min_i64(rows, (i + 1) * slab), lanes, n,
-                     (const char *)x + (size_t)c * fr_dtype_size(t), partial[i]);
+        fri_cpu_pieces(rows * lanes, SLABS, sum_slab, &(sum_loop){t, rows, lanes, n, fri_cpu_at(t, x, c), partial});
         for (int i = 1; i < SLABS; i++) add_row(lanes, partial[i], partial[0]);
         char *to = (char *)out + (size_t)c * fr_dtype_size(out_t);
         if (out_t == FR_F32)

@@ -83,9 +83,18 @@ static inline void store_index(fr_dtype t, int64_t n, const int32_t *at, void *i
     }
 }
 
+typedef struct maxpool_loop {
+    const fri_pool2d_desc *d;
+    fr_dtype index_dtype;
+    const void *from;
+    void *index, *to;
+} maxpool_loop;
+
 /* One row of outputs: image n, row p. */
-FRI_CLONES static void forward_row(const fri_pool2d_desc *d, int64_t n, int64_t p, const void *x, void *y,
-                                   fr_dtype index_dtype, void *index) {
+FRI_CLONES static void forward_row(const void *context, int64_t row, int thread) {
+    const maxpool_loop *l = context;
+    const fri_pool2d_desc *d = l->d;
+    const int64_t n = row / d->p, p = row % d->p;
     real xbuf[GROUP][C_BLOCK], ybuf[C_BLOCK];
     int32_t at[C_BLOCK];
     int64_t r0, r1, s0, s1, h0 = p * d->stride_h - d->pad_h;
@@ -96,16 +105,16 @@ FRI_CLONES static void forward_row(const fri_pool2d_desc *d, int64_t n, int64_t 
         for (int64_t c = 0; c < d->c; c += C_BLOCK) {
             int64_t count = fri_min_i64(C_BLOCK, d->c - c);
             int64_t out = ((n * d->p + p) * d->q + q) * d->c + c;
-            real *best = fri_cpu_target(d->dtype, y, out, ybuf);
+            real *best = fri_cpu_target(d->dtype, l->to, out, ybuf);
             bool first = true;
             group g = {.size = 0};
             for (int64_t r = r0; r < r1; r++)
                 for (int64_t s = s0; s < s1; s++) {
                     int64_t h = h0 + r * d->dilation_h, w = w0 + s * d->dilation_w;
                     int64_t from = ((n * d->h + h) * d->w + w) * d->c + c;
-                    g.code[g.size] = (int32_t)(index_dtype == FR_U8 ? r * d->kernel_w + s : h * d->w + w);
-                    fri_cpu_prefetch(d->dtype, x, from, count);
-                    g.x[g.size] = fri_cpu_load(d->dtype, x, from, count, xbuf[g.size]);
+                    g.code[g.size] = (int32_t)(l->index_dtype == FR_U8 ? r * d->kernel_w + s : h * d->w + w);
+                    fri_cpu_prefetch(d->dtype, l->from, from, count);
+                    g.x[g.size] = fri_cpu_load(d->dtype, l->from, from, count, xbuf[g.size]);
                     if (++g.size < GROUP) continue;
                     take_group(&g, first, count, best, at);
                     first = false;
@@ -118,18 +127,17 @@ FRI_CLONES static void forward_row(const fri_pool2d_desc *d, int64_t n, int64_t 
                 for (int64_t i = 0; i < count; i++) best[i] = -(real)INFINITY;
                 for (int64_t i = 0; i < count; i++) at[i] = -1;
             }
-            fri_cpu_store(d->dtype, y, out, count, best);
-            if (index != NULL) store_index(index_dtype, count, at, index, out);
+            fri_cpu_store(d->dtype, l->to, out, count, best);
+            if (l->index != NULL) store_index(l->index_dtype, count, at, l->index, out);
         }
     }
 }
 
 fr_status fri_cpu_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y,
                                     fr_dtype index_dtype, void *index) {
-    FRI_TRY(check(d, index != NULL ? index_dtype : FR_I32));
-#pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n * d->p; i++)
-        forward_row(d, i / d->p, i % d->p, x, y, index != NULL ? index_dtype : FR_I32, index);
+    const maxpool_loop l = {d, index != NULL ? index_dtype : FR_I32, x, index, y};
+    FRI_TRY(check(d, l.index_dtype));
+    fri_cpu_pieces(d->n * d->h * d->w * d->c, d->n * d->p, forward_row, &l);
     return FR_OK;
 }
 
@@ -173,8 +181,11 @@ static inline int64_t position(int64_t offset, int64_t dilation) {
 }
 
 /* One row of dx: image n, row h. */
-FRI_CLONES static void backward_row(const fri_pool2d_desc *d, int64_t n, int64_t h, fr_dtype index_dtype,
-                                    const void *index, const void *dy, void *dx) {
+FRI_CLONES static void backward_row(const void *context, int64_t row, int thread) {
+    const maxpool_loop *l = context;
+    const fri_pool2d_desc *d = l->d;
+    const fr_dtype index_dtype = l->index_dtype;
+    const int64_t n = row / d->h, h = row % d->h;
     real dybuf[C_BLOCK], dxbuf[C_BLOCK];
     cover ps = {0, 0}, qs = {0, 0};
     advance(&ps, h, d->pad_h, d->stride_h, (d->kernel_h - 1) * d->dilation_h, d->p);
@@ -183,7 +194,7 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, int64_t n, int64_t
         for (int64_t c = 0; c < d->c; c += C_BLOCK) {
             int64_t count = fri_min_i64(C_BLOCK, d->c - c);
             int64_t to = ((n * d->h + h) * d->w + w) * d->c + c;
-            real *sum = fri_cpu_target(d->dtype, dx, to, dxbuf);
+            real *sum = fri_cpu_target(d->dtype, l->to, to, dxbuf);
             bool add = false;
             for (int64_t p = ps.first; p < ps.last; p++) {
                 int64_t r = position(h + d->pad_h - p * d->stride_h, d->dilation_h);
@@ -193,15 +204,15 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, int64_t n, int64_t
                     if (s < 0) continue;
                     int64_t from = ((n * d->p + p) * d->q + q) * d->c + c;
                     int64_t code = index_dtype == FR_U8 ? r * d->kernel_w + s : h * d->w + w;
-                    fri_cpu_prefetch(d->dtype, dy, from, count);
-                    fri_cpu_prefetch(index_dtype, index, from, count);
-                    pass(count, add, index_dtype, index, from, (int32_t)code,
-                         fri_cpu_load(d->dtype, dy, from, count, dybuf), sum);
+                    fri_cpu_prefetch(d->dtype, l->from, from, count);
+                    fri_cpu_prefetch(index_dtype, l->index, from, count);
+                    pass(count, add, index_dtype, l->index, from, (int32_t)code,
+                         fri_cpu_load(d->dtype, l->from, from, count, dybuf), sum);
                     add = true;
                 }
             }
             if (!add) memset(sum, 0, (size_t)count * sizeof *sum);
-            fri_cpu_store(d->dtype, dx, to, count, sum);
+            fri_cpu_store(d->dtype, l->to, to, count, sum);
         }
     }
 }
@@ -209,8 +220,8 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, int64_t n, int64_t
 fr_status fri_cpu_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
                                      const void *index, const void *dy, void *dx) {
     FRI_TRY(check(d, index_dtype));
-#pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n * d->h; i++) backward_row(d, i / d->h, i % d->h, index_dtype, index, dy, dx);
+    const maxpool_loop l = {d, index_dtype, dy, (void *)(uintptr_t)index, dx}; /* the index is only read */
+    fri_cpu_pieces(d->n * d->h * d->w * d->c, d->n * d->h, backward_row, &l);
     return FR_OK;
 }
 
@@ -227,15 +238,18 @@ FRI_CLONES static void mask_row(int64_t n, const real *y, fr_dtype t, void *inde
     }
 }
 
+static void mask_range(const void *context, int64_t first, int64_t last) {
+    const maxpool_loop *l = context;
+    for (int64_t i = first; i < last; i += FRI_BLOCK) {
+        real buf[FRI_BLOCK];
+        const int64_t n = fri_min_i64(FRI_BLOCK, last - i);
+        mask_row(n, fri_cpu_load(l->d->dtype, l->from, i, n, buf), l->index_dtype, l->index, i);
+    }
+}
+
 fr_status fri_cpu_maxpool2d_mask(const fri_exec *e, const fri_pool2d_desc *d, const void *y, fr_dtype index_dtype,
                                  void *index) {
     FRI_TRY(check(d, index_dtype));
-    int64_t n = d->n * d->p * d->q * d->c, blocks = fri_ceil_div(n, FRI_BLOCK);
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < blocks; i++) {
-        real buf[FRI_BLOCK];
-        int64_t count = fri_min_i64(FRI_BLOCK, n - i * FRI_BLOCK);
-        mask_row(count, fri_cpu_load(d->dtype, y, i * FRI_BLOCK, count, buf), index_dtype, index, i * FRI_BLOCK);
-    }
+    fri_cpu_ranges(d->n * d->p * d->q * d->c, mask_range, &(maxpool_loop){d, index_dtype, y, index, NULL});
     return FR_OK;
 }

@@ -47,13 +47,21 @@ static void fill_elements(size_t size, int64_t n, const void *element, char *y) 
     }
 }
 
+typedef struct fill_loop {
+    size_t size;
+    uint64_t element; /* the first bytes hold one element */
+    char *y;
+} fill_loop;
+
+static void fill_range(const void *context, int64_t first, int64_t last) {
+    const fill_loop *l = context;
+    fill_elements(l->size, last - first, &l->element, l->y + (size_t)first * l->size);
+}
+
 fr_status fri_cpu_fill(const fri_exec *e, fr_dtype dtype, int64_t n, double value, void *y) {
-    uint64_t element = 0; /* the first bytes hold one element */
-    size_t size = fr_dtype_size(dtype);
-    FRI_TRY(fri_cpu_cast(e, FR_F64, dtype, 1, &value, &element));
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < n; i += FRI_CHUNK)
-        fill_elements(size, fri_min_i64(FRI_CHUNK, n - i), &element, (char *)y + (size_t)i * size);
+    fill_loop l = {fr_dtype_size(dtype), 0, y};
+    FRI_TRY(fri_cpu_cast(e, FR_F64, dtype, 1, &value, &l.element));
+    fri_cpu_ranges(n, fill_range, &l);
     return FR_OK;
 }
 
@@ -72,27 +80,41 @@ static void copy_rows(int64_t rows, size_t row_bytes, const char *src, size_t sr
     }
 }
 
+/* Pieces are whole rows, or parts of one row where rows are long. */
+typedef struct copy_loop {
+    int64_t rows, group, parts; /* rows of a piece, parts of a row */
+    size_t row_bytes;
+    const char *src;
+    size_t src_pitch;
+    char *dst;
+    size_t dst_pitch;
+} copy_loop;
+
+static void copy_piece(const void *context, int64_t i, int thread) {
+    const copy_loop *l = context;
+    const int64_t row = i / l->parts * l->group;
+    const size_t at = (size_t)(i % l->parts) * COPY_PIECE, first = (size_t)row;
+    const size_t bytes = l->row_bytes - at < COPY_PIECE ? l->row_bytes - at : COPY_PIECE;
+    copy_rows(fri_min_i64(l->group, l->rows - row), bytes, l->src + first * l->src_pitch + at, l->src_pitch,
+              l->dst + first * l->dst_pitch + at, l->dst_pitch);
+}
+
 fr_status fri_cpu_copy_rows(const fri_exec *e, int64_t rows, size_t row_bytes, const void *src, size_t src_pitch,
                             void *dst, size_t dst_pitch) {
-    const char *from = src;
-    char *to = dst;
     if (rows <= 0 || row_bytes == 0) return FR_OK;
     if (src_pitch == row_bytes && dst_pitch == row_bytes) { /* one long row */
         row_bytes *= (size_t)rows;
         src_pitch = dst_pitch = row_bytes;
         rows = 1;
     }
-    /* Tasks are whole rows, or pieces of one row where rows are long. */
-    int64_t pieces = (int64_t)((row_bytes + COPY_PIECE - 1) / COPY_PIECE);
-    int64_t group = fri_max_i64(1, COPY_PIECE / (int64_t)row_bytes);
-    int64_t groups = fri_ceil_div(rows, group);
-#pragma omp parallel for schedule(static) collapse(2) if (rows * (int64_t)row_bytes >= 2 * COPY_PIECE)
-    for (int64_t i = 0; i < groups; i++)
-        for (int64_t j = 0; j < pieces; j++) {
-            size_t at = (size_t)j * COPY_PIECE, first = (size_t)(i * group);
-            size_t bytes = row_bytes - at < COPY_PIECE ? row_bytes - at : COPY_PIECE;
-            copy_rows(fri_min_i64(group, rows - i * group), bytes, from + first * src_pitch + at, src_pitch,
-                      to + first * dst_pitch + at, dst_pitch);
-        }
+    const copy_loop l = {rows,
+                         fri_max_i64(1, COPY_PIECE / (int64_t)row_bytes),
+                         fri_ceil_div((int64_t)row_bytes, COPY_PIECE),
+                         row_bytes,
+                         src,
+                         src_pitch,
+                         dst,
+                         dst_pitch};
+    fri_cpu_pieces(rows * (int64_t)row_bytes / 4, fri_ceil_div(rows, l.group) * l.parts, copy_piece, &l);
     return FR_OK;
 }

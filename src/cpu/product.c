@@ -1,7 +1,6 @@
 /* product.c - chooses between the library's product and ours (igemm.h), and divides ours among threads. */
 #include "cpu/product.h"
 
-#include <omp.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -37,6 +36,24 @@ static void cut(int64_t n, int64_t tile, int64_t i, int64_t parts, int64_t *firs
     *end = fri_min_i64(n, (i + 1) * tiles / parts * tile);
 }
 
+typedef struct igemm_loop {
+    const fri_igemm *s;
+    const fri_igemm_kernel *k;
+    bool pixels, by_columns;
+    int64_t rows, columns, parts;
+    char *workspace;
+} igemm_loop;
+
+static void part_piece(const void *context, int64_t i, int thread) {
+    const igemm_loop *l = context;
+    fri_igemm_part part = {0, l->rows, 0, l->columns};
+    if (l->by_columns)
+        cut(l->columns, l->k->columns, i, l->parts, &part.column, &part.column_end);
+    else
+        cut(l->rows, l->k->rows, i, l->parts, &part.row, &part.row_end);
+    (l->pixels ? l->k->run_pixels : l->k->run)(l->s, &part, l->workspace + (size_t)i * scratch_of(l->k));
+}
+
 void fri_igemm_run(const fri_igemm *s, bool pixels, char *workspace) {
     enum { LEAST = 1 << 18 }; /* multiplications for which another thread is worth waking */
     const fri_igemm_kernel *k = loops();
@@ -49,15 +66,8 @@ void fri_igemm_run(const fri_igemm *s, bool pixels, char *workspace) {
     const bool few_rows = pixels ? row_tiles < 2 * parts : column_tiles >= row_tiles;
     const bool by_columns = few_rows || (!pixels && (column_tiles % parts == 0 || column_tiles >= 4 * parts));
     parts = fri_min_i64(parts, by_columns ? column_tiles : row_tiles);
-#pragma omp parallel for schedule(static, 1) num_threads((int)parts) if (parts > 1)
-    for (int64_t i = 0; i < parts; i++) {
-        fri_igemm_part part = {0, rows, 0, columns};
-        if (by_columns)
-            cut(columns, k->columns, i, parts, &part.column, &part.column_end);
-        else
-            cut(rows, k->rows, i, parts, &part.row, &part.row_end);
-        (pixels ? k->run_pixels : k->run)(s, &part, workspace + (size_t)i * scratch_of(k));
-    }
+    fri_parallel(parts, (int)parts, part_piece,
+                 &(igemm_loop){s, k, pixels, by_columns, rows, columns, parts, workspace});
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
@@ -124,24 +134,32 @@ static fri_igemm igemm_of(const fri_matmul_desc *d, const float *a, const float 
     return s;
 }
 
+typedef struct batch_loop {
+    const fri_matmul_desc *d;
+    const float *a, *b, *bias;
+    float *c;
+    char *workspace;
+} batch_loop;
+
+static void batch_piece(const void *context, int64_t i, int thread) {
+    const batch_loop *l = context;
+    const fri_matmul_desc *d = l->d;
+    const fri_igemm_kernel *k = loops();
+    const fri_igemm s = igemm_of(d, l->a + i * d->a_batch, l->b + i * d->b_batch, l->bias, l->c + i * d->c_batch);
+    const fri_igemm_part all = {0, d->m, 0, d->n};
+    (d->a_col != 1 ? k->run_pixels : k->run)(&s, &all, l->workspace + (size_t)thread * scratch_of(k));
+}
+
 static void run_own(const fri_product *p, const float *a, const float *b, const float *bias, float *c,
                     char *workspace) {
     const fri_matmul_desc *d = &p->d;
-    const fri_igemm_kernel *k = loops();
     if (d->batch == 0 && !d->alone) {
         const fri_igemm s = igemm_of(d, a, b, bias, c);
         fri_igemm_run(&s, d->a_col != 1, workspace);
         return;
     }
-    const int threads = d->alone ? 1 : (int)batch_threads();
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < fri_max_i64(1, d->batch); i++) {
-        const fri_igemm s = igemm_of(d, a + i * d->a_batch, b + i * d->b_batch, bias, c + i * d->c_batch);
-        const fri_igemm_part all = {0, d->m, 0, d->n};
-        (d->a_col != 1
-             ? k->run_pixels
-             : k->run)(&s, &all, workspace + (threads > 1 ? (size_t)omp_get_thread_num() : 0) * scratch_of(k));
-    }
+    fri_parallel(fri_max_i64(1, d->batch), d->alone ? 1 : (int)batch_threads(), batch_piece,
+                 &(batch_loop){d, a, b, bias, c, workspace});
 }
 
 fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,

@@ -4,6 +4,9 @@
 typedef struct span {
     real a, b; /* low and high, or mean and standard deviation */
     bool normal;
+    fr_dtype t;
+    uint64_t seed, stream;
+    void *y;
 } span;
 
 /* n numbers from the 32-bit words u; u holds whole groups of four. */
@@ -21,34 +24,34 @@ static void normal_row(const span *p, int64_t n, const uint32_t *u, real *y) {
     }
 }
 
-static fr_status random_fill(const char *op, fr_dtype t, int64_t n, uint64_t seed, uint64_t stream, const span *p,
-                             void *y) {
-    FRI_TRY(fri_cpu_accepts(op, t));
-    int64_t blocks = fri_ceil_div(n, FRI_BLOCK); /* FRI_BLOCK is divisible by 4: every block starts a counter */
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < blocks; i++) {
+/* FRI_BLOCK is divisible by 4: every block starts a counter. */
+static void random_range(const void *context, int64_t first, int64_t last) {
+    const span *p = context;
+    for (int64_t i = first, count; i < last; i += count) {
         uint32_t u[FRI_BLOCK];
         real buf[FRI_BLOCK];
-        int64_t first = i * FRI_BLOCK, count = fri_min_i64(FRI_BLOCK, n - first);
-        real *out = fri_cpu_target(t, y, first, buf);
-        fri_cpu_philox(seed, stream, (uint64_t)first / 4, fri_ceil_div(count, 4), u);
-        if (p->normal)
-            normal_row(p, count, u, out);
-        else
-            uniform_row(p, count, u, out);
-        fri_cpu_store(t, y, first, count, out);
+        count = fri_min_i64(FRI_BLOCK, last - i);
+        real *out = fri_cpu_target(p->t, p->y, i, buf);
+        fri_cpu_philox(p->seed, p->stream, (uint64_t)i / 4, fri_ceil_div(count, 4), u);
+        (p->normal ? normal_row : uniform_row)(p, count, u, out);
+        fri_cpu_store(p->t, p->y, i, count, out);
     }
+}
+
+static fr_status random_fill(const char *op, int64_t n, const span *p) {
+    FRI_TRY(fri_cpu_accepts(op, p->t));
+    fri_cpu_ranges(n, random_range, p);
     return FR_OK;
 }
 
 fr_status fri_cpu_uniform(const fri_exec *e, fr_dtype dtype, int64_t n, uint64_t seed, uint64_t stream, double low,
                           double high, void *y) {
-    const span p = {.a = (real)low, .b = (real)high, .normal = false};
-    return random_fill("uniform", dtype, n, seed, stream, &p, y);
+    const span p = {(real)low, (real)high, false, dtype, seed, stream, y};
+    return random_fill("uniform", n, &p);
 }
 
 fr_status fri_cpu_normal(const fri_exec *e, fr_dtype dtype, int64_t n, uint64_t seed, uint64_t stream, double mean,
                          double std, void *y) {
-    const span p = {.a = (real)mean, .b = (real)std, .normal = true};
-    return random_fill("normal", dtype, n, seed, stream, &p, y);
+    const span p = {(real)mean, (real)std, true, dtype, seed, stream, y};
+    return random_fill("normal", n, &p);
 }

@@ -58,26 +58,35 @@ static void pack_row(int64_t n, const uint8_t *passes, uint8_t *bits) {
     for (; k < n; k += 8) bits[k / 8] = pack8(passes + k);
 }
 
-/* Elements first .. first+n, first divisible by 8. */
-static void encode_range(fr_dtype t, int64_t first, int64_t n, fri_mask_rule rule, const void *y, uint8_t *bits) {
+typedef struct mask_loop {
+    fr_dtype t;
+    fri_mask_rule rule;
+    real slope;
+    const void *a, *b;
+    uint8_t *bits;
+    void *y;
+} mask_loop;
+
+/* first is divisible by 8. */
+static void encode_range(const void *context, int64_t first, int64_t last) {
+    const mask_loop *m = context;
     static void (*const rows[FRI_MASK_RULES])(int64_t n, const real *y, uint8_t *passes) =
         {[FRI_MASK_RELU] = passes_row, [FRI_MASK_POSITIVE] = positive_row, [FRI_MASK_RELU6] = passes6_row};
     real buf[FRI_BLOCK];
     uint8_t passes[FRI_BLOCK];
-    for (int64_t i = 0; i < n; i += FRI_BLOCK) {
-        int64_t count = fri_min_i64(FRI_BLOCK, n - i);
-        rows[rule](count, fri_cpu_load(t, y, first + i, count, buf), passes);
+    for (int64_t i = first; i < last; i += FRI_BLOCK) {
+        int64_t count = fri_min_i64(FRI_BLOCK, last - i);
+        rows[m->rule](count, fri_cpu_load(m->t, m->a, i, count, buf), passes);
         int64_t padded = count;
         for (; padded % 8 != 0; padded++) passes[padded] = 0; /* unused bits are 0 */
-        pack_row(padded, passes, bits + (first + i) / 8);
+        pack_row(padded, passes, m->bits + i / 8);
     }
 }
 
 fr_status fri_cpu_relu_encode(const fri_exec *e, fr_dtype dtype, int64_t n, fri_mask_rule rule, const void *y,
                               uint8_t *bits) {
     FRI_TRY(fri_cpu_accepts("relu", dtype));
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < n; i += FRI_CHUNK) encode_range(dtype, i, fri_min_i64(FRI_CHUNK, n - i), rule, y, bits);
+    fri_cpu_ranges(n, encode_range, &(mask_loop){.t = dtype, .rule = rule, .a = y, .bits = bits});
     return FR_OK;
 }
 
@@ -98,24 +107,25 @@ FRI_CLONES static void add_mask_row(int64_t n, const uint8_t *passes, const real
     for (int64_t i = 0; i < n; i++) y[i] = fri_relu_gradient_bit(passes[i] != 0, 0, a[i] + b[i]);
 }
 
-static void add_mask_range(fr_dtype t, int64_t first, int64_t n, const uint8_t *bits, const void *a, const void *b,
-                           void *y) {
+static void add_mask_range(const void *context, int64_t first, int64_t last) {
+    const mask_loop *m = context;
+    const fr_dtype t = m->t;
     real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
     uint8_t passes[FRI_BLOCK];
-    for (int64_t i = first; i < first + n; i += FRI_BLOCK) {
-        int64_t count = fri_min_i64(FRI_BLOCK, first + n - i);
-        real *out = fri_cpu_target(t, y, i, ybuf);
-        spread_row(fri_ceil_div(count, 8), bits + i / 8, passes);
-        add_mask_row(count, passes, fri_cpu_load(t, a, i, count, abuf), fri_cpu_load(t, b, i, count, bbuf), out);
-        fri_cpu_store(t, y, i, count, out);
+    for (int64_t i = first; i < last; i += FRI_BLOCK) {
+        int64_t count = fri_min_i64(FRI_BLOCK, last - i);
+        real *out = fri_cpu_target(t, m->y, i, ybuf);
+        spread_row(fri_ceil_div(count, 8), m->bits + i / 8, passes);
+        add_mask_row(count, passes, fri_cpu_load(t, m->a, i, count, abuf), fri_cpu_load(t, m->b, i, count, bbuf), out);
+        fri_cpu_store(t, m->y, i, count, out);
     }
 }
 
 fr_status fri_cpu_add_mask(const fri_exec *e, fr_dtype dtype, int64_t n, const uint8_t *bits, const void *a,
                            const void *b, void *y) {
     FRI_TRY(fri_cpu_accepts("add", dtype));
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < n; i += FRI_CHUNK) add_mask_range(dtype, i, fri_min_i64(FRI_CHUNK, n - i), bits, a, b, y);
+    const mask_loop m = {.t = dtype, .a = a, .b = b, .bits = (uint8_t *)(uintptr_t)bits, .y = y}; /* bits: only read */
+    fri_cpu_ranges(n, add_mask_range, &m);
     return FR_OK;
 }
 
@@ -124,24 +134,23 @@ FRI_CLONES static void backward_bits_row(int64_t n, real slope, const uint8_t *p
     for (int64_t i = 0; i < n; i++) dx[i] = fri_relu_gradient_bit(passes[i] != 0, slope, dy[i]);
 }
 
-static void backward_bits_range(fr_dtype t, int64_t first, int64_t n, real slope, const uint8_t *bits, const void *dy,
-                                void *dx) {
+static void backward_bits_range(const void *context, int64_t first, int64_t last) {
+    const mask_loop *m = context;
     real dybuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
     uint8_t passes[FRI_BLOCK];
-    for (int64_t i = first; i < first + n; i += FRI_BLOCK) {
-        int64_t count = fri_min_i64(FRI_BLOCK, first + n - i);
-        real *out = fri_cpu_target(t, dx, i, dxbuf);
-        spread_row(fri_ceil_div(count, 8), bits + i / 8, passes);
-        backward_bits_row(count, slope, passes, fri_cpu_load(t, dy, i, count, dybuf), out);
-        fri_cpu_store(t, dx, i, count, out);
+    for (int64_t i = first; i < last; i += FRI_BLOCK) {
+        int64_t count = fri_min_i64(FRI_BLOCK, last - i);
+        real *out = fri_cpu_target(m->t, m->y, i, dxbuf);
+        spread_row(fri_ceil_div(count, 8), m->bits + i / 8, passes);
+        backward_bits_row(count, m->slope, passes, fri_cpu_load(m->t, m->a, i, count, dybuf), out);
+        fri_cpu_store(m->t, m->y, i, count, out);
     }
 }
 
 fr_status fri_cpu_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope, const uint8_t *bits,
                                      const void *dy, void *dx) {
     FRI_TRY(fri_cpu_accepts("relu", dtype));
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < n; i += FRI_CHUNK)
-        backward_bits_range(dtype, i, fri_min_i64(FRI_CHUNK, n - i), (real)slope, bits, dy, dx);
+    const mask_loop m = {.t = dtype, .slope = (real)slope, .a = dy, .bits = (uint8_t *)(uintptr_t)bits, .y = dx};
+    fri_cpu_ranges(n, backward_bits_range, &m);
     return FR_OK;
 }

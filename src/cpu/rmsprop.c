@@ -10,8 +10,16 @@ FRI_CLONES static void rmsprop_row(fri_rmsprop_coef c, int64_t n, const real *gr
                            average != NULL ? &average[i] : NULL);
 }
 
-static void rmsprop_range(const fri_rmsprop_desc *d, fri_rmsprop_coef c, int64_t first, int64_t last,
-                          const fri_step_item *t) {
+typedef struct rmsprop_step {
+    const fri_rmsprop_desc *d;
+    fri_rmsprop_coef c;
+    const fri_step_item *t;
+} rmsprop_step;
+
+static void rmsprop_range(const void *context, int64_t first, int64_t last) {
+    const rmsprop_step *s = context;
+    const fri_rmsprop_desc *d = s->d;
+    const fri_step_item *t = s->t;
     real *square = t->state[0], *buf = d->momentum != 0 ? t->state[1] : NULL,
          *average = d->centered ? t->state[1 + (d->momentum != 0)] : NULL;
     real pbuf[FRI_BLOCK], gbuf[FRI_BLOCK];
@@ -20,14 +28,9 @@ static void rmsprop_range(const fri_rmsprop_desc *d, fri_rmsprop_coef c, int64_t
         const real *g = fri_cpu_load(d->grad_dtype, t->grad, i, n, gbuf);
         fri_cpu_load(d->dtype, t->param, i, n, pbuf);
         real *p = fri_cpu_target(d->dtype, t->param, i, pbuf);
-        rmsprop_row(c, n, g, p, square + i, buf != NULL ? buf + i : NULL, average != NULL ? average + i : NULL);
+        rmsprop_row(s->c, n, g, p, square + i, buf != NULL ? buf + i : NULL, average != NULL ? average + i : NULL);
         fri_cpu_store(d->dtype, t->param, i, n, p);
     }
-}
-
-static void rmsprop_item(const fri_rmsprop_desc *d, fri_rmsprop_coef c, const fri_step_item *t) {
-#pragma omp parallel for schedule(static) if (t->n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < t->n; i += FRI_CHUNK) rmsprop_range(d, c, i, fri_min_i64(t->n, i + FRI_CHUNK), t);
 }
 
 fr_status fri_cpu_rmsprop(const fri_exec *e, const fri_rmsprop_desc *d, int count, const fri_step_item *items,
@@ -35,7 +38,7 @@ fr_status fri_cpu_rmsprop(const fri_exec *e, const fri_rmsprop_desc *d, int coun
     FRI_TRY(fri_cpu_accepts("rmsprop", d->dtype));
     FRI_TRY(fri_cpu_accepts("rmsprop", d->grad_dtype));
     if (found != NULL && *found != 0) return FR_OK;
-    const fri_rmsprop_coef c = fri_rmsprop_coef_of(d, inv_scale != NULL ? *inv_scale : 1.0f);
-    for (int i = 0; i < count; i++) rmsprop_item(d, c, &items[i]);
+    rmsprop_step s = {.d = d, .c = fri_rmsprop_coef_of(d, inv_scale != NULL ? *inv_scale : 1.0f)};
+    for (s.t = items; s.t < items + count; s.t++) fri_cpu_ranges(s.t->n, rmsprop_range, &s);
     return FR_OK;
 }

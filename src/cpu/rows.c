@@ -59,41 +59,67 @@ void fri_cpu_narrow(fr_dtype t, int64_t n, const real *x, void *y) {
 
 #endif
 
+typedef struct ranges {
+    int64_t n;
+    fri_cpu_range *range;
+    const void *context;
+} ranges;
+
+static void one_range(const void *context, int64_t i, int thread) {
+    const ranges *r = context;
+    r->range(r->context, i * FRI_CHUNK, fri_min_i64(r->n, (i + 1) * FRI_CHUNK));
+}
+
+void fri_cpu_ranges(int64_t n, fri_cpu_range *range, const void *context) {
+    fri_cpu_pieces(n, fri_ceil_div(n, FRI_CHUNK), one_range, &(ranges){n, range, context});
+}
+
+/* A loop over rows of elements, which either maps or reduces them. */
+typedef struct row_loop {
+    fr_dtype t;
+    fri_cpu_map_row *map;
+    fri_cpu_reduce_row *reduce;
+    const void *args, *a, *b;
+    void *y;
+    double *partial;
+} row_loop;
+
 /* Processes elements first .. last in blocks; data that needs no conversion is a single block. */
-static void map_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_map_row *row, const void *args, const void *a,
-                      const void *b, void *y) {
+static void map_range(const void *context, int64_t first, int64_t last) {
+    const row_loop *l = context;
+    const fr_dtype t = l->t;
     real abuf[FRI_BLOCK], bbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
     int64_t block = t == FRI_REAL_DTYPE ? last - first : FRI_BLOCK;
     for (int64_t i = first; i < last; i += block) {
         int64_t n = fri_min_i64(block, last - i);
-        const real *av = fri_cpu_load(t, a, i, n, abuf);
-        const real *bv = b != NULL ? fri_cpu_load(t, b, i, n, bbuf) : NULL;
-        real *yv = fri_cpu_target(t, y, i, ybuf);
-        row(args, n, av, bv, yv);
-        fri_cpu_store(t, y, i, n, yv);
+        const real *av = fri_cpu_load(t, l->a, i, n, abuf);
+        const real *bv = l->b != NULL ? fri_cpu_load(t, l->b, i, n, bbuf) : NULL;
+        real *yv = fri_cpu_target(t, l->y, i, ybuf);
+        l->map(l->args, n, av, bv, yv);
+        fri_cpu_store(t, l->y, i, n, yv);
     }
 }
 
 fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *row, const void *args, const void *a,
                       const void *b, void *y) {
     FRI_TRY(fri_cpu_accepts(op, t));
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < n; i += FRI_CHUNK) map_range(t, i, fri_min_i64(n, i + FRI_CHUNK), row, args, a, b, y);
+    fri_cpu_ranges(n, map_range, &(row_loop){.t = t, .map = row, .args = args, .a = a, .b = b, .y = y});
     return FR_OK;
 }
 
-static double reduce_range(fr_dtype t, int64_t first, int64_t last, fri_cpu_reduce_row *row, const void *args,
-                           const void *a, const void *b) {
+static void reduce_range(const void *context, int64_t first, int64_t last) {
+    const row_loop *l = context;
+    const fr_dtype t = l->t;
     real abuf[FRI_BLOCK], bbuf[FRI_BLOCK];
     int64_t block = t == FRI_REAL_DTYPE ? last - first : FRI_BLOCK;
     double total = 0;
     for (int64_t i = first; i < last; i += block) {
         int64_t n = fri_min_i64(block, last - i);
-        const real *av = fri_cpu_load(t, a, i, n, abuf);
-        const real *bv = b != NULL ? fri_cpu_load(t, b, i, n, bbuf) : NULL;
-        total += row(args, n, av, bv);
+        const real *av = fri_cpu_load(t, l->a, i, n, abuf);
+        const real *bv = l->b != NULL ? fri_cpu_load(t, l->b, i, n, bbuf) : NULL;
+        total += l->reduce(l->args, n, av, bv);
     }
-    return total;
+    l->partial[first / FRI_CHUNK] = total;
 }
 
 fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
@@ -101,13 +127,9 @@ fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t 
     void *scratch = NULL;
     FRI_TRY(fri_cpu_accepts(op, t));
     FRI_TRY(fri_cpu_workspace(e, op, fri_cpu_sum_workspace(t, n), &scratch));
-    double *partial = scratch;
-    int64_t chunks = fri_ceil_div(n, FRI_CHUNK);
-#pragma omp parallel for schedule(static) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        partial[i] = reduce_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), row, args, a, b);
-    double sum = 0;
-    for (int64_t i = 0; i < chunks; i++) sum += partial[i];
+    double *partial = scratch, sum = 0;
+    fri_cpu_ranges(n, reduce_range, &(row_loop){t, .reduce = row, .args = args, .a = a, .b = b, .partial = partial});
+    for (int64_t i = 0; i < fri_ceil_div(n, FRI_CHUNK); i++) sum += partial[i];
     *total = sum;
     return FR_OK;
 }

@@ -11,22 +11,30 @@ FRI_CLONES static void forward_block(int64_t n, const real *x, double lse, bool 
     }
 }
 
-static void row_forward(const fri_loss_desc *d, int64_t row, bool logarithm, const void *x, void *y) {
+typedef struct softmax_loop {
+    const fri_loss_desc *d;
+    bool logarithm;
+    const void *x, *y, *dy; /* forward reads x, backward y and dy */
+    void *out;
+} softmax_loop;
+
+static void softmax_row(const void *context, int64_t row, int thread) {
+    const softmax_loop *l = context;
+    const fri_loss_desc *d = l->d;
     real xbuf[FRI_BLOCK], ybuf[FRI_BLOCK];
-    const double lse = fri_cpu_log_sum_exp(d, row, x);
+    const double lse = fri_cpu_log_sum_exp(d, row, l->x);
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         const int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
-        real *out = fri_cpu_target(d->dtype, y, at, ybuf);
-        forward_block(n, fri_cpu_load(d->dtype, x, at, n, xbuf), lse, logarithm, out);
-        fri_cpu_store(d->dtype, y, at, n, out);
+        real *out = fri_cpu_target(d->dtype, l->out, at, ybuf);
+        forward_block(n, fri_cpu_load(d->dtype, l->x, at, n, xbuf), lse, l->logarithm, out);
+        fri_cpu_store(d->dtype, l->out, at, n, out);
     }
 }
 
 fr_status fri_cpu_softmax_forward(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *x, void *y) {
     fr_status s = fri_cpu_accepts("softmax", d->dtype);
     if (s < 0 || d->classes == 0) return s;
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t row = 0; row < d->rows; row++) row_forward(d, row, logarithm, x, y);
+    fri_cpu_loss_pieces(d, d->rows, softmax_row, &(softmax_loop){d, logarithm, .x = x, .out = y});
     return FR_OK;
 }
 
@@ -49,27 +57,28 @@ FRI_CLONES static void backward_block(int64_t n, const real *y, const real *dy, 
     }
 }
 
-static void softmax_row_backward(const fri_loss_desc *d, int64_t row, bool logarithm, const void *y, const void *dy,
-                                 void *dx) {
+static void softmax_row_backward(const void *context, int64_t row, int thread) {
+    const softmax_loop *l = context;
+    const fri_loss_desc *d = l->d;
     real ybuf[FRI_BLOCK], dybuf[FRI_BLOCK], dxbuf[FRI_BLOCK];
     double sum = 0;
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         const int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
-        sum += terms(n, fri_cpu_load(d->dtype, y, at, n, ybuf), fri_cpu_load(d->dtype, dy, at, n, dybuf), logarithm);
+        const real *y = fri_cpu_load(d->dtype, l->y, at, n, ybuf), *dy = fri_cpu_load(d->dtype, l->dy, at, n, dybuf);
+        sum += terms(n, y, dy, l->logarithm);
     }
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         const int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
-        real *out = fri_cpu_target(d->dtype, dx, at, dxbuf);
-        backward_block(n, fri_cpu_load(d->dtype, y, at, n, ybuf), fri_cpu_load(d->dtype, dy, at, n, dybuf), sum,
-                       logarithm, out);
-        fri_cpu_store(d->dtype, dx, at, n, out);
+        real *out = fri_cpu_target(d->dtype, l->out, at, dxbuf);
+        backward_block(n, fri_cpu_load(d->dtype, l->y, at, n, ybuf), fri_cpu_load(d->dtype, l->dy, at, n, dybuf), sum,
+                       l->logarithm, out);
+        fri_cpu_store(d->dtype, l->out, at, n, out);
     }
 }
 
 fr_status fri_cpu_softmax_backward(const fri_exec *e, const fri_loss_desc *d, bool logarithm, const void *y,
                                    const void *dy, void *dx) {
     FRI_TRY(fri_cpu_accepts("softmax", d->dtype));
-#pragma omp parallel for schedule(static) if (d->rows * d->classes >= FRI_PARALLEL_MIN / 8)
-    for (int64_t row = 0; row < d->rows; row++) softmax_row_backward(d, row, logarithm, y, dy, dx);
+    fri_cpu_loss_pieces(d, d->rows, softmax_row_backward, &(softmax_loop){d, logarithm, .y = y, .dy = dy, .out = dx});
     return FR_OK;
 }

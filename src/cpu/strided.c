@@ -21,20 +21,29 @@ static void copy_line(size_t size, int64_t n, int64_t x_step, int64_t y_step, co
     }
 }
 
+typedef struct strided_loop {
+    const fri_strided_desc *d;
+    int64_t lines, group, n, x_step, y_step; /* lines of a piece, elements of a line */
+    const char *x;
+    char *y;
+} strided_loop;
+
+static void copy_lines(const void *context, int64_t g, int thread) {
+    const strided_loop *l = context;
+    const fri_strided_desc *d = l->d;
+    for (int64_t line = g * l->group; line < fri_min_i64(l->lines, (g + 1) * l->group); line++) {
+        int64_t from, to;
+        fri_strided_place(d, d->rank - 1, line, &from, &to);
+        copy_line(d->size, l->n, l->x_step, l->y_step, l->x + (size_t)from * d->size, l->y + (size_t)to * d->size);
+    }
+}
+
 fr_status fri_cpu_copy_strided(const fri_exec *e, const fri_strided_desc *d, const void *x, void *y) {
     const int last = d->rank - 1;
     const int64_t n = d->rank > 0 ? d->extent[last] : 1;
-    const int64_t x_step = d->rank > 0 ? d->x_stride[last] : 1, y_step = d->rank > 0 ? d->y_stride[last] : 1;
-    int64_t lines = 1;
-    for (int i = 0; i < last; i++) lines *= d->extent[i];
-    const int64_t group = fri_max_i64(1, FRI_CHUNK / n), groups = fri_ceil_div(lines, group);
-#pragma omp parallel for schedule(static) if (lines * n >= FRI_PARALLEL_MIN)
-    for (int64_t g = 0; g < groups; g++)
-        for (int64_t line = g * group; line < fri_min_i64(lines, (g + 1) * group); line++) {
-            int64_t from, to;
-            fri_strided_place(d, last, line, &from, &to);
-            copy_line(d->size, n, x_step, y_step, (const char *)x + (size_t)from * d->size,
-                      (char *)y + (size_t)to * d->size);
-        }
+    strided_loop l = {d, 1, fri_max_i64(1, FRI_CHUNK / n), n, 1, 1, x, y};
+    if (d->rank > 0) l.x_step = d->x_stride[last], l.y_step = d->y_stride[last];
+    for (int i = 0; i < last; i++) l.lines *= d->extent[i];
+    fri_cpu_pieces(l.lines * n, fri_ceil_div(l.lines, l.group), copy_lines, &l);
     return FR_OK;
 }

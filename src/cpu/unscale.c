@@ -2,6 +2,8 @@
  * norm. */
 #include "cpu/cpu.h"
 
+#include <stdatomic.h>
+
 /* 1 if an element is inf or NaN: x - x is 0 for all others. */
 FRI_CLONES static int bad_row(int64_t n, const real *x) {
     int bad = 0;
@@ -14,36 +16,39 @@ FRI_CLONES static void multiply_row(int64_t n, real factor, const real *x, real 
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
 }
 
-static int unscale_range(fr_dtype t, int64_t first, int64_t last, real factor, void *x) {
+typedef struct unscale_pass {
+    fr_dtype t;
+    real factor;
+    void *x;
+    atomic_int *bad;
+} unscale_pass;
+
+static void unscale_range(const void *context, int64_t first, int64_t last) {
+    const unscale_pass *p = context;
+    const fr_dtype t = p->t;
     real buf[FRI_BLOCK];
     int bad = 0;
     for (int64_t i = first; i < last; i += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, last - i);
-        const real *in = fri_cpu_load(t, x, i, n, buf);
+        const real *in = fri_cpu_load(t, p->x, i, n, buf);
         bad |= bad_row(n, in);
-        if (factor == 1) continue;
-        real *out = fri_cpu_target(t, x, i, buf);
-        multiply_row(n, factor, in, out);
-        fri_cpu_store(t, x, i, n, out);
+        if (p->factor == 1) continue;
+        real *out = fri_cpu_target(t, p->x, i, buf);
+        multiply_row(n, p->factor, in, out);
+        fri_cpu_store(t, p->x, i, n, out);
     }
-    return bad;
-}
-
-static int unscale_array(fr_dtype t, const fri_array *a, real factor) {
-    int64_t n = a->n, chunks = fri_ceil_div(n, FRI_CHUNK);
-    int bad = 0;
-#pragma omp parallel for schedule(static) reduction(| : bad) if (n >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < chunks; i++)
-        bad |= unscale_range(t, i * FRI_CHUNK, fri_min_i64(n, (i + 1) * FRI_CHUNK), factor, a->data);
-    return bad;
+    if (bad) atomic_store_explicit(p->bad, 1, memory_order_relaxed);
 }
 
 fr_status fri_cpu_unscale(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays, const float *inv_scale,
                           float *found) {
     FRI_TRY(fri_cpu_accepts("unscale", dtype));
-    const real factor = inv_scale != NULL ? (real)*inv_scale : 1;
-    for (int i = 0; i < count; i++)
-        if (unscale_array(dtype, &arrays[i], factor)) *found = 1;
+    atomic_int bad = 0;
+    for (int i = 0; i < count; i++) {
+        const unscale_pass p = {dtype, inv_scale != NULL ? (real)*inv_scale : 1, arrays[i].data, &bad};
+        fri_cpu_ranges(arrays[i].n, unscale_range, &p);
+    }
+    if (bad) *found = 1;
     return FR_OK;
 }
 

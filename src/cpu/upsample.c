@@ -32,7 +32,19 @@ static inline const real *neighbour(const fri_upsample_desc *d, const void *x, i
     return reads ? fri_cpu_load(d->dtype, x, at, n, buf) : zeros;
 }
 
-static void forward_row(const fri_upsample_desc *d, int64_t n, int64_t p, const void *x, void *y) {
+typedef struct upsample_loop {
+    const fri_upsample_desc *d;
+    const void *from;
+    void *to;
+} upsample_loop;
+
+/* One row of outputs: image n, row p. */
+static void forward_row(const void *context, int64_t row, int thread) {
+    const upsample_loop *l = context;
+    const fri_upsample_desc *d = l->d;
+    const int64_t n = row / d->p, p = row % d->p;
+    const void *x = l->from;
+    void *y = l->to;
     real buf[4][C_BLOCK], ybuf[C_BLOCK];
     const axis ah = axis_h(d), aw = axis_w(d);
     const source sh = fri_upsample_source_of(&ah, p);
@@ -61,8 +73,8 @@ static void forward_row(const fri_upsample_desc *d, int64_t n, int64_t p, const 
 
 fr_status fri_cpu_upsample_forward(const fri_exec *e, const fri_upsample_desc *d, const void *x, void *y) {
     FRI_TRY(fri_cpu_accepts("upsample", d->dtype));
-#pragma omp parallel for schedule(static) if (d->n * d->p * d->q * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < (d->c > 0 ? d->n * d->p : 0); i++) forward_row(d, i / d->p, i % d->p, x, y);
+    const int64_t rows = d->c > 0 ? d->n * d->p : 0;
+    fri_cpu_pieces(rows * d->q * d->c, rows, forward_row, &(upsample_loop){d, x, y});
     return FR_OK;
 }
 
@@ -122,7 +134,10 @@ static readers readers_of(const axis *a, int64_t i, int64_t from) {
 }
 
 /* One row of dx: image n, row h. */
-static void backward_row(const fri_upsample_desc *d, int64_t n, int64_t h, const void *dy, void *dx) {
+static void backward_row(const void *context, int64_t row, int thread) {
+    const upsample_loop *l = context;
+    const fri_upsample_desc *d = l->d;
+    const int64_t n = row / d->h, h = row % d->h;
     real dybuf[GROUP][C_BLOCK], dxbuf[C_BLOCK];
     const axis ah = axis_h(d), aw = axis_w(d);
     const readers rows = readers_of(&ah, h, 0);
@@ -131,29 +146,28 @@ static void backward_row(const fri_upsample_desc *d, int64_t n, int64_t h, const
         columns = readers_of(&aw, w, columns.begin);
         for (int64_t c = 0; c < d->c; c += C_BLOCK) {
             int64_t count = fri_min_i64(C_BLOCK, d->c - c), to = ((n * d->h + h) * d->w + w) * d->c + c;
-            real *sum = fri_cpu_target(d->dtype, dx, to, dxbuf);
+            real *sum = fri_cpu_target(d->dtype, l->to, to, dxbuf);
             bool first = true;
             group g = {.size = 0};
             for (int64_t p = rows.begin; p < rows.end; p++) {
                 const real down = fri_upsample_share(fri_upsample_source_of(&ah, p), h);
                 for (int64_t q = columns.begin; q < columns.end; q++) {
                     int64_t from = ((n * d->p + p) * d->q + q) * d->c + c;
-                    fri_cpu_prefetch(d->dtype, dy, from, count);
-                    g.x[g.size] = fri_cpu_load(d->dtype, dy, from, count, dybuf[g.size]);
+                    fri_cpu_prefetch(d->dtype, l->from, from, count);
+                    g.x[g.size] = fri_cpu_load(d->dtype, l->from, from, count, dybuf[g.size]);
                     g.weight[g.size] = down * fri_upsample_share(fri_upsample_source_of(&aw, q), w);
                     if (++g.size == GROUP) take_group(&g, &first, count, sum);
                 }
             }
             if (g.size > 0) take_group(&g, &first, count, sum);
             if (first) memset(sum, 0, (size_t)count * sizeof *sum); /* not read by any output */
-            fri_cpu_store(d->dtype, dx, to, count, sum);
+            fri_cpu_store(d->dtype, l->to, to, count, sum);
         }
     }
 }
 
 fr_status fri_cpu_upsample_backward(const fri_exec *e, const fri_upsample_desc *d, const void *dy, void *dx) {
     FRI_TRY(fri_cpu_accepts("upsample", d->dtype));
-#pragma omp parallel for schedule(static) if (d->n * d->p * d->q * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n * d->h; i++) backward_row(d, i / d->h, i % d->h, dy, dx);
+    fri_cpu_pieces(d->n * d->p * d->q * d->c, d->n * d->h, backward_row, &(upsample_loop){d, dy, dx});
     return FR_OK;
 }

@@ -61,29 +61,38 @@ static axis axis_w(const fri_pool2d_desc *d, bool adaptive) {
     return (axis){d->w, d->q, d->kernel_w, d->stride_w, d->pad_w, adaptive};
 }
 
+typedef struct window_loop {
+    const fri_pool2d_desc *d;
+    bool adaptive;
+    const void *from;
+    void *to;
+} window_loop;
+
 /* One row of outputs: image n, row p. */
-FRI_CLONES static void forward_row(const fri_pool2d_desc *d, bool adaptive, int64_t n, int64_t p, const void *x,
-                                   void *y) {
+FRI_CLONES static void forward_row(const void *context, int64_t row, int thread) {
+    const window_loop *l = context;
+    const fri_pool2d_desc *d = l->d;
+    const int64_t n = row / d->p, p = row % d->p;
     real xbuf[WINDOW_BLOCK], ybuf[WINDOW_BLOCK];
-    const axis ah = axis_h(d, adaptive), aw = axis_w(d, adaptive);
+    const axis ah = axis_h(d, l->adaptive), aw = axis_w(d, l->adaptive);
     const window vh = window_of(&ah, p);
     for (int64_t q = 0; q < d->q; q++) {
         const window vw = window_of(&aw, q);
         const real div = divisor(d->count_include_pad, &vh, &vw);
         for (int64_t c = 0; c < d->c; c += WINDOW_BLOCK) {
             int64_t count = fri_min_i64(WINDOW_BLOCK, d->c - c), to = ((n * d->p + p) * d->q + q) * d->c + c;
-            real *sum = fri_cpu_target(d->dtype, y, to, ybuf);
+            real *sum = fri_cpu_target(d->dtype, l->to, to, ybuf);
             memset(sum, 0, (size_t)count * sizeof *sum);
             for (int64_t h = vh.first; h < vh.last; h++)
                 for (int64_t w = vw.first; w < vw.last; w++) {
                     int64_t from = ((n * d->h + h) * d->w + w) * d->c + c;
-                    fri_cpu_prefetch(d->dtype, x, from, count);
-                    const real *v = fri_cpu_load(d->dtype, x, from, count, xbuf);
+                    fri_cpu_prefetch(d->dtype, l->from, from, count);
+                    const real *v = fri_cpu_load(d->dtype, l->from, from, count, xbuf);
 #pragma GCC ivdep
                     for (int64_t i = 0; i < count; i++) sum[i] += v[i];
                 }
             for (int64_t i = 0; i < count; i++) sum[i] /= div;
-            fri_cpu_store(d->dtype, y, to, count, sum);
+            fri_cpu_store(d->dtype, l->to, to, count, sum);
         }
     }
 }
@@ -99,10 +108,12 @@ static inline void add_share(int64_t n, bool add, real share, const real *dy, re
 }
 
 /* One row of dx: image n, row h. */
-FRI_CLONES static void backward_row(const fri_pool2d_desc *d, bool adaptive, int64_t n, int64_t h, const void *dy,
-                                    void *dx) {
+FRI_CLONES static void backward_row(const void *context, int64_t row, int thread) {
+    const window_loop *l = context;
+    const fri_pool2d_desc *d = l->d;
+    const int64_t n = row / d->h, h = row % d->h;
     real dybuf[WINDOW_BLOCK], dxbuf[WINDOW_BLOCK];
-    const axis ah = axis_h(d, adaptive), aw = axis_w(d, adaptive);
+    const axis ah = axis_h(d, l->adaptive), aw = axis_w(d, l->adaptive);
     cover ps = cover_begin(&ah), qs = cover_begin(&aw);
     window vh = {0}, vw = {0};
     int64_t p_of_vh = -1, q_of_vw = -1; /* indices of windows vh and vw */
@@ -111,34 +122,33 @@ FRI_CLONES static void backward_row(const fri_pool2d_desc *d, bool adaptive, int
         advance(&aw, &qs, w);
         for (int64_t c = 0; c < d->c; c += WINDOW_BLOCK) {
             int64_t count = fri_min_i64(WINDOW_BLOCK, d->c - c), to = ((n * d->h + h) * d->w + w) * d->c + c;
-            real *sum = fri_cpu_target(d->dtype, dx, to, dxbuf);
+            real *sum = fri_cpu_target(d->dtype, l->to, to, dxbuf);
             bool add = false;
             for (int64_t p = ps.first; p < ps.last; p++)
                 for (int64_t q = qs.first; q < qs.last; q++) {
                     if (p != p_of_vh) vh = window_of(&ah, p_of_vh = p);
                     if (q != q_of_vw) vw = window_of(&aw, q_of_vw = q);
                     const real share = 1 / divisor(d->count_include_pad, &vh, &vw);
-                    const real *v = fri_cpu_load(d->dtype, dy, ((n * d->p + p) * d->q + q) * d->c + c, count, dybuf);
+                    const real *v =
+                        fri_cpu_load(d->dtype, l->from, ((n * d->p + p) * d->q + q) * d->c + c, count, dybuf);
                     add_share(count, add, share, v, sum);
                     add = true;
                 }
             if (!add) memset(sum, 0, (size_t)count * sizeof *sum);
-            fri_cpu_store(d->dtype, dx, to, count, sum);
+            fri_cpu_store(d->dtype, l->to, to, count, sum);
         }
     }
 }
 
 fr_status fri_cpu_window_mean_forward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *x, void *y) {
     FRI_TRY(fri_cpu_accepts(op, d->dtype));
-#pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n * d->p; i++) forward_row(d, adaptive, i / d->p, i % d->p, x, y);
+    fri_cpu_pieces(d->n * d->h * d->w * d->c, d->n * d->p, forward_row, &(window_loop){d, adaptive, x, y});
     return FR_OK;
 }
 
 fr_status fri_cpu_window_mean_backward(const char *op, const fri_pool2d_desc *d, bool adaptive, const void *dy,
                                        void *dx) {
     FRI_TRY(fri_cpu_accepts(op, d->dtype));
-#pragma omp parallel for schedule(static) if (d->n * d->h * d->w * d->c >= FRI_PARALLEL_MIN)
-    for (int64_t i = 0; i < d->n * d->h; i++) backward_row(d, adaptive, i / d->h, i % d->h, dy, dx);
+    fri_cpu_pieces(d->n * d->h * d->w * d->c, d->n * d->h, backward_row, &(window_loop){d, adaptive, dy, dx});
     return FR_OK;
 }
