@@ -206,6 +206,7 @@ ROWS gate_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const rea
         ahead(x, width);
         ahead(dy, width);
 #pragma GCC ivdep
+#pragma GCC unroll 4
         for (int64_t j = 0; j < width; j++)
             out[j] =
                 act == FRI_ACTIVATION_RELU

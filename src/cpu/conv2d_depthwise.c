@@ -28,7 +28,6 @@ typedef struct loops {
     bool stream;
     const float *in, *weight, *bias;
     float *out;
-    int64_t left, right; /* columns of out (pairs if spread) whose taps are all in `in` */
 } loops;
 
 static bool turned(const fri_conv2d_engine *e) {
@@ -80,17 +79,14 @@ static window window_of(const loops *l, int64_t row) {
     return (window){from, fri_max_i64(0, -from), fri_min_i64(l->r, l->h - from)};
 }
 
-/* Computes one element near an edge from the taps inside x. */
-FRI_INLINE void edge(const loops *l, const window *t, const float *x, int64_t first, const float *w, fri_lanes *sum) {
-    for (int64_t r = t->first; r < t->end; r++)
-        for (int64_t s = fri_max_i64(0, -first); s < fri_min_i64(l->s, l->w - first); s++)
-            *sum += FRI_LANES_AT(x + ((t->from + r) * l->w + first + s) * l->c) *
-                    FRI_LANES_AT(w + (r * l->s + s) * FRI_VECTOR);
+static bool outside(int64_t column, int64_t width) {
+    return (uint64_t)column >= (uint64_t)width;
 }
 
-/* x, y, w, bias: of the vector's channels; y: of the row. */
-FRI_INLINE void inner(const int taps, const int stride, const loops *l, const window *t, const float *x, int64_t first,
-                      const float *w, const fri_lanes *bias, float *y) {
+/* Computes `count` elements that read columns from `first` on; at_edge: some columns are outside, or count is less
+ * than TOGETHER. x, y, w, bias: of the vector's channels; y: of the row. */
+FRI_INLINE void inner(const int taps, const int stride, const bool at_edge, const loops *l, const window *t,
+                      const float *x, int64_t first, int64_t count, const float *w, const fri_lanes *bias, float *y) {
     const int64_t c = l->c;
     fri_lanes sum[TOGETHER], weight[FRI_DEPTHWISE_TAPS];
 #pragma GCC unroll 4
@@ -101,6 +97,7 @@ FRI_INLINE void inner(const int taps, const int stride, const loops *l, const wi
         for (int s = 0; s < taps; s++) weight[s] = FRI_LANES_AT(w + (r * taps + s) * FRI_VECTOR);
 #pragma GCC unroll 16
         for (int column = 0; column < (TOGETHER - 1) * stride + taps; column++) {
+            if (at_edge && outside(first + column, l->w)) continue;
             const fri_lanes v = FRI_LANES_AT(row + column * c);
 #pragma GCC unroll 4
             for (int k = 0; k < TOGETHER; k++)
@@ -108,7 +105,8 @@ FRI_INLINE void inner(const int taps, const int stride, const loops *l, const wi
         }
     }
 #pragma GCC unroll 4
-    for (int k = 0; k < TOGETHER; k++) fri_lanes_put(y + k * c, &sum[k], l->stream);
+    for (int k = 0; k < TOGETHER; k++)
+        if (!at_edge || k < count) fri_lanes_put(y + k * c, &sum[k], l->stream);
 }
 
 /* Prefetches the rows that the next row's window adds, at the current columns. */
@@ -128,47 +126,30 @@ FRI_INLINE void row_of(const int taps, const int stride, const loops *l, int64_t
     const int64_t vectors = fri_vectors(l->c);
     const float *image = l->in + n * l->h * l->w * l->c;
     float *line = l->out + (n * l->p + p) * l->q * l->c;
-    for (int64_t q = 0; q < l->q;) {
-        const int64_t first = q * stride - l->pad_w;
-        const bool together = q >= l->left && q + TOGETHER <= l->right;
+    for (int64_t q = 0; q < l->q; q += TOGETHER) {
+        const int64_t first = q * stride - l->pad_w, count = l->q - q;
+        const bool inside = first >= 0 && count >= TOGETHER && first + (TOGETHER - 1) * stride + taps <= l->w;
         for (int64_t v = 0; v < vectors; v++) {
             const int64_t c = fri_vector_at(l->c, v);
             const float *x = image + c, *w = l->weight + v * l->r * taps * FRI_VECTOR;
-            fri_lanes bias = FRI_LANES_AT(l->bias + c);
+            const fri_lanes bias = FRI_LANES_AT(l->bias + c);
             float *y = line + q * l->c + c;
-            if (!together) {
-                edge(l, &t, x, first, w, &bias);
-                fri_lanes_put(y, &bias, l->stream);
+            if (!inside) {
+                inner(taps, stride, true, l, &t, x, first, count, w, &bias, y);
                 continue;
             }
             ask_ahead(taps, stride, l, &t, x, first);
-            inner(taps, stride, l, &t, x, first, w, &bias, y);
+            inner(taps, stride, false, l, &t, x, first, TOGETHER, w, &bias, y);
         }
-        q += together ? TOGETHER : 1;
     }
 }
 
 /* ---- a row of the gradient of x for stride 2 ----------------------------------------------------------------- */
 
-/* Pair j consists of columns 2j - pad and 2j + 1 - pad of dx. Computes column f (0 or 1) of a pair near an edge. */
-FRI_INLINE void put_edge(const loops *l, int64_t place, const float *dy, int64_t j, int64_t f, const float *w,
-                         float *dx) {
-    fri_lanes sum = {0};
-    for (int64_t r = place % 2; r < l->r; r += 2) {
-        const int64_t p = (place - r) / 2;
-        if (place < r || p >= l->h) continue;
-        for (int64_t s = f; s < l->s; s += 2) {
-            const int64_t q = j - (s - f) / 2;
-            if (q >= 0 && q < l->w)
-                sum += FRI_LANES_AT(dy + (p * l->w + q) * l->c) * FRI_LANES_AT(w + (r * l->s + s) * FRI_VECTOR);
-        }
-    }
-    fri_lanes_put(dx, &sum, l->stream);
-}
-
-/* place: the row of dx plus the padding; dx: the first column of pair j. */
-FRI_INLINE void inner_pairs(const int taps, const loops *l, int64_t place, const float *dy, int64_t j, const float *w,
-                            float *dx) {
+/* Pair j consists of columns 2j - pad and 2j + 1 - pad of dx. place: the row of dx plus the padding; dx: the first
+ * column of pair j; at_edge: some columns of dy or dx are outside. */
+FRI_INLINE void inner_pairs(const int taps, const bool at_edge, const loops *l, int64_t place, const float *dy,
+                            int64_t j, const float *w, float *dx) {
     const int back = (taps - 1) / 2;
     fri_lanes sum[2 * TOGETHER], weight[FRI_DEPTHWISE_TAPS];
 #pragma GCC unroll 8
@@ -181,6 +162,7 @@ FRI_INLINE void inner_pairs(const int taps, const loops *l, int64_t place, const
         for (int s = 0; s < taps; s++) weight[s] = FRI_LANES_AT(w + (r * taps + s) * FRI_VECTOR);
 #pragma GCC unroll 8
         for (int column = 0; column < TOGETHER + back; column++) {
+            if (at_edge && outside(j - back + column, l->w)) continue;
             const fri_lanes v = FRI_LANES_AT(row + column * l->c);
 #pragma GCC unroll 4
             for (int k = 0; k < TOGETHER; k++)
@@ -190,27 +172,26 @@ FRI_INLINE void inner_pairs(const int taps, const loops *l, int64_t place, const
         }
     }
 #pragma GCC unroll 8
-    for (int k = 0; k < 2 * TOGETHER; k++) fri_lanes_put(dx + k * l->c, &sum[k], l->stream);
+    for (int k = 0; k < 2 * TOGETHER; k++)
+        if (!at_edge || !outside(2 * j - l->pad_w + k, l->q)) fri_lanes_put(dx + k * l->c, &sum[k], l->stream);
 }
 
 FRI_INLINE void row_of_pairs(const int taps, const loops *l, int64_t n, int64_t h) {
     const int64_t place = h + l->pad_h, pairs = (l->q + l->pad_w + 1) / 2, vectors = fri_vectors(l->c);
     const float *image = l->in + n * l->h * l->w * l->c;
     float *line = l->out + (n * l->p + h) * l->q * l->c;
-    for (int64_t j = 0; j < pairs;) {
-        const bool together = j >= l->left && j + TOGETHER <= l->right;
+    for (int64_t j = 0; j < pairs; j += TOGETHER) {
+        const int64_t first = 2 * j - l->pad_w;
+        const bool inside = first >= 0 && first + 2 * TOGETHER <= l->q && j >= (taps - 1) / 2 && j + TOGETHER <= l->w;
         for (int64_t v = 0; v < vectors; v++) {
-            const int64_t c = fri_vector_at(l->c, v), first = 2 * j - l->pad_w;
+            const int64_t c = fri_vector_at(l->c, v);
             const float *dy = image + c, *w = l->weight + v * l->r * taps * FRI_VECTOR;
             float *dx = line + first * l->c + c;
-            if (together) {
-                inner_pairs(taps, l, place, dy, j, w, dx);
-                continue;
-            }
-            for (int64_t f = fri_max_i64(0, -first); f < fri_min_i64(2, l->q - first); f++)
-                put_edge(l, place, dy, j, f, w, dx + f * l->c);
+            if (inside)
+                inner_pairs(taps, false, l, place, dy, j, w, dx);
+            else
+                inner_pairs(taps, true, l, place, dy, j, w, dx);
         }
-        j += together ? TOGETHER : 1;
     }
 }
 
@@ -228,16 +209,6 @@ static void any_row(const loops *l, int64_t n, int64_t row) {
     case 72: row_of(7, 2, l, n, row); break;
     default: row_of_pairs(7, l, n, row);
     }
-}
-
-/* Finds the columns and pairs of columns that touch no edge of the map. */
-static void set_inside(loops *l) {
-    const int64_t room = l->w + l->pad_w - l->s;
-    l->left = fri_ceil_div(l->pad_w, l->stride);
-    l->right = room < 0 ? 0 : fri_min_i64(l->q, room / l->stride + 1);
-    if (!l->spread) return;
-    l->left = fri_max_i64((l->s - 1) / 2, fri_ceil_div(l->pad_w, 2));
-    l->right = fri_min_i64(l->w, (l->q + l->pad_w) / 2);
 }
 
 static void row_piece(const void *context, int64_t row, int thread) {
@@ -266,7 +237,6 @@ static void run(const fri_conv2d_engine *e, const float *in, const float *bias, 
                .weight = (const float *)(const void *)(workspace + e->weight_at),
                .bias = bias != NULL ? bias : none,
                .out = out};
-    set_inside(&l);
     l.stream = fri_lanes_may_stream(out, l.c, l.n * l.p * l.q);
     fri_parallel(l.n * l.p, fr_threads_get(), row_piece, &l);
 }

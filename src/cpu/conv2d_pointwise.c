@@ -27,6 +27,9 @@ enum {
 };
 
 static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
+#if defined(__aarch64__) /* the tiles of igemm.c take fewer instructions there */
+    if (pass != FRI_PASS_BACKWARD_WEIGHT) return false;
+#endif
     (void)pass;
     return d->dtype == FR_F32 && d->groups == 1 && d->r == 1 && d->s == 1 && d->stride_h == 1 && d->stride_w == 1 &&
            d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= LEAST_AREA && fri_min_i64(d->c, d->k) >= FRI_LANES_LEAST &&

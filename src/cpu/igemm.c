@@ -22,17 +22,20 @@ enum {
     VECTORS = 2,
     WIDTH = VECTORS * FRI_VECTOR,
     DEPTH = FRI_IGEMM_RUN,
-    TAPS = 16,       /* maximum per panel */
-    TILES = 40,      /* maximum per block of rows */
-    PACKED = 6,      /* tiles of A, transposed, that are packed at a time */
-    POINTERS = 2048, /* to the pixels of a block */
+    TAPS = 16,          /* maximum per panel */
+    TILES = 40,         /* maximum per block of rows */
+    PACKED = 72 / ROWS, /* tiles of A, transposed, that are packed at a time */
+    POINTERS = 2048,    /* to the pixels of a block */
     FEWEST = (ROWS + 3) / 4,
+    SHORT = 8, /* a row's terms of several taps are gathered if a tap has fewer */
 };
 
 typedef struct panels {
-    float panel[DEPTH * WIDTH], left[PACKED * DEPTH * ROWS];
-    const float *from[POINTERS]; /* [tile][tap][row], or the pixels of a panel */
+    float panel[DEPTH * WIDTH], left[PACKED * DEPTH * ROWS]; /* left: transposed tiles, or gathered terms */
+    const float *from[POINTERS];                             /* [tile][tap][row], or the pixels of a panel */
     float *to[TILES][ROWS];
+    int64_t tap; /* whose pixels are in `from` */
+    bool meets;  /* one of them lies inside of the map */
 } panels;
 
 static const float zeros[DEPTH + WIDTH]; /* a padding pixel */
@@ -263,6 +266,22 @@ static void set_pointers(const fri_igemm *s, const chunk *k, int64_t first, int6
     }
 }
 
+static bool gathered(const fri_igemm *s, int64_t taps) {
+    return s->depth < SHORT && taps > 1;
+}
+
+/* Gathers the terms of all taps of each row, so that the inner loop has one tap. */
+static void gather(const chunk *k, int64_t rows, panels *r) {
+    const int64_t terms = k->taps * k->depth;
+    for (int64_t i = 0; i < fri_ceil_div(rows, ROWS) * ROWS; i++) {
+        const float *const *from = r->from + i / ROWS * k->taps * ROWS + i % ROWS;
+        float *to = r->left + i * terms;
+        for (int64_t t = 0; t < k->taps; t++, to += k->depth)
+            for (int64_t l = 0; l < k->depth; l++) to[l] = from[t * ROWS][l];
+    }
+    for (int64_t i = 0; i < fri_ceil_div(rows, ROWS) * ROWS; i++) r->from[i] = r->left + i * terms;
+}
+
 /* ---- C = A B ----------------------------------------------------------------------------------------------- */
 
 /* Copies one line of a panel. */
@@ -295,6 +314,9 @@ static void run_block(const fri_igemm *s, const fri_igemm_part *part, int64_t fi
         const bool begins = k.tap == 0 && k.first == 0;
         const bool ends = k.tap + k.taps == s->taps && k.first + k.depth == s->depth;
         set_pointers(s, &k, first, rows, r);
+        const bool gathers = gathered(s, k.taps);
+        const int64_t taps = gathers ? 1 : k.taps, depth = k.taps * k.depth / taps;
+        if (gathers) gather(&k, rows, r);
         for (int64_t j = part->column; j < part->column_end; j += WIDTH) {
             tile t = {.column = j,
                       .columns = fri_min_i64(WIDTH, part->column_end - j),
@@ -310,7 +332,7 @@ static void run_block(const fri_igemm *s, const fri_igemm_part *part, int64_t fi
             for (int64_t i = 0; i < rows; i += ROWS) {
                 t.rows = (int)fri_min_i64(ROWS, rows - i);
                 t.c = r->to[i / ROWS];
-                rows_any(k.taps, k.depth, r->from + i / ROWS * k.taps * ROWS, b, pitch, &t);
+                rows_any(taps, depth, r->from + i / ROWS * taps * ROWS, b, pitch, &t);
             }
         }
     }
@@ -378,7 +400,9 @@ static void run(const fri_igemm *s, const fri_igemm_part *part, void *scratch) {
         return;
     }
     const int64_t taps = fri_min_i64(fri_min_i64(TAPS, s->taps), fri_max_i64(1, DEPTH / s->depth));
-    const int64_t block = fri_min_i64(TILES, POINTERS / (taps * ROWS)) * ROWS;
+    int64_t tiles = fri_min_i64(TILES, POINTERS / (taps * ROWS));
+    if (gathered(s, taps)) tiles = fri_min_i64(tiles, PACKED * DEPTH / (taps * s->depth));
+    const int64_t block = tiles * ROWS;
     for (int64_t i = part->row; i < part->row_end; i += block)
         run_block(s, part, i, fri_min_i64(block, part->row_end - i), scratch);
 }
@@ -399,35 +423,56 @@ static void pack_left(const fri_igemm *s, int64_t first, int64_t depth, int64_t 
     }
 }
 
+/* Copies `columns` floats of each pixel from channel `first` on; from[l]: the pixel's first channel, or zeros. */
+FRI_INLINE void copy_columns(size_t columns, int64_t depth, int64_t wide, const float *const *from, int64_t first,
+                             float *to) {
+    for (int64_t l = 0; l < depth; l++, to += wide)
+        memcpy(to, from[l] == zeros ? zeros : from[l] + first, columns * sizeof *to);
+}
+
+/* Packs columns at .. at + columns (of all taps) of terms first .. first + depth, filled with zeros up to a whole
+ * vector. Returns false if they meet only padding. */
+static bool pack_pixels(const fri_igemm *s, int64_t first, int64_t depth, int64_t at, int64_t columns, panels *r) {
+    const int64_t wide = fri_vectors(columns) * FRI_VECTOR, end = at + columns;
+    float *to = r->panel;
+    bool meets = false;
+    for (int64_t n; at < end; at += n, to += n) {
+        const int64_t tap = at / s->columns, j = at % s->columns;
+        n = fri_min_i64(end - at, s->columns - j);
+        if (tap != r->tap) {
+            position w = position_of(s, first);
+            r->tap = tap, r->meets = false;
+            for (int64_t l = 0; l < depth; l++, next_pixel(s, &w)) {
+                r->from[l] = pixel_of(s, &w, &s->tap[tap], 0);
+                r->meets |= r->from[l] != zeros;
+            }
+        }
+        meets |= r->meets;
+        if (n == WIDTH) /* constant lengths; 3: colours */
+            copy_columns(WIDTH, depth, wide, r->from, j, to);
+        else if (n == 3)
+            copy_columns(3, depth, wide, r->from, j, to);
+        else
+            copy_columns((size_t)n, depth, wide, r->from, j, to);
+    }
+    for (int64_t l = 0; columns < wide && l < depth; l++)
+        memset(r->panel + l * wide + columns, 0, (size_t)(wide - columns) * sizeof(float));
+    return meets;
+}
+
 /* Adds terms first .. first + depth to rows i .. i + rows, which are packed. */
 static void add_pixels(const fri_igemm *s, const fri_igemm_part *part, int64_t first, int64_t depth, int64_t i,
                        int64_t rows, panels *r) {
-    const float **from = r->from;
-    int64_t terms = 0; /* 0 if the tap meets only padding */
-    for (int64_t at = part->column; at < part->column_end;) {
-        const int64_t tap = at / s->columns, j = at % s->columns;
+    r->tap = -1;
+    for (int64_t at = part->column; at < part->column_end; at += WIDTH) {
         float *to[ROWS];
-        tile t = {.columns = fri_min_i64(fri_min_i64(WIDTH, s->columns - j), part->column_end - at),
-                  .c = to,
-                  .joins = first > 0 || s->add};
-        const int64_t wide = fri_vectors(t.columns) * FRI_VECTOR;
-        if (at == part->column || j == 0) {
-            position w = position_of(s, first);
-            terms = 0;
-            for (int64_t l = 0; l < depth; l++, next_pixel(s, &w)) {
-                from[l] = pixel_of(s, &w, &s->tap[tap], 0);
-                if (from[l] != zeros) terms = depth;
-            }
-        }
-        for (int64_t l = 0; l < terms; l++)
-            copy_line(t.columns, wide, from[l] == zeros ? zeros : from[l] + j, r->panel + l * wide);
+        tile t = {.columns = fri_min_i64(WIDTH, part->column_end - at), .c = to, .joins = first > 0 || s->add};
+        const int64_t terms = pack_pixels(s, first, depth, at, t.columns, r) ? depth : 0;
         for (int64_t k = 0; k < rows; k += ROWS) {
             t.rows = (int)fri_min_i64(ROWS, rows - k);
-            for (int e = 0; e < ROWS; e++)
-                to[e] = s->c + (i + fri_min_i64(k + e, rows - 1)) * s->c_pitch + s->tap[tap].weight + j;
+            for (int e = 0; e < ROWS; e++) to[e] = s->c + (i + fri_min_i64(k + e, rows - 1)) * s->c_pitch + at;
             columns_any(terms, r->left + k * depth, r->panel, &t);
         }
-        at += t.columns;
     }
 }
 

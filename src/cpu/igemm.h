@@ -46,7 +46,7 @@ typedef struct fri_igemm_kernel {
     size_t scratch;        /* bytes per thread */
     void (*run)(const fri_igemm *s, const fri_igemm_part *part, void *scratch);
     /* C [depth, taps, columns] = sum over pixels of B [pixel, depth] A [pixel of a tap, columns]: element (i, tap, j)
-     * is c[i c_pitch + tap.weight + j], and pixels of B are b_row apart. A part's columns count all taps. */
+     * is c[i c_pitch + tap columns + j], and pixels of B are b_row apart. A part's columns count all taps. */
     void (*run_pixels)(const fri_igemm *s, const fri_igemm_part *part, void *scratch);
 } fri_igemm_kernel;
 

@@ -47,10 +47,15 @@ static inline bool fri_lanes_may_stream(const float *y, int64_t channels, int64_
 }
 
 FRI_INLINE void fri_lanes_put(float *y, const fri_lanes *v, bool stream) {
-    if (stream)
+#if defined(__SSE2__)
+    if (stream) {
         fri_stream_copy(y, v, sizeof *v);
-    else
-        *(fri_lanes *)y = *v;
+        return;
+    }
+#else
+    (void)stream;
+#endif
+    *(fri_lanes *)y = *v;
 }
 
 #endif

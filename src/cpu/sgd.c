@@ -9,6 +9,7 @@ FRI_CLONES static void plain_row(fri_sgd_coef c, int64_t n, const real *grad, re
 
 FRI_CLONES static void momentum_row(fri_sgd_coef c, int64_t n, const real *grad, real *param, real *buf) {
 #pragma GCC ivdep
+#pragma GCC unroll 4
     for (int64_t i = 0; i < n; i++) {
         real g = fri_sgd_gradient(c, param[i], grad[i]);
         real b = fri_sgd_momentum(c, g, buf[i]);

@@ -54,6 +54,18 @@ Test(conv2d_indirect, is_near_sums_in_f64) {
             }
 }
 
+/* Terms of taps of few channels are gathered for fewer rows than the map has. */
+Test(conv2d_indirect, taps_of_few_channels_on_a_large_map) {
+    static const shape layer = {40, 40, 7, 20, 5, 5, 1, 1, 2, 2, 1, 1};
+    for (fri_pass pass = FRI_PASS_FORWARD; pass <= FRI_PASS_BACKWARD_WEIGHT; pass++) {
+        const fri_conv2d_desc d = desc_of(&layer, 1);
+        ways_data t = ways_make(&d, pass);
+        const double off = ways_off(&t, FRI_CONV2D_INDIRECT);
+        cr_expect(off <= 2e-6, "pass %d: off by %.3g of the largest", pass, off);
+        ways_drop(&t);
+    }
+}
+
 /* Rows, columns and terms beside the sizes of tiles, of vectors and of a run. */
 Test(conv2d_indirect, products_of_every_size_are_near_sums_in_f64) {
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17, 24, 25, 32, 33};
