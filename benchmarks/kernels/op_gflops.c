@@ -242,16 +242,17 @@ static void library_make(bed *b, int pass, fr_dtype t) {
         b->op = NULL;
         b->library = type;
         if (type != FR_F16)
-            must(b->is_linear ? fri_dnnl_matmul(&p, &b->op) : fri_dnnl_conv2d(&d, (fri_pass)pass, &b->op), "primitive");
+            must(b->is_linear ? fri_dnnl()->matmul(&p, &b->op) : fri_dnnl()->conv2d(&d, (fri_pass)pass, &b->op),
+                 "primitive");
         if (b->op != NULL) break;
         if (type == FR_F32) must(FR_EUNSUPPORTED, "the library has nothing but reference code");
     }
-    b->packed = room(fri_dnnl_packed_bytes(b->op) + 64);
-    b->scratch = room(fri_dnnl_scratch_bytes(b->op) + 64);
+    b->packed = room(b->op->packed_bytes + 64);
+    b->scratch = room(b->op->scratch_bytes + 64);
     int64_t out = b->elements[pass == 0 ? 2 : pass == 1 ? 0 : 1];
     b->out32 = room((size_t)out * sizeof(float));
     const void *w = b->library == t ? b->w : b->w32;
-    if (pass < 2 && fri_dnnl_packed_bytes(b->op) > 0) must(fri_dnnl_pack(b->op, w, b->packed, b->scratch), "pack");
+    if (pass < 2 && b->op->packed_bytes > 0) must(fri_dnnl()->pack(b->op, w, b->packed, b->scratch), "pack");
 }
 
 static void library_free(bed *b) {
@@ -264,23 +265,23 @@ static void run_library(bed *b, int pass, fr_dtype t) {
     static const float bias[8192];
     bool same = b->library == t;
     const void *x = same ? b->x : (void *)b->x32, *w = same ? b->w : (void *)b->w32, *y = same ? b->y : (void *)b->y32;
-    bool packed = fri_dnnl_packed_bytes(b->op) > 0;
+    bool packed = b->op->packed_bytes > 0;
     const void *weights = packed ? b->packed : w;
-    if (pass == 0) must(fri_dnnl_run(b->op, x, weights, bias, b->out32, b->scratch), "library");
-    if (pass == 1) must(fri_dnnl_run(b->op, y, weights, NULL, b->out32, b->scratch), "library");
+    if (pass == 0) must(fri_dnnl()->run(b->op, x, weights, bias, b->out32, b->scratch), "library");
+    if (pass == 1) must(fri_dnnl()->run(b->op, y, weights, NULL, b->out32, b->scratch), "library");
     if (pass != 2) return;
     if (b->is_linear)
-        must(fri_dnnl_run(b->op, y, x, NULL, b->out32, b->scratch), "library");
+        must(fri_dnnl()->run(b->op, y, x, NULL, b->out32, b->scratch), "library");
     else
-        must(fri_dnnl_run(b->op, x, y, NULL, packed ? b->packed : (void *)b->out32, b->scratch), "library");
+        must(fri_dnnl()->run(b->op, x, y, NULL, packed ? b->packed : (void *)b->out32, b->scratch), "library");
 }
 
 /* Both results as f32, the largest difference relative to the largest value. */
 static void check(bed *b, int pass, fr_dtype t, int layer) {
     int64_t n = b->elements[pass == 0 ? 2 : pass == 1 ? 0 : 1];
     float *ours = room((size_t)n * sizeof(float)), *theirs = room((size_t)n * sizeof(float));
-    bool unpack = pass == 2 && fri_dnnl_packed_bytes(b->op) > 0;
-    if (unpack) must(fri_dnnl_unpack(b->op, b->packed, b->out32, b->scratch), "unpack");
+    bool unpack = pass == 2 && b->op->packed_bytes > 0;
+    if (unpack) must(fri_dnnl()->unpack(b->op, b->packed, b->out32, b->scratch), "unpack");
     const void *from = pass == 0 ? b->y : pass == 1 ? b->dx : b->dw;
     must(kernels()->cast(&b->exec, t, FR_F32, n, from, ours), "cast");
     must(kernels()->cast(&b->exec, b->library, FR_F32, n, b->out32, theirs), "cast");
@@ -410,7 +411,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     char library[128];
-    fri_dnnl_version(library, sizeof library);
+    fri_dnnl()->version(library, sizeof library);
     printf("%s, %s, %d threads, %d rounds\n\n", name, library, omp_get_max_threads(), rounds);
     if (exact) return beside_exact(rounds, argc > 3 ? only : 0);
     printf(

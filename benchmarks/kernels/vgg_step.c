@@ -94,12 +94,12 @@ static void conv_make(conv *c, int i, int64_t batch) {
     must(fr_tensor_empty(4, x, FR_F32, FR_CPU, &c->dx), "dx");
     must(fr_tensor_empty(4, w, FR_F32, FR_CPU, &c->dw), "dw");
     for (int pass = 0; pass < 3; pass++) {
-        must(fri_dnnl_conv2d(&c->d, (fri_pass)pass, &c->op[pass]), "primitive");
+        must(fri_dnnl()->conv2d(&c->d, (fri_pass)pass, &c->op[pass]), "primitive");
         if (c->op[pass] == NULL) must(FR_EUNSUPPORTED, "the library has no optimized convolution here");
-        c->packed[pass] = scratch_of(fri_dnnl_packed_bytes(c->op[pass]) + fri_nbytes(c->w));
-        c->scratch[pass] = scratch_of(fri_dnnl_scratch_bytes(c->op[pass]));
-        if (fri_dnnl_packed_bytes(c->op[pass]) > 0 && pass < 2)
-            must(fri_dnnl_pack(c->op[pass], fri_data(c->w), c->packed[pass], c->scratch[pass]), "pack");
+        c->packed[pass] = scratch_of(c->op[pass]->packed_bytes + fri_nbytes(c->w));
+        c->scratch[pass] = scratch_of(c->op[pass]->scratch_bytes);
+        if (c->op[pass]->packed_bytes > 0 && pass < 2)
+            must(fri_dnnl()->pack(c->op[pass], fri_data(c->w), c->packed[pass], c->scratch[pass]), "pack");
     }
 }
 
@@ -116,18 +116,19 @@ static void conv_release(conv *c) {
 }
 
 static const void *weights(const conv *c, int pass) {
-    return fri_dnnl_packed_bytes(c->op[pass]) > 0 ? c->packed[pass] : fri_data(c->w);
+    return c->op[pass]->packed_bytes > 0 ? c->packed[pass] : fri_data(c->w);
 }
 
 static void conv_forward(conv *c, const float *bias) {
-    must(fri_dnnl_run(c->op[0], fri_data(c->x), weights(c, 0), bias, fri_data(c->y), c->scratch[0]), "forward");
+    must(fri_dnnl()->run(c->op[0], fri_data(c->x), weights(c, 0), bias, fri_data(c->y), c->scratch[0]), "forward");
 }
 
 static void conv_backward(conv *c) {
     if (c->d.c != 3)
-        must(fri_dnnl_run(c->op[1], fri_data(c->y), weights(c, 1), NULL, fri_data(c->dx), c->scratch[1]), "backward");
-    void *dw = fri_dnnl_packed_bytes(c->op[2]) > 0 ? c->packed[2] : fri_data(c->dw);
-    must(fri_dnnl_run(c->op[2], fri_data(c->x), fri_data(c->y), NULL, dw, c->scratch[2]), "backward");
+        must(fri_dnnl()->run(c->op[1], fri_data(c->y), weights(c, 1), NULL, fri_data(c->dx), c->scratch[1]),
+             "backward");
+    void *dw = c->op[2]->packed_bytes > 0 ? c->packed[2] : fri_data(c->dw);
+    must(fri_dnnl()->run(c->op[2], fri_data(c->x), fri_data(c->y), NULL, dw, c->scratch[2]), "backward");
 }
 
 /* Compares with the forward through fr_conv2d: the largest difference relative to the largest value. */
@@ -219,7 +220,7 @@ int main(int argc, char **argv) {
         alone[r] = t2 - t1;
         normed[r] = t3 - t2;
     }
-    fri_dnnl_version(library, sizeof library);
+    fri_dnnl()->version(library, sizeof library);
     double a = median(alone, rounds), p = median(plain, rounds), n = median(normed, rounds);
     printf("VGG-16, %lld x 32 x 32, f32, %d threads, %s, median of %d rounds\n", (long long)batch, fr_threads_get(),
            library, rounds);

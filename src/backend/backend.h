@@ -56,7 +56,7 @@ typedef struct fri_backend {
     const char *name;
     fr_device device;
 
-    /* True if the device can be used; else *reason is a static one-line sentence. */
+    /* True if the device can be used; else *reason is a static sentence of a line. */
     bool (*available)(const char **reason);
 
     /* Driver memory: called by the allocator only. FR_ENOMEM (without a message) if exhausted. */
@@ -80,10 +80,9 @@ typedef struct fri_backend {
     fr_status (*synchronize)(const fri_exec *e);
     /* Calls of an asynchronous device; NULL: synchronous. */
     const fri_streams *streams;
-    const char *lacks; /* reason of missing kernels, after a colon; NULL: none */
 
     fri_kernels kernels;     /* f32, f16, bf16 data, and the copies of every type */
-    fri_kernels kernels_f64; /* f64 data; all NULL where the device has none */
+    fri_kernels kernels_f64; /* f64 data; all NULL on a device without f64 */
 } fri_backend;
 
 /* The table for a device, NULL if the build lacks the device. src/backend/registry.c is the only file that names the

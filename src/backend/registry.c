@@ -34,8 +34,7 @@ const fri_backend *fri_backend_get(fr_device d) {
 }
 
 fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *b) {
-    return fr_fail(FR_EUNSUPPORTED, "%s: the %s backend has no kernel for %s data%s%s", kernel, b->name,
-                   fr_dtype_name(t), b->lacks != NULL ? ": " : "", b->lacks != NULL ? b->lacks : "");
+    return fr_fail(FR_EUNSUPPORTED, "%s: the %s backend has no kernel for %s data", kernel, b->name, fr_dtype_name(t));
 }
 
 const char *fr_device_name(fr_device d) {

@@ -94,10 +94,8 @@ static fr_status cpu_synchronize(const fri_exec *e) {
 }
 
 static void cpu_describe(char *buf, size_t bytes) {
-    char library[96] = "no oneDNN";
-#ifdef FRI_ONEDNN
-    fri_dnnl_version(library, sizeof library);
-#endif
+    char library[96];
+    fri_dnnl()->version(library, sizeof library);
     snprintf(buf, bytes, "%d threads, %s%s", fr_threads_get(), library,
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
@@ -119,14 +117,9 @@ const fri_backend fri_backend_cpu = {
     .describe = cpu_describe,
     .numerics = 1,
     .synchronize = cpu_synchronize,
-#ifdef FRI_ONEDNN
     .kernels = {FRI_KERNEL_MAP(SLOT).conv2d_reads_norm = fri_cpu_conv2d_reads_norm,
                 .conv2d_constant_plan = fri_cpu_conv2d_constant_plan,
                 .conv2d_constant_pack = fri_cpu_conv2d_constant_pack,
                 .conv2d_constant_forward = fri_cpu_conv2d_constant_forward},
-#else
-    .lacks = "this build is without oneDNN (libdnnl-dev, -Donednn=enabled)",
-    .kernels = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT)},
-#endif
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT_F64) FRI_LIBRARY_KERNELS(SLOT_F64)},
 };

@@ -47,11 +47,6 @@ static fri_conv2d_desc piece_desc(const fri_conv2d_desc *d, const plan *p, int64
     return piece;
 }
 
-static fr_status unsupported(const fri_conv2d_desc *d, fri_pass pass) {
-    return fr_fail(FR_EUNSUPPORTED, "%s: oneDNN has nothing but reference code for %s data on the cpu", pass_name[pass],
-                   fr_dtype_name(d->dtype));
-}
-
 /* True if Winograd is faster for f32 data, and so for f32 copies of half data. */
 static bool winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     fri_conv2d_desc wide = *d;
@@ -62,9 +57,7 @@ static bool winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
 /* Plans the engine of a piece: Winograd, or another method if Winograd is not possible. */
 static fr_status plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool winograd, fri_conv2d_engine *e) {
     if (winograd) FRI_TRY(fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_WINOGRAD, e));
-    if (winograd && e->method != FRI_CONV2D_NONE) return FR_OK;
-    FRI_TRY(fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_AUTO, e));
-    return e->method == FRI_CONV2D_NONE ? unsupported(piece, pass) : FR_OK;
+    return winograd && e->method != FRI_CONV2D_NONE ? FR_OK : fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_AUTO, e);
 }
 
 static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
@@ -93,7 +86,7 @@ static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) 
     if (tail_images > 0 || tail_rows > 0) {
         fri_conv2d_desc rest = piece_desc(d, p, tail_images > 0 ? tail_images : 1, tail_rows > 0 ? tail_rows : d->p);
         FR_TRY(s, fri_conv2d_engine_plan(&rest, pass, p->engine.method, &p->tail));
-        if (p->tail.method == FRI_CONV2D_NONE) return unsupported(&rest, pass);
+        if (p->tail.method == FRI_CONV2D_NONE) FR_TRY(s, plan_piece(&rest, pass, winograd, &p->tail));
         if (p->tail.bytes > engine_bytes) engine_bytes = p->tail.bytes;
     }
     bool dw = pass == FRI_PASS_BACKWARD_WEIGHT, several = p->images < d->n || p->rows < d->p;
@@ -118,11 +111,10 @@ static fr_status make_plan(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
         p->bytes = p->engine.bytes;
         if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
     }
-    if (d->dtype == FR_F32 || (d->dtype == FR_BF16 && (fri_dnnl_has_tiles() || !winograd_pays(d, pass)))) {
+    if (d->dtype == FR_F32 || (d->dtype == FR_BF16 && (fri_dnnl()->has_tiles() || !winograd_pays(d, pass)))) {
         s = fri_conv2d_engine_plan(d, pass, FRI_CONV2D_AUTO, &p->engine);
         p->bytes = p->engine.bytes;
         if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
-        if (d->dtype == FR_F32) return unsupported(d, pass);
         memset(p, 0, sizeof *p);
     }
     return plan_widened(d, pass, p);
@@ -283,19 +275,19 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     plan p;
     if (make_plan(d, (fri_pass)pass, &p) < 0) return fr_last_error();
     if (p.engine.method == FRI_CONV2D_DIRECT)
-        return fri_dnnl_name(p.engine.direct, p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN);
+        return p.engine.direct->name[p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN];
     if (p.engine.method == FRI_CONV2D_WINOGRAD && p.engine.product[0].op == NULL)
         return p.widened ? "widened:winograd:f4x3+igemm" : "winograd:f4x3+igemm";
     if (p.engine.method == FRI_CONV2D_WINOGRAD)
-        return fri_dnnl_name(p.engine.product[0].op, p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD);
+        return p.engine.product[0].op->name[p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD];
     if (p.engine.method == FRI_CONV2D_INDIRECT) return p.widened ? "widened:indirect" : "indirect";
     if (p.engine.method == FRI_CONV2D_PIXELS) {
         const fri_product *product = &p.engine.product[p.engine.product[0].op == NULL ? 2 : 0];
-        return fri_dnnl_name(product->op, p.widened ? FRI_DNNL_PIXELS_WIDENED : FRI_DNNL_PIXELS);
+        return product->op->name[p.widened ? FRI_DNNL_PIXELS_WIDENED : FRI_DNNL_PIXELS];
     }
     if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
     if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
     if (p.engine.method == FRI_CONV2D_IM2COL)
-        return fri_dnnl_name(p.engine.op[0], p.widened ? FRI_DNNL_IM2COL_WIDENED : FRI_DNNL_IM2COL);
+        return p.engine.op[0]->name[p.widened ? FRI_DNNL_IM2COL_WIDENED : FRI_DNNL_IM2COL];
     return "nothing to do";
 }

@@ -26,7 +26,7 @@ static fr_status make_plan(const fri_conv2d_desc *d, plan *p) {
     const bool large = fri_ceil_div(d->p, 4) * fri_ceil_div(d->q, 4) >= TILES;
     if (winograd && large) FRI_TRY(fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_WINOGRAD, &p->engine));
     if (p->engine.method != FRI_CONV2D_NONE) return FR_OK;
-    FRI_TRY(fri_dnnl_conv2d(d, FRI_PASS_FORWARD, &p->direct));
+    FRI_TRY(fri_dnnl()->conv2d(d, FRI_PASS_FORWARD, &p->direct));
     if (p->direct != NULL) return FR_OK;
     if (winograd) FRI_TRY(fri_conv2d_engine_plan(d, FRI_PASS_FORWARD, FRI_CONV2D_WINOGRAD, &p->engine));
     if (p->engine.method != FRI_CONV2D_NONE || d->groups > 1) return FR_OK;
@@ -39,8 +39,8 @@ fr_status fri_cpu_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layo
     *out = (fri_conv2d_layout){0};
     if (s < 0) return s;
     if (p.direct != NULL) {
-        const size_t packed = fri_dnnl_packed_bytes(p.direct);
-        *out = (fri_conv2d_layout){true, packed > 0 ? p.direct : NULL, packed, fri_dnnl_scratch_bytes(p.direct)};
+        const size_t packed = p.direct->packed_bytes;
+        *out = (fri_conv2d_layout){true, packed > 0 ? p.direct : NULL, packed, p.direct->scratch_bytes};
     } else if (p.engine.method != FRI_CONV2D_NONE) {
         *out = (fri_conv2d_layout){.there = true, .workspace = p.engine.bytes};
     }
@@ -48,7 +48,7 @@ fr_status fri_cpu_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layo
 }
 
 fr_status fri_cpu_conv2d_constant_pack(const void *from_layout, const void *from, const void *to_layout, void *to) {
-    return fri_dnnl_repack(from_layout, from, to_layout, to);
+    return fri_dnnl()->repack(from_layout, from, to_layout, to);
 }
 
 fr_status fri_cpu_conv2d_constant_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
@@ -56,9 +56,9 @@ fr_status fri_cpu_conv2d_constant_forward(const fri_exec *e, const fri_conv2d_de
     plan p;
     void *workspace = NULL;
     fr_status s = make_plan(d, &p);
-    const size_t bytes = p.direct != NULL ? fri_dnnl_scratch_bytes(p.direct) : p.engine.bytes;
+    const size_t bytes = p.direct != NULL ? p.direct->scratch_bytes : p.engine.bytes;
     if (s >= 0) s = fri_cpu_workspace(e, "conv2d_constant_forward", bytes, &workspace);
     if (s < 0) return s;
-    if (p.direct != NULL) return fri_dnnl_run(p.direct, x, w, b, y, workspace);
+    if (p.direct != NULL) return fri_dnnl()->run(p.direct, x, w, b, y, workspace);
     return fri_conv2d_engine_run(&p.engine, x, w, b, y, workspace);
 }

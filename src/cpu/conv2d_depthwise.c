@@ -11,13 +11,8 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/lanes.h"
 
-/* Minimum width of the result. In narrower results most elements touch an edge, and the library is faster; on Arm it
- * has no kernel. */
-#if defined(__aarch64__)
-enum { LEAST_WIDTH = 1 };
-#else
+/* Minimum width of the result beside oneDNN. In narrower results most elements touch an edge, and oneDNN is faster. */
 enum { LEAST_WIDTH = 14 };
-#endif
 enum { TOGETHER = 4 }; /* elements of a row with sums in registers (pairs of elements in stride 2's gradient) */
 
 /* One pass of the loops: computes `out` [n, p, q, c] from `in` [n, h, w, c] and weights [vectors, R S, lanes]. */
@@ -40,7 +35,7 @@ static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
         return false;
     return pass == FRI_PASS_BACKWARD_WEIGHT ||
            (d->dtype == FR_F32 && d->dilation_h == 1 && d->stride_h == d->stride_w && d->pad_h < d->r &&
-            d->pad_w < d->s && d->q >= LEAST_WIDTH);
+            d->pad_w < d->s && (d->q >= LEAST_WIDTH || fri_dnnl()->major == 0));
 }
 
 static void plan(fri_conv2d_engine *e) {

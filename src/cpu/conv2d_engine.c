@@ -34,13 +34,13 @@ static bool prefers_matrix(const fri_conv2d_desc *d, fri_pass pass) {
 
 static fr_status plan_direct(fri_conv2d_engine *e) {
     e->method = FRI_CONV2D_NONE;
-    fr_status s = fri_dnnl_conv2d(&e->d, e->pass, &e->direct);
+    fr_status s = fri_dnnl()->conv2d(&e->d, e->pass, &e->direct);
     if (s < 0 || e->direct == NULL) return s;
     e->method = FRI_CONV2D_DIRECT;
     e->bytes = 0;
     if (e->pass == FRI_PASS_FORWARD) e->bias_at = fri_part(&e->bytes, (size_t)e->d.k * fr_dtype_size(e->d.bias_dtype));
-    e->weight_at = fri_part(&e->bytes, fri_dnnl_packed_bytes(e->direct));
-    e->scratch_at = fri_part(&e->bytes, fri_dnnl_scratch_bytes(e->direct));
+    e->weight_at = fri_part(&e->bytes, e->direct->packed_bytes);
+    e->scratch_at = fri_part(&e->bytes, e->direct->scratch_bytes);
     return FR_OK;
 }
 
@@ -67,8 +67,8 @@ static const fri_conv2d_own *own_of(fri_conv2d_method method) {
       [FRI_LANES_AVX512] = {&fri_conv2d_depthwise_v4, &fri_conv2d_pointwise_v4},
 #endif
     };
-    if (method == FRI_CONV2D_DEPTHWISE) return own[fri_dnnl_lanes()].depthwise;
-    return method == FRI_CONV2D_POINTWISE ? own[fri_dnnl_lanes()].pointwise : NULL;
+    if (method == FRI_CONV2D_DEPTHWISE) return own[fri_cpu_lanes()].depthwise;
+    return method == FRI_CONV2D_POINTWISE ? own[fri_cpu_lanes()].pointwise : NULL;
 }
 
 fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
@@ -104,7 +104,8 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     if (e->method != FRI_CONV2D_NONE && !over) return FR_OK;
     fri_conv2d_engine other = {.d = *d, .pass = pass};
     FRI_TRY(matrix ? plan_direct(&other) : plan_matrix(&other));
-    if (other.method == FRI_CONV2D_NONE) return FR_OK;
+    if (other.method == FRI_CONV2D_NONE && e->method != FRI_CONV2D_NONE) return FR_OK;
+    if (other.method == FRI_CONV2D_NONE) FRI_TRY(fri_conv2d_indirect_plan(&other));
     if (e->method == FRI_CONV2D_NONE || other.bytes <= d->workspace_limit) *e = other;
     return FR_OK;
 }
@@ -127,9 +128,9 @@ fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, c
         return FR_OK;
     }
     if (e->pass == FRI_PASS_FORWARD) memset(workspace + e->bias_at, 0, (size_t)e->d.k * fr_dtype_size(e->d.bias_dtype));
-    if (e->method != FRI_CONV2D_DIRECT || e->pass == FRI_PASS_BACKWARD_WEIGHT || fri_dnnl_packed_bytes(e->direct) == 0)
+    if (e->method != FRI_CONV2D_DIRECT || e->pass == FRI_PASS_BACKWARD_WEIGHT || e->direct->packed_bytes == 0)
         return FR_OK;
-    return fri_dnnl_pack(e->direct, w, workspace + e->weight_at, workspace + e->scratch_at);
+    return fri_dnnl()->pack(e->direct, w, workspace + e->weight_at, workspace + e->scratch_at);
 }
 
 fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
@@ -149,10 +150,11 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;
     if (e->method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_run(e, a, b, bias, out, workspace);
     if (e->method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_run(e, a, b, bias, out, workspace);
-    bool packed = fri_dnnl_packed_bytes(e->direct) > 0;
+    bool packed = e->direct->packed_bytes > 0;
     void *weight = workspace + e->weight_at, *scratch = workspace + e->scratch_at;
-    if (e->pass != FRI_PASS_BACKWARD_WEIGHT) return fri_dnnl_run(e->direct, a, packed ? weight : b, bias, out, scratch);
-    fr_status s = fri_dnnl_run(e->direct, a, b, NULL, packed ? weight : out, scratch);
-    if (s >= 0 && packed) s = fri_dnnl_unpack(e->direct, weight, out, scratch);
+    if (e->pass != FRI_PASS_BACKWARD_WEIGHT)
+        return fri_dnnl()->run(e->direct, a, packed ? weight : b, bias, out, scratch);
+    fr_status s = fri_dnnl()->run(e->direct, a, b, NULL, packed ? weight : out, scratch);
+    if (s >= 0 && packed) s = fri_dnnl()->unpack(e->direct, weight, out, scratch);
     return s;
 }

@@ -11,10 +11,11 @@
 
 #include "cpu/cpu.h"
 #include "cpu/dnnl.h"
+#include "cpu/isa.h"
 #include "cpu/product.h"
 
 typedef enum fri_conv2d_method {
-    FRI_CONV2D_NONE, /* this type has only reference code here */
+    FRI_CONV2D_NONE, /* not possible; of AUTO: half data, which is widened */
     FRI_CONV2D_AUTO, /* any method but Winograd */
     FRI_CONV2D_DIRECT,
     FRI_CONV2D_IM2COL,

@@ -51,11 +51,11 @@ static fri_matmul_desc product(const fri_conv2d_engine *e, int64_t rows, fri_acc
 
 static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t rows, fri_accum accum, size_t *scratch) {
     fri_matmul_desc p = product(e, rows, accum);
-    FRI_TRY(fri_dnnl_matmul(&p, &e->op[slot]));
+    FRI_TRY(fri_dnnl()->matmul(&p, &e->op[slot]));
     if (e->op[slot] == NULL)
         e->method = FRI_CONV2D_NONE;
-    else if (fri_dnnl_scratch_bytes(e->op[slot]) > *scratch)
-        *scratch = fri_dnnl_scratch_bytes(e->op[slot]);
+    else if (e->op[slot]->scratch_bytes > *scratch)
+        *scratch = e->op[slot]->scratch_bytes;
     return FR_OK;
 }
 
@@ -204,14 +204,14 @@ static fr_status run_piece(const fri_conv2d_engine *e, const fri_dnnl_op *op, in
         fri_parallel(rows, fr_threads_get(), gather_row, &(row_loop){d, from, rows, g * cg, a, col});
     switch (e->pass) {
     case FRI_PASS_FORWARD:
-        return fri_dnnl_run(op, matrix, at(b, g * kg * rsc, d->dtype), at(bias, g * kg, d->bias_dtype),
-                            out + (size_t)(pixel * d->k + g * kg) * fr_dtype_size(d->dtype), scratch);
+        return fri_dnnl()->run(op, matrix, at(b, g * kg * rsc, d->dtype), at(bias, g * kg, d->bias_dtype),
+                               out + (size_t)(pixel * d->k + g * kg) * fr_dtype_size(d->dtype), scratch);
     case FRI_PASS_BACKWARD_INPUT:
-        return fri_dnnl_run(op, at(a, pixel * d->k + g * kg, d->dtype), at(b, g * kg * rsc, d->dtype), NULL, out,
-                            scratch);
+        return fri_dnnl()->run(op, at(a, pixel * d->k + g * kg, d->dtype), at(b, g * kg * rsc, d->dtype), NULL, out,
+                               scratch);
     default:
-        return fri_dnnl_run(op, at(b, pixel * d->k + g * kg, d->dtype), matrix, NULL,
-                            out + (size_t)(g * kg * rsc) * sizeof(float), scratch);
+        return fri_dnnl()->run(op, at(b, pixel * d->k + g * kg, d->dtype), matrix, NULL,
+                               out + (size_t)(g * kg * rsc) * sizeof(float), scratch);
     }
 }
 

@@ -36,7 +36,7 @@ enum { BLOCK = 64, MOST = 64 }; /* channels per block; maximum number of results
  * golden run, whose norms see one pixel of each image, multiplies any last bit by a thousand and misses its bound. */
 bool fri_conv2d_pixels_pays(const fri_conv2d_desc *d) {
     const bool f32 = d->dtype == FR_F32 && d->bias_dtype == FR_F32;
-    if (fri_dnnl_lanes() < FRI_LANES_AVX512 || !f32 || d->groups != 1 || d->r * d->s == 1 || d->r * d->s > MOST ||
+    if (fri_cpu_lanes() < FRI_LANES_AVX512 || !f32 || d->groups != 1 || d->r * d->s == 1 || d->r * d->s > MOST ||
         d->h * d->w > 4)
         return false;
     if (d->p * d->q == 1) return true;

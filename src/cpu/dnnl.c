@@ -3,7 +3,7 @@
  * Activations are passed unchanged (NHWC), weights in the implementation's layout (`any`), with a reorder from or to
  * KRSC that the caller runs in its workspace. The caller provides the scratchpad. An operation is immutable except
  * for its machine code, which is generated in the first run, because plans create many operations that never run. */
-#include "cpu/dnnl.h"
+#include "cpu/dnnl_module.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "cpu/dnnl_cache.h"
 
-enum { TENSORS = 4, NAME_BYTES = 96 }; /* a, b, bias, out */
+enum { TENSORS = 4 }; /* a, b, bias, out */
 
 /* ---- differences between oneDNN 2 and 3 ---------------------------------------------------------------------- */
 
@@ -162,17 +162,20 @@ static dnnl_status_t walk_matmul(walker *w, md_own md[TENSORS], bool bias, const
 
 /* ---- creation -------------------------------------------------------------------------------------------- */
 
-struct fri_dnnl_op {
+typedef struct operation {
+    fri_dnnl_op shown;
     dnnl_primitive_desc_t pd, reorder_pd;   /* reorder_pd: NULL if the weights stay KRSC */
     _Atomic(dnnl_primitive_t) run, reorder; /* NULL until first used */
     int arg[TENSORS];                       /* DNNL_ARG_* of a, b, bias, out; 0: unused */
     md_ref md[TENSORS], scratch_md, reorder_scratch_md;
     md_ref packed_md;
     md_own krsc_md;
-    size_t scratch_bytes, packed_bytes;
-    int threads;                          /* number of threads of the plan */
-    char name[FRI_DNNL_USES][NAME_BYTES]; /* by fri_dnnl_use */
-};
+    int threads; /* of the plan, and of each run */
+} operation;
+
+static operation *operation_of(const fri_dnnl_op *op) {
+    return (operation *)(uintptr_t)op;
+}
 
 static dnnl_engine_t engine;
 static dnnl_status_t engine_status;
@@ -182,8 +185,8 @@ static void engine_make(void) {
 }
 
 static fr_status failed(const char *call, dnnl_status_t r) {
-    return fr_fail(r == dnnl_out_of_memory ? FR_ENOMEM : FR_ELIBRARY, "oneDNN: %s answered %s", call,
-                   dnnl_status2str(r));
+    return fri_dnnl_here.fail(r == dnnl_out_of_memory ? FR_ENOMEM : FR_ELIBRARY, "oneDNN: %s answered %s", call,
+                              dnnl_status2str(r));
 }
 
 #define DNNL_TRY(s, what, expression)         \
@@ -319,7 +322,7 @@ done:
     return s;
 }
 
-static void op_free(fri_dnnl_op *op) {
+static void op_free(operation *op) {
     if (op == NULL) return;
     if (op->pd != NULL) dnnl_primitive_desc_destroy(op->pd);
     if (op->reorder_pd != NULL) dnnl_primitive_desc_destroy(op->reorder_pd);
@@ -327,20 +330,20 @@ static void op_free(fri_dnnl_op *op) {
     free(op);
 }
 
-static void op_finish(fri_dnnl_op *op) {
-    op->threads = fr_threads_get();
+static void op_finish(operation *op) {
     op->scratch_md = dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0);
-    op->scratch_bytes = md_bytes(op->scratch_md);
+    op->shown.scratch_bytes = md_bytes(op->scratch_md);
     if (op->reorder_pd != NULL) {
-        op->packed_bytes = md_bytes(op->packed_md);
+        op->shown.packed_bytes = md_bytes(op->packed_md);
         op->reorder_scratch_md = dnnl_primitive_desc_query_md(op->reorder_pd, dnnl_query_scratchpad_md, 0);
         size_t more = md_bytes(op->reorder_scratch_md);
-        if (more > op->scratch_bytes) op->scratch_bytes = more;
+        if (more > op->shown.scratch_bytes) op->shown.scratch_bytes = more;
     }
     static const char *const use[FRI_DNNL_USES] =
         {"",        "im2col+",        "widened:", "widened:im2col+", "winograd:f4x3+", "widened:winograd:f4x3+",
          "pixels+", "widened:pixels+"};
-    for (int i = 0; i < FRI_DNNL_USES; i++) snprintf(op->name[i], NAME_BYTES, "%s%s", use[i], impl_name(op->pd));
+    for (int i = 0; i < FRI_DNNL_USES; i++)
+        snprintf(op->shown.name[i], sizeof op->shown.name[i], "%s%s", use[i], impl_name(op->pd));
 }
 
 /* Tensors of a convolution in oneDNN's logical order (N C H W, [G] O I H W). */
@@ -371,7 +374,7 @@ done:
     return s;
 }
 
-static fr_status conv_finish(fri_dnnl_op *op, fri_pass pass) {
+static fr_status conv_finish(operation *op, fri_pass pass) {
     static const int arg[][TENSORS] = {
         [FRI_PASS_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
         [FRI_PASS_BACKWARD_INPUT] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_SRC},
@@ -393,7 +396,6 @@ static fr_status conv_finish(fri_dnnl_op *op, fri_pass pass) {
 }
 
 static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **value) {
-    (void)key;
     const conv_args *c = args;
     const fri_conv2d_desc *d = c->d;
     fr_status s = FR_OK;
@@ -406,8 +408,9 @@ static fr_status make_conv(const fri_dnnl_key *key, const void *args, void **val
     conv_geometry g = {{d->stride_h, d->stride_w},
                        {d->r > 1 ? d->dilation_h - 1 : 0, d->s > 1 ? d->dilation_w - 1 : 0},
                        {d->pad_h, d->pad_w}};
-    fri_dnnl_op *op = calloc(1, sizeof *op);
-    if (op == NULL) return fr_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    operation *op = calloc(1, sizeof *op);
+    if (op == NULL) return fri_dnnl_here.fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    op->threads = (int)key->word[1];
     FR_TRY(s, conv_tensors(d, md, &op->krsc_md));
     FR_TRY(s, make_attr(d->accumulate, d->relu, &attr));
     if (c->pass != FRI_PASS_FORWARD) {
@@ -434,7 +437,6 @@ done:
 }
 
 static fr_status make_matmul(const fri_dnnl_key *key, const void *args, void **value) {
-    (void)key;
     const fri_matmul_desc *d = args;
     fr_status s = FR_OK;
     md_own md[TENSORS];
@@ -445,8 +447,9 @@ static fr_status make_matmul(const fri_dnnl_key *key, const void *args, void **v
     dnnl_dims_t a = {d->batch, d->m, d->k}, b = {d->batch, d->k, d->n}, c = {d->batch, d->m, d->n};
     dnnl_dims_t as = {d->a_batch, d->a_row, d->a_col}, bs = {d->b_batch, d->b_row, d->b_col};
     dnnl_dims_t cs = {d->c_batch, d->c_row, 1}, bias = {1, d->n}, ones = {d->n, 1};
-    fri_dnnl_op *op = calloc(1, sizeof *op);
-    if (op == NULL) return fr_fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    operation *op = calloc(1, sizeof *op);
+    if (op == NULL) return fri_dnnl_here.fail(FR_ENOMEM, "oneDNN: no memory for an operation");
+    op->threads = (int)key->word[1];
     DNNL_TRY(s, "memory_desc", md_strided(&md[0], rank, a + at, type_of(d->a_dtype), as + at));
     DNNL_TRY(s, "memory_desc", md_strided(&md[1], rank, b + at, type_of(d->b_dtype), bs + at));
     if (d->bias) DNNL_TRY(s, "memory_desc", md_strided(&md[2], 2, bias, type_of(d->bias_dtype), ones));
@@ -482,13 +485,16 @@ static fr_status get(const fri_dnnl_key *key, fri_dnnl_make_fn *make, const void
     pthread_once(&once, engine_make);
     if (engine_status != dnnl_success) return failed("engine_create", engine_status);
     void *value = NULL;
+    const int before = omp_get_max_threads();
+    omp_set_num_threads((int)key->word[1]); /* number of threads for which the library divides the work */
     fr_status s = fri_dnnl_cache_get(key, make, args, &value);
+    omp_set_num_threads(before);
     if (s >= 0) *op = value;
     return s;
 }
 
-fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op) {
-    fri_dnnl_key key = {{1 + (int64_t)pass, fr_threads_get(), d->dtype, d->bias_dtype, FRI_CONV2D_KEY(d),
+static fr_status op_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op) {
+    fri_dnnl_key key = {{1 + (int64_t)pass, fri_dnnl_here.threads(), d->dtype, d->bias_dtype, FRI_CONV2D_KEY(d),
                          2 * (int64_t)d->relu + d->accumulate}};
     return get(&key, make_conv, &(conv_args){d, pass}, op);
 }
@@ -502,7 +508,7 @@ static void canonical_strides(int64_t rows, int64_t columns, int64_t *row, int64
     if (rows == 1 && columns == 1) *row = *column = 1;
 }
 
-fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
+static fr_status op_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
     fri_matmul_desc d = *desc;
     int64_t c_column = 1;
     canonical_strides(d.m, d.k, &d.a_row, &d.a_col);
@@ -511,8 +517,7 @@ fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
     /* A single row or column of non-adjacent elements: 3.7.2 treats it as dense. */
     *op = NULL;
     if ((d.m == 1 && d.a_col != 1) || (d.n == 1 && (d.c_row != 1 || (d.b_col == 1 && d.b_row != 1)))) return FR_OK;
-    int threads = fr_threads_get();
-    fri_dnnl_key key = {{8,         d.alone ? 1 : threads,
+    fri_dnnl_key key = {{8,         d.alone ? 1 : fri_dnnl_here.threads(),
                          d.a_dtype, d.b_dtype,
                          d.c_dtype, d.bias_dtype,
                          d.m,       d.n,
@@ -522,22 +527,7 @@ fr_status fri_dnnl_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) {
                          d.batch,   d.a_batch,
                          d.b_batch, d.c_batch,
                          d.bias,    d.accum}};
-    if (d.alone) omp_set_num_threads(1); /* number of threads for which the library divides the product */
-    fr_status s = get(&key, make_matmul, &d, op);
-    if (d.alone) omp_set_num_threads(threads);
-    return s;
-}
-
-const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use) {
-    return op->name[use];
-}
-
-size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op) {
-    return op->scratch_bytes;
-}
-
-size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op) {
-    return op->packed_bytes;
+    return get(&key, make_matmul, &d, op);
 }
 
 /* Machine code of a primitive, generated at most once. */
@@ -562,9 +552,9 @@ typedef struct tensor_arg {
     void *data;
 } tensor_arg;
 
-/* Memory objects and the stream are handles of some hundred bytes; being private to the call, they need no lock. The
- * library gets the planned number of threads: it looks up primitives by that number, and a primitive for more threads
- * would write past the end of the scratchpad. */
+/* Runs with the planned number of threads: the library looks up primitives by number of threads, and a primitive for
+ * more threads would write past the end of the scratchpad. Memory objects and the stream are handles of some hundred
+ * bytes; being private to the call, they need no lock. */
 static fr_status execute(_Atomic(dnnl_primitive_t) *slot, const_dnnl_primitive_desc_t pd, int threads, int n,
                          const tensor_arg *t) {
     fr_status s = FR_OK;
@@ -591,44 +581,68 @@ done:
     return s;
 }
 
-static fr_status reorder(const fri_dnnl_op *op, md_ref from_md, const void *from, md_ref to_md, void *to,
-                         void *scratch) {
+static fr_status reorder(operation *op, md_ref from_md, const void *from, md_ref to_md, void *to, void *scratch) {
     const tensor_arg t[] = {{DNNL_ARG_FROM, from_md, (void *)(uintptr_t)from},
                             {DNNL_ARG_TO, to_md, to},
                             {DNNL_ARG_SCRATCHPAD, op->reorder_scratch_md, scratch}};
-    return execute(&((fri_dnnl_op *)(uintptr_t)op)->reorder, op->reorder_pd, op->threads, 3, t);
+    return execute(&op->reorder, op->reorder_pd, op->threads, 3, t);
 }
 
-fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch) {
+static fr_status op_pack(const fri_dnnl_op *shown, const void *krsc, void *packed, void *scratch) {
+    operation *op = operation_of(shown);
     return reorder(op, MD(op->krsc_md), krsc, op->packed_md, packed, scratch);
 }
 
-fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch) {
+static fr_status op_unpack(const fri_dnnl_op *shown, const void *packed, void *krsc, void *scratch) {
+    operation *op = operation_of(shown);
     return reorder(op, op->packed_md, packed, MD(op->krsc_md), krsc, scratch);
 }
 
-fr_status fri_dnnl_repack(const fri_dnnl_op *from_op, const void *from, const fri_dnnl_op *to_op, void *to) {
-    const fri_dnnl_op *one = from_op != NULL ? from_op : to_op;
-    md_ref from_md = from_op != NULL ? from_op->packed_md : MD(one->krsc_md);
-    md_ref to_md = to_op != NULL ? to_op->packed_md : MD(one->krsc_md);
+static fr_status op_repack(const fri_dnnl_op *from_op, const void *from, const fri_dnnl_op *to_op, void *to) {
+    const operation *from_of = operation_of(from_op), *to_of = operation_of(to_op),
+                    *one = from_op != NULL ? from_of : to_of;
+    md_ref from_md = from_op != NULL ? from_of->packed_md : MD(one->krsc_md);
+    md_ref to_md = to_op != NULL ? to_of->packed_md : MD(one->krsc_md);
     const tensor_arg t[] = {{DNNL_ARG_FROM, from_md, (void *)(uintptr_t)from}, {DNNL_ARG_TO, to_md, to}};
     _Atomic(dnnl_primitive_t) run = NULL;
     dnnl_primitive_desc_t pd = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, make_reorder(from_md, to_md, &pd));
-    FR_TRY(s, execute(&run, pd, omp_get_max_threads(), 2, t));
+    FR_TRY(s, execute(&run, pd, fri_dnnl_here.threads(), 2, t));
 done:
     if (run != NULL) dnnl_primitive_destroy(run);
     if (pd != NULL) dnnl_primitive_desc_destroy(pd);
     return s;
 }
 
-fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out,
-                       void *scratch) {
+static fr_status op_run(const fri_dnnl_op *shown, const void *a, const void *b, const void *bias, void *out,
+                        void *scratch) {
+    operation *op = operation_of(shown);
     const tensor_arg t[] = {{op->arg[0], op->md[0], (void *)(uintptr_t)a},
                             {op->arg[1], op->md[1], (void *)(uintptr_t)b},
                             {op->arg[2], op->md[2], (void *)(uintptr_t)bias},
                             {op->arg[3], op->md[3], out},
                             {DNNL_ARG_SCRATCHPAD, op->scratch_md, scratch}};
-    return execute(&((fri_dnnl_op *)(uintptr_t)op)->run, op->pd, op->threads, TENSORS + 1, t);
+    return execute(&op->run, op->pd, op->threads, TENSORS + 1, t);
+}
+
+/* ---- the module ------------------------------------------------------------------------------------------- */
+
+fri_dnnl_host fri_dnnl_here;
+
+const fri_dnnl_calls *fri_dnnl_open(int abi, const fri_dnnl_host *host) {
+    static const fri_dnnl_calls calls = {
+        .conv2d = op_conv2d,
+        .matmul = op_matmul,
+        .pack = op_pack,
+        .repack = op_repack,
+        .unpack = op_unpack,
+        .run = op_run,
+        .has_tiles = fri_dnnl_isa_has_tiles,
+        .version = fri_dnnl_isa_version,
+        .major = DNNL_VERSION_MAJOR,
+    };
+    if (abi != FRI_DNNL_ABI) return NULL;
+    fri_dnnl_here = *host;
+    return &calls;
 }

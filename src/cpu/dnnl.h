@@ -1,4 +1,4 @@
-/* dnnl.h - convolutions and matrix products by oneDNN, without oneDNN's headers.
+/* dnnl.h - convolutions and matrix products by oneDNN, where the build has the module libfrugal-onednn.so.
  *
  * An operation is created once per (shape, element types, pass, threads) and kept for the life of the process. The
  * library's `ref:` implementations are never used: if only those exist, *op is NULL. Planning (creating an operation,
@@ -15,8 +15,6 @@ typedef enum fri_pass {
     FRI_PASS_BACKWARD_WEIGHT,
 } fri_pass;
 
-typedef struct fri_dnnl_op fri_dnnl_op;
-
 /* C [m, n] = A [m, k] B [k, n] (+ bias [n]); strides in elements, with a 1 in each pair. batch > 0: number of
  * products, without bias, whose matrices are a_batch, b_batch, c_batch elements apart. */
 typedef struct fri_matmul_desc {
@@ -28,12 +26,6 @@ typedef struct fri_matmul_desc {
     bool alone;      /* run by one thread of a parallel region */
     fri_accum accum; /* FRI_ADD: C += A B */
 } fri_matmul_desc;
-
-/* Convolution pass described by d, for f32 or bf16 data. A forward convolution always has a bias and follows
- * accumulate and relu. */
-fr_status fri_dnnl_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op);
-/* Vectors (m or n of 1) are dense, else *op is NULL. */
-fr_status fri_dnnl_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op);
 
 /* Use of an operation, part of the name in reports: alone, after im2col, on widened data, between Winograd's
  * transforms, for pairs of pixels and taps. */
@@ -48,32 +40,36 @@ typedef enum fri_dnnl_use {
     FRI_DNNL_PIXELS_WIDENED,
 } fri_dnnl_use;
 enum { FRI_DNNL_USES = FRI_DNNL_PIXELS_WIDENED + 1 };
-const char *fri_dnnl_name(const fri_dnnl_op *op, fri_dnnl_use use);
 
-size_t fri_dnnl_scratch_bytes(const fri_dnnl_op *op); /* for run, pack and unpack alike */
-/* Bytes of the weights (or their gradient) in the operation's layout; 0: KRSC. */
-size_t fri_dnnl_packed_bytes(const fri_dnnl_op *op);
+typedef struct fri_dnnl_op {
+    size_t scratch_bytes;         /* for run, pack and unpack alike */
+    size_t packed_bytes;          /* of the weights (or their gradient) in the operation's layout; 0: KRSC */
+    char name[FRI_DNNL_USES][96]; /* by fri_dnnl_use */
+} fri_dnnl_op;
 
-fr_status fri_dnnl_pack(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch);
-/* Copies weights from one operation's layout to another's, in blocks and without scratch; NULL: KRSC. Both operations
- * have the same weights. */
-fr_status fri_dnnl_repack(const fri_dnnl_op *from_op, const void *from, const fri_dnnl_op *to_op, void *to);
-fr_status fri_dnnl_unpack(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch);
+typedef struct fri_dnnl_calls {
+    /* Convolution pass described by d, for f32 or bf16 data. A forward convolution always has a bias and follows
+     * accumulate and relu. */
+    fr_status (*conv2d)(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op);
+    /* Vectors (m or n of 1) are dense, else *op is NULL. */
+    fr_status (*matmul)(const fri_matmul_desc *d, const fri_dnnl_op **op);
+    fr_status (*pack)(const fri_dnnl_op *op, const void *krsc, void *packed, void *scratch);
+    fr_status (*unpack)(const fri_dnnl_op *op, const void *packed, void *krsc, void *scratch);
+    /* Copies weights from one operation's layout to another's, in blocks and without scratch; NULL: KRSC. Both
+     * operations have the same weights. */
+    fr_status (*repack)(const fri_dnnl_op *from_op, const void *from, const fri_dnnl_op *to_op, void *to);
+    /* forward: a = x, b = w, out = y; backward input: a = dy, b = w, out = dx; backward weight: a = x, b = dy,
+     * out = dw; matmul: A, B, C. bias is read by operations that have one. */
+    fr_status (*run)(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out, void *scratch);
+    /* "oneDNN 2.6.3, avx512_core_bf16": version and instruction set in effect; without oneDNN "own kernels, avx2". */
+    void (*version)(char *buf, size_t n);
+    /* True if oneDNN multiplies bf16 matrices by tiles (AMX), many times as fast as f32 vectors. */
+    bool (*has_tiles)(void);
+    int major; /* 2 or 3; 0: without oneDNN, when no operation exists */
+} fri_dnnl_calls;
 
-/* forward: a = x, b = w, out = y; backward input: a = dy, b = w, out = dx; backward weight: a = x, b = dy, out = dw;
- * matmul: A, B, C. bias is read by operations that have one. */
-fr_status fri_dnnl_run(const fri_dnnl_op *op, const void *a, const void *b, const void *bias, void *out, void *scratch);
-
-/* Width of vectors in own loops (lanes.h), equal to the library's, so that ONEDNN_MAX_CPU_ISA applies to both. */
-typedef enum fri_lanes_width { FRI_LANES_BASELINE, FRI_LANES_AVX2, FRI_LANES_AVX512 } fri_lanes_width;
-fri_lanes_width fri_dnnl_lanes(void);
-
-int fri_dnnl_major(void); /* 2 or 3 */
-/* True if the library multiplies bf16 matrices by tiles (AMX), many times as fast as f32 vectors. */
-bool fri_dnnl_has_tiles(void);
-
-/* "oneDNN 2.6.3, avx512_core_bf16": the version and the instruction set in effect. */
-void fri_dnnl_version(char *buf, size_t n);
+/* The module's functions, or those of a processor or a build without oneDNN. */
+const fri_dnnl_calls *fri_dnnl(void);
 
 /* Name of the implementation of a pass, for reports (static storage), or the error sentence if there is none. */
 const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass);

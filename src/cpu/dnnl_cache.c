@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/status.h"
+#include "cpu/dnnl_module.h"
 
 enum { BUCKETS = 1024 }; /* a power of two */
 
@@ -41,7 +41,7 @@ fr_status fri_dnnl_cache_get(const fri_dnnl_key *key, fri_dnnl_make_fn *make, co
     if (found == NULL) {
         found = calloc(1, sizeof *found);
         if (found == NULL) {
-            s = fr_fail(FR_ENOMEM, "oneDNN cache: no memory for an entry of %zu bytes", sizeof *found);
+            s = fri_dnnl_here.fail(FR_ENOMEM, "oneDNN cache: no memory for an entry of %zu bytes", sizeof *found);
         } else if ((s = make(key, args, &found->value)) < 0) {
             free(found);
         } else {

@@ -1,28 +1,13 @@
 /* dnnl_isa.c - oneDNN's version and the instruction set that it uses. */
-#include "cpu/dnnl.h"
+#include "cpu/dnnl_module.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
 #include <stdio.h>
 
-static bool uses(int isa) {
+bool fri_dnnl_isa_has_tiles(void) {
+    const int isa = dnnl_cpu_isa_avx512_core_amx;
     return ((int)dnnl_get_effective_cpu_isa() & isa) == isa;
-}
-
-fri_lanes_width fri_dnnl_lanes(void) {
-#if defined(__x86_64__)
-    if (uses(dnnl_cpu_isa_avx512_core)) return FRI_LANES_AVX512;
-    if (uses(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("fma")) return FRI_LANES_AVX2;
-#endif
-    return FRI_LANES_BASELINE;
-}
-
-bool fri_dnnl_has_tiles(void) {
-    return uses(dnnl_cpu_isa_avx512_core_amx);
-}
-
-int fri_dnnl_major(void) {
-    return DNNL_VERSION_MAJOR;
 }
 
 static const char *isa_name(void) {
@@ -44,7 +29,7 @@ static const char *isa_name(void) {
     }
 }
 
-void fri_dnnl_version(char *buf, size_t n) {
+void fri_dnnl_isa_version(char *buf, size_t n) {
     const dnnl_version_t *v = dnnl_version();
     snprintf(buf, n, "oneDNN %d.%d.%d, %s", v->major, v->minor, v->patch, isa_name());
 }

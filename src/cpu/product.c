@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
+#include "cpu/isa.h"
 
 extern const fri_igemm_kernel fri_igemm_loops;
 #if defined(__x86_64__)
@@ -13,8 +14,8 @@ extern const fri_igemm_kernel fri_igemm_loops_v3, fri_igemm_loops_v4;
 /* Loops for the width of this processor's vectors. */
 static const fri_igemm_kernel *loops(void) {
 #if defined(__x86_64__)
-    if (fri_dnnl_lanes() == FRI_LANES_AVX512) return &fri_igemm_loops_v4;
-    if (fri_dnnl_lanes() == FRI_LANES_AVX2) return &fri_igemm_loops_v3;
+    if (fri_cpu_lanes() == FRI_LANES_AVX512) return &fri_igemm_loops_v4;
+    if (fri_cpu_lanes() == FRI_LANES_AVX2) return &fri_igemm_loops_v3;
 #endif
     return &fri_igemm_loops;
 }
@@ -74,15 +75,13 @@ void fri_igemm_run(const fri_igemm *s, bool pixels, char *workspace) {
 
 bool fri_product_by_library(int64_t terms, bool transposed) {
     enum { DEEP = 1024 };
-#if defined(__x86_64__)
-    if (transposed) return true;
-#endif
-    return fri_dnnl_lanes() == FRI_LANES_AVX512 && (terms < DEEP || fri_dnnl_major() < 3);
+    if (fri_dnnl()->major == 0) return false;
+    return transposed || (fri_cpu_lanes() == FRI_LANES_AVX512 && (terms < DEEP || fri_dnnl()->major < 3));
 }
 
 static bool is_library_product(const fri_matmul_desc *d) {
     const bool by_library = fri_product_by_library(d->k, d->a_col != 1);
-    return by_library || (d->a_dtype != FR_F32 && fri_dnnl_lanes() < FRI_LANES_AVX512);
+    return by_library || (d->a_dtype != FR_F32 && fri_cpu_lanes() < FRI_LANES_AVX512);
 }
 
 static int64_t batch_threads(void) {
@@ -93,11 +92,11 @@ fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
     const bool f32 = d->a_dtype == FR_F32 && d->b_dtype == FR_F32 && d->c_dtype == FR_F32;
     const bool ours = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));
     *p = (fri_product){.d = *d};
-    if (is_library_product(d)) FRI_TRY(fri_dnnl_matmul(d, &p->op));
-    if (p->op != NULL && d->batch > 0 && strncmp(fri_dnnl_name(p->op, FRI_DNNL_PLAIN), "brg", 3) != 0) p->op = NULL;
+    if (is_library_product(d)) FRI_TRY(fri_dnnl()->matmul(d, &p->op));
+    if (p->op != NULL && d->batch > 0 && strncmp(p->op->name[FRI_DNNL_PLAIN], "brg", 3) != 0) p->op = NULL;
     p->possible = p->op != NULL || ours;
     if (p->op != NULL)
-        p->bytes = fri_dnnl_scratch_bytes(p->op);
+        p->bytes = p->op->scratch_bytes;
     else if (ours)
         p->bytes = scratch_of(loops()) * (size_t)(d->alone ? 1 : d->batch > 0 ? batch_threads() : fr_threads_get());
     return FR_OK;
@@ -164,7 +163,7 @@ static void run_own(const fri_product *p, const float *a, const float *b, const 
 
 fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
                           char *workspace) {
-    if (p->op != NULL) return fri_dnnl_run(p->op, a, b, bias, c, workspace);
+    if (p->op != NULL) return fri_dnnl()->run(p->op, a, b, bias, c, workspace);
     run_own(p, a, b, bias, c, workspace);
     return FR_OK;
 }

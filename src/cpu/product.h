@@ -24,8 +24,7 @@ fr_status fri_product_run(const fri_product *p, const void *a, const void *b, co
 
 /* True if the library computes f32 products of so many terms. Without AVX-512 it does not, because gemm:jit adds in
  * another order the rows beyond a multiple of six; oneDNN 3 splits a sum over 1,024 terms in two, except for a single
- * row. If A is transposed, its rows are channels, whose number does not depend on the batch, and x86-64 uses the
- * library. On Arm the library has plain C loops only. */
+ * row. If A is transposed, its rows are channels, whose number does not depend on the batch: the library's. */
 bool fri_product_by_library(int64_t terms, bool transposed);
 
 /* Runs an indirect product on threads; over_pixels: run_pixels (igemm.h). The division changes no bits. */

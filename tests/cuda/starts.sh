@@ -14,7 +14,7 @@ fail() {
 }
 
 needed=$(ldd "$trainer") || fail "ldd $trainer failed"
-echo "$needed" | grep -q 'libdnnl' || fail "ldd does not list oneDNN: is this the trainer?"
+echo "$needed" | grep -q 'libcjson' || fail "ldd does not list cJSON: is this the trainer?"
 if echo "$needed" | grep -Ei 'libcu|cudnn|cublas|nvidia|nvrtc|nccl'; then fail "$trainer needs a CUDA library"; fi
 
 # shellcheck disable=SC2086

@@ -1,5 +1,5 @@
-/* bare.c - a library without oneDNN, libjpeg and libpng names the missing library when asked for its functions, and
- * otherwise works. */
+/* bare.c - a library without libjpeg and libpng names the missing library when asked for its functions, and otherwise
+ * works, without oneDNN too. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,11 +24,10 @@ int main(void) {
     double sum = 0;
     fr_status s = fr_tensor_full(4, (int64_t[]){1, 4, 4, 2}, -1, FR_F32, FR_CPU, &x);
     if (s == FR_OK) s = fr_tensor_full(4, (int64_t[]){3, 1, 1, 2}, 1, FR_F32, FR_CPU, &w);
-    int wrong = s != FR_OK || refuses(fr_conv2d(x, w, NULL, NULL, &y), "-Donednn=enabled");
-    if (s == FR_OK) s = fr_relu(x, &x);
-    if (s == FR_OK) s = fr_sum(x, &y);
+    if (s == FR_OK) s = fr_conv2d(x, w, NULL, NULL, &y);
+    if (s == FR_OK) s = fr_sum(y, &y);
     if (s == FR_OK) s = fr_tensor_item(y, &sum);
-    wrong += s != FR_OK || sum != 0;
+    int wrong = s != FR_OK || sum != -96; /* 16 pixels, 3 filters, 2 channels */
     fr_tensor_release(&x);
     fr_tensor_release(&w);
     fr_tensor_release(&y);

@@ -85,6 +85,7 @@ Test(conv2d, narrow_weight_gradients_are_convolutions) {
         bool narrow;
     } layers[] = {{56, 32, 300, true},  {56, 300, 32, true},  {112, 8, 96, true}, {56, 33, 33, false},
                   {55, 24, 300, false}, {56, 64, 256, false}, {7, 16, 96, false}};
+    if (fri_dnnl()->major == 0) cr_skip_test("oneDNN is not used here");
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (int64_t n = 1; n <= 100; n *= 10) {
             const int64_t size = layers[i].size;

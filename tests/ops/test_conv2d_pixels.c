@@ -90,7 +90,7 @@ Test(conv2d_pixels, is_taken_on_the_smallest_maps) {
         {{2, 2, 512, 512, 1, 1, 1, 0, 1}, false}, {{2, 2, 256, 256, 5, 5, 1, 2, 1}, true},
         {{2, 2, 256, 256, 9, 9, 1, 4, 1}, false}, {{2, 2, 256, 256, 3, 3, 1, 2, 1}, false},
     };
-    const bool wide = fri_dnnl_lanes() == FRI_LANES_AVX512;
+    const bool wide = fri_product_by_library(0, false);
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         for (int64_t n = 1; n <= 100; n *= 10) {
             for (int pass = 0; pass < 3; pass++) {

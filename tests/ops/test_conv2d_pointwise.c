@@ -71,8 +71,8 @@ Test(conv2d_pointwise, large_results) {
 /* A width that the processor lacks crashes; a narrower width shows in no result, but takes longer. */
 Test(conv2d_pointwise, vectors_are_as_wide_as_the_librarys) {
     char library[64];
-    fri_dnnl_version(library, sizeof library);
-    const fri_lanes_width width = fri_dnnl_lanes();
+    fri_dnnl()->version(library, sizeof library);
+    const fri_lanes_width width = fri_cpu_lanes();
     cr_expect_eq(width == FRI_LANES_AVX512, strstr(library, "avx512") != NULL, "%s", library);
     cr_expect_eq(width == FRI_LANES_AVX2, strstr(library, "avx2") != NULL, "%s", library);
 #if defined(__x86_64__)

@@ -1,12 +1,13 @@
 /* comm.c - see comm.h. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* dladdr, on_exit, pthread_timedjoin_np */
+#define _GNU_SOURCE /* on_exit, pthread_timedjoin_np */
 #endif
 #include "addons/ranks/comm.h"
 
 #include "addons/ranks/launcher.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/library.h"
 #include "base/status.h"
 
 #include <dlfcn.h>
@@ -16,15 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     QUEUE = 64,
     LEAVE_SECONDS = 10,
     LATE_SECONDS = 1,
-    UNTIL_NAP = 20000 /* nanoseconds */,
-    FOLDER_BYTES = 4000,
-    PATH_BYTES = FOLDER_BYTES + 100
+    UNTIL_NAP = 20000 /* nanoseconds */
 };
 
 struct fr_comm {
@@ -395,44 +393,11 @@ void fri_comm_shutdown(fr_comm *c, const char *why, const char **first) {
 
 /* ---- the engine ------------------------------------------------------------------------------------------------ */
 
-/* The folder of the shared library, or of the static program. */
-static void own_folder(char folder[FOLDER_BYTES]) {
-    Dl_info info;
-    folder[0] = '\0';
-    ssize_t n = 0;
-    if (dladdr((void *)(uintptr_t)fri_comm_open, &info) != 0 && strchr(info.dli_fname, '/') != NULL)
-        snprintf(folder, FOLDER_BYTES, "%s", info.dli_fname);
-    else if ((n = readlink("/proc/self/exe", folder, FOLDER_BYTES - 1)) > 0)
-        folder[n] = '\0';
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL) *slash = '\0';
-}
-
-/* Engine file: beside the library, beside the program's library folder, or in the loader's path. */
-static void *open_plugin(const fri_launcher *l, char path[PATH_BYTES]) {
-    static const char *const places[] = {"/frugal/", "/../lib/frugal/", "/../src/addons/ranks/",
-                                         "/../../../src/addons/ranks/"};
-    char folder[FOLDER_BYTES];
-    const char *given = fri_env_get()->mpi;
-    void *library = NULL;
-    if (given != NULL) {
-        snprintf(path, PATH_BYTES, "%s", given);
-        return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    }
-    own_folder(folder);
-    for (size_t i = 0; i < sizeof places / sizeof *places && library == NULL; i++) {
-        snprintf(path, PATH_BYTES, "%s%slibfrugal-mpi-%s.so", folder, places[i], l->plugin);
-        library = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
-    }
-    if (library != NULL) return library;
-    snprintf(path, PATH_BYTES, "libfrugal-mpi-%s.so", l->plugin);
-    return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-}
-
 /* An engine stays loaded: MPI libraries cannot be unloaded and loaded again. */
 static fr_status load_engine(const fri_launcher *l, fr_engine *engine) {
-    char path[PATH_BYTES], reason[512] = "";
-    void *library = open_plugin(l, path);
+    char name[64], path[FRI_MODULE_PATH], reason[512] = "";
+    snprintf(name, sizeof name, "mpi-%s", l->plugin);
+    void *library = fri_module_open(name, "src/addons/ranks", fri_env_get()->mpi, RTLD_NOW | RTLD_GLOBAL, path);
     if (library == NULL)
         return fr_fail(FR_ELIBRARY, "%s started %d ranks, but the engine that connects them cannot be opened: %s",
                        l->name, l->size, dlerror());

@@ -1,0 +1,58 @@
+/* onednn.c - opens the module with oneDNN at the first call, once per process, if the processor has AVX2: then oneDNN
+ * is faster in many layers. */
+#include "base/env.h"
+#include "base/library.h"
+#include "cpu/cpu.h"
+#include "cpu/dnnl_module.h"
+#include "cpu/isa.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static fr_status no_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op) {
+    *op = NULL;
+    return FR_OK;
+}
+
+static fr_status no_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op) {
+    *op = NULL;
+    return FR_OK;
+}
+
+static void own_version(char *buf, size_t n) {
+#if defined(__x86_64__)
+    static const char *const isa[] = {"sse2", "avx2", "avx512"};
+#else
+    static const char *const isa[] = {"neon"};
+#endif
+    snprintf(buf, n, "own kernels, %s", isa[fri_cpu_lanes()]);
+}
+
+static bool no_tiles(void) {
+    return false;
+}
+
+static const fri_dnnl_calls none = {.conv2d = no_conv2d,
+                                    .matmul = no_matmul,
+                                    .version = own_version,
+                                    .has_tiles = no_tiles};
+static const fri_dnnl_calls *calls = &none;
+
+static void open_module(void) {
+    static const fri_dnnl_host host = {fr_fail, fr_threads_get};
+    const char *given = fri_env_get()->onednn;
+    char path[FRI_MODULE_PATH];
+    if (fri_cpu_lanes() < FRI_LANES_AVX2 || (given != NULL && strcmp(given, "off") == 0)) return;
+    void *module = fri_module_open("onednn", "src", given, RTLD_NOW | RTLD_LOCAL, path);
+    fri_dnnl_open_fn *open = module != NULL ? (fri_dnnl_open_fn *)dlsym(module, "fri_dnnl_open") : NULL;
+    const fri_dnnl_calls *found = open != NULL ? open(FRI_DNNL_ABI, &host) : NULL;
+    if (found != NULL) calls = found;
+}
+
+const fri_dnnl_calls *fri_dnnl(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_module);
+    return calls;
+}
