@@ -110,7 +110,6 @@ KERNEL(fill, fill(e, a->t, COUNT, 0.25, a->y))
 KERNEL(copy_rows, copy_rows(e, PIXELS, (size_t)C *fr_dtype_size(a->t), a->x, (size_t)C *fr_dtype_size(a->t), a->y,
                             (size_t)C *fr_dtype_size(a->t)))
 KERNEL(add, add(e, a->t, COUNT, a->x, a->dy, a->y))
-KERNEL(add_relu, add_relu(e, a->t, COUNT, a->x, a->dy, a->y))
 KERNEL(mul, mul(e, a->t, COUNT, a->x, a->dy, a->y))
 KERNEL(scale, scale(e, a->t, COUNT, 0.3, a->x, a->y))
 KERNEL(sum, sum(e, a->t, COUNT, 1.0 / 1024, a->x, a->y))
@@ -194,7 +193,6 @@ static const struct {
     {"copy_rows (concat)", run_copy_rows, 2, 0, SHOW_Y, 1},
     {"cast", run_cast, 1, -1, SHOW_NOTHING, 0},
     {"add", run_add, 3, 0, SHOW_Y, 1},
-    {"add_relu", run_add_relu, 3, 0, SHOW_Y, 1},
     {"mul", run_mul, 3, 0, SHOW_Y, 1},
     {"scale", run_scale, 2, 0, SHOW_Y, 1},
     {"sum", run_sum, 1, 0, SHOW_Y, 1.0 / COUNT},

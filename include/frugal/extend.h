@@ -36,12 +36,10 @@ typedef struct fr_op {
     uint64_t rebuild_inputs; /* bit i: input i; UINT64_MAX: all inputs */
     bool rebuild_parts;      /* rebuild is called once per input, with this one alone, and adds the input's part to *y,
                               * which is NULL at the first call: two inputs are never in memory together */
-    /* Recomputes the output, adds *addend (addend NULL: none), of the output's shape and dtype, and runs the op
-     * `next` (NULL: none), in a single pass with the bits of three; for ops with rebuild_inputs 0. Takes *addend, and
-     * may write over an addend without further references. FR_EUNSUPPORTED: not for this combination. y NULL asks
-     * only whether, with *addend NULL. NULL: no combination. */
+    int rebuild_steps;       /* number of ops that the op counts for in the longest chain of rebuilds; 0: one */
+    /* Unused. The two members keep the layout of 0.2.0. */
     fr_status (*rebuild_next)(fr_node *node, fr_tensor **addend, const struct fr_op *next, fr_tensor **y);
-    bool rebuild_sums;      /* the output is in[0] + in[1], if both have the output's shape */
+    bool rebuild_sums;
     bool rebuild_alone;     /* reads much more than the output: only for ops that saved the output, in no longer
                              * chain */
     bool rebuild_from_leaf; /* with leaves alone as inputs cache_casts decides, not rebuild: casts of weights */
@@ -68,7 +66,7 @@ typedef struct fr_save {
     unsigned flags;
 } fr_save;
 
-/* Enters `out` (new, or in[0] for an in-place op) into the graph, if grad mode is on and an input requires grad.
+/* Enters `out` (new, or an input that the op wrote over) into the graph, if grad mode is on and an input requires grad.
  * Copies params. The caller must hold the only reference to `out`. A negative status (FR_ENOMEM, or the internal stop
  * of a checkpoint) must be passed on. */
 FR_API fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes, fr_tensor *const *in, int n_in,

@@ -37,6 +37,10 @@ void fri_node_shed_shadow(fr_node *n) {
     fri_node_release(&n->shadow);
 }
 
+void fri_node_forget_begun(fr_node *n) {
+    for (int i = 0; i < FRI_BEGUN; i++) fr_tensor_release(&n->begun[i]);
+}
+
 static void node_destroy(fr_node *n) {
     release_slots(n);
     release_edges(n);
@@ -44,6 +48,7 @@ static void node_destroy(fr_node *n) {
     if (n->segment != NULL) fri_segment_forget(n);
     if (n->output != NULL) n->output->producer = NULL;
     fr_tensor_release(&n->gradient);
+    fri_node_forget_begun(n);
     fr_tensor_release(&n->rebuild.kept);
     if (n->op->params_free != NULL && n->params != NULL) n->op->params_free(n->params);
     free(n->params);
@@ -195,11 +200,11 @@ static fr_status check_inplace(const fr_op *op, const fr_tensor *t) {
 }
 
 /* Makes n the producer of the storage's content. A view shares the content of the node before. */
-static void own_output(fr_node *n, fr_tensor *out, bool in_place, bool view) {
+static void own_output(fr_node *n, fr_tensor *out, bool view) {
     n->view = view;
     if (view) return;
     fr_node *before = out->storage->producer;
-    if (before != NULL && in_place) before->output = NULL;
+    if (before != NULL) before->output = NULL; /* overwritten */
     out->storage->producer = n;
     n->output = out->storage;
     n->output_offset = out->offset;
@@ -249,7 +254,8 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
     if (fri_env_get()->check_nan && (s = check_finite(op, out)) < 0) return drop_params(s, op, params);
     if ((s = fri_anomaly_look(op->name, false, out)) < 0) return drop_params(s, op, params);
     if (state->grad_disabled || !any_requires_grad(in, n_in)) return drop_params(FR_OK, op, params);
-    bool in_place = n_in > 0 && out == in[0];
+    bool in_place = false;
+    for (int i = 0; i < n_in; i++) in_place = in_place || out == in[i];
     bool view = n_in > 0 && !in_place && in[0] != NULL && out->storage == in[0]->storage;
     if (in_place && (s = check_inplace(op, out)) < 0) return drop_params(s, op, params);
     fr_node *n = node_new(op, params, params_bytes, n_in, n_saves);
@@ -264,7 +270,7 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
         fri_node_release(&n);
         return s;
     }
-    own_output(n, out, in_place, view);
+    own_output(n, out, view);
     for (int i = 0; i < n_saves; i++) save_slot(n, i, &saves[i]);
     if (state->recording == NULL) keep_leaves(n, in);
     s = fri_tensor_set_node(out, n);

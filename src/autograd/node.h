@@ -35,6 +35,8 @@ typedef struct fri_grad_state {
     fr_node *node;
 } fri_grad_state;
 
+enum { FRI_BEGUN = 3 };
+
 typedef enum fri_slot_kind {
     FRI_SLOT_EMPTY,   /* nothing saved, or already released */
     FRI_SLOT_TENSOR,  /* `storage` holds the value */
@@ -62,10 +64,10 @@ typedef struct fri_slot {
     struct fri_slot *previous, *next; /* list of the storage's slots */
 } fri_slot;
 
-/* Fused start of a node's backward: writes y = bit ? a + b : 0, the gradient of the node's output, together with the
- * backward's first reductions over y. *done false: not supported, nothing was written. */
-typedef fr_status fri_begin_fn(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b, fr_tensor *y,
-                               bool *done);
+/* Adds the last gradient of a node in a pass of the node's backward: writes y = bit ? a + b : 0 together with the first
+ * reductions over y, stored in fr_node.begun. *done false: not supported, nothing was written. */
+typedef fr_status fri_add_gradients_fn(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b,
+                                       fr_tensor *y, bool *done);
 
 typedef struct fri_edge {
     fr_node *node;  /* producer of the input, or */
@@ -88,9 +90,7 @@ struct fr_node {
     fri_storage *output; /* not owned; NULL once the storage is freed or overwritten in place */
     size_t output_offset;
     uint64_t output_version;
-    fr_node *reader;     /* relu: sole consumer of the gradient (via a sum); or NULL */
-    fri_begin_fn *begin; /* fused start of the reader's backward */
-    bool view;           /* output shares the content of the previous node; `output` is NULL */
+    bool view; /* output shares the content of the previous node; `output` is NULL */
     /* consumers */
     int consumers;
     fr_node *consumer; /* most recent consumer, not owned */
@@ -101,7 +101,9 @@ struct fr_node {
         fr_tensor *kept; /* rebuilt output, kept until no slot rebuilds from this node; or NULL */
     } rebuild;
     /* backward */
-    fr_tensor *gradient; /* sum of the contributions so far */
+    fr_tensor *gradient;                 /* sum of the contributions so far */
+    fri_add_gradients_fn *add_gradients; /* or NULL: the engine adds */
+    fr_tensor *begun[FRI_BEGUN];         /* results of add_gradients for the backward; NULL: not begun */
     bool queued, executed;
     int handed;     /* gradients handed over by the node's backward */
     int awaited;    /* contributions to `gradient` still to come */
@@ -119,6 +121,7 @@ fr_node *fri_node_retain(fr_node *n);
 void fri_node_release(fr_node **n);
 void fri_node_finish(fr_node *n); /* releases saved slots, edges and shadow after backward */
 void fri_node_shed_shadow(fr_node *n);
+void fri_node_forget_begun(fr_node *n);
 
 fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
@@ -144,8 +147,8 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
- * relu then stores no bits. If two gradients meet at a relu's output, the pass that adds them applies the mask; if a
- * batch norm is the sole consumer of the sum (`reader`), the pass also computes the batch norm's reductions. */
+ * relu then stores no bits. If two gradients meet at a relu's output, the pass that adds them applies the mask of
+ * slot 0, and an op with reductions over the sum computes them in this pass (add_gradients). */
 /* *sum += *dx, the last contribution to the gradient of n's output, masked if n's mask is available. *done:
  * masked. */
 fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done);
@@ -171,8 +174,8 @@ fr_node *fri_rebuild_input(fr_node *n, int i);
 static inline bool fri_rebuild_wanted(const fr_node *n) {
     return n->rebuild.users > 0 || n->rebuild.links > 0;
 }
-/* Norm that produces the slot's value, if no other slot needs the value; or NULL. */
-fr_node *fri_slot_norm(const fri_slot *slot);
+/* Node that would rebuild the slot's value, if no other slot needs the value; or NULL. */
+fr_node *fri_slot_source(const fri_slot *slot);
 
 /* Bytes that the running backward may keep without a higher peak: alive earlier in the backward and free now. */
 size_t fri_backward_room(fr_device device);

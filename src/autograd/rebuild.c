@@ -50,7 +50,8 @@ static int chain_depth(fr_node *n, int level) {
     }
     const fr_switches *switches = fri_switches();
     if (n->op->rebuild_from_leaf && only_leaves ? switches->cache_casts : !switches->rebuild) return 0;
-    return deepest < MAX_DEPTH ? deepest + 1 : 0;
+    const int depth = deepest + (n->op->rebuild_steps > 0 ? n->op->rebuild_steps : 1);
+    return depth <= MAX_DEPTH ? depth : 0;
 }
 
 /* True if a slot keeps the full value anyway. Slots that need only a sign may become bits and do not count. */
@@ -107,37 +108,6 @@ static fr_node *missing_source(fr_node *n, int i) {
     return up->executed && !fri_rebuild_wanted(up) ? NULL : up;
 }
 
-static bool has_fused_pass(fr_node *up, bool sum, const fr_op *next) {
-    fr_tensor *none = NULL;
-    return up != NULL && up->op->rebuild_next != NULL &&
-           up->op->rebuild_next(up, sum ? &none : NULL, next, NULL) == FR_OK;
-}
-
-/* Batch norm, residual sum and activation in one pass, as in forward. `sum` and `next` may be NULL. */
-typedef struct pass {
-    fr_node *norm; /* NULL: no such pass */
-    fr_node *sum;
-    int other; /* index of the sum's input that is not the norm */
-    const fr_op *next;
-} pass;
-
-static bool of_one_shape(fr_node *sum, int i) {
-    const fr_node *up = sum->edges[i].node;
-    return fri_shape_equal(up != NULL ? &up->shape : &kept_input(sum, i)->shape, &sum->shape);
-}
-
-/* Finds the fused pass that produces n's output. */
-static pass pass_of(fr_node *n) {
-    fr_node *up = n->op->rebuild_sums ? n : n->n_inputs == 1 ? missing_source(n, 0) : NULL;
-    const fr_op *next = up != n ? n->op : NULL;
-    if (up != n && has_fused_pass(up, false, next)) return (pass){.norm = up, .next = next};
-    if (up == NULL || !up->op->rebuild_sums || !of_one_shape(up, 0) || !of_one_shape(up, 1)) return (pass){0};
-    for (int i = 0; i < 2; i++)
-        if (has_fused_pass(missing_source(up, i), true, next))
-            return (pass){.norm = up->edges[i].node, .sum = up, .other = 1 - i, .next = next};
-    return (pass){0};
-}
-
 static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out);
 
 static fr_status input_value(fr_node *n, int i, size_t *room, fr_tensor **out) {
@@ -145,12 +115,6 @@ static fr_status input_value(fr_node *n, int i, size_t *room, fr_tensor **out) {
     fr_status s = value_of(n->edges[i].node, n->edges[i].node->rebuild.users, room, out);
     if (s == FR_OK) fri_settle_own_signs(n->edges[i].node, *out);
     return s;
-}
-
-static fr_status run_pass(const pass *p, size_t *room, fr_tensor **out) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *addend = NULL;
-    if (p->sum != NULL) FRI_TRY(input_value(p->sum, p->other, room, &addend));
-    return p->norm->op->rebuild_next(p->norm, p->sum != NULL ? &addend : NULL, p->next, out);
 }
 
 /* Runs the longest chain first, while no other input is alive, so a residual network keeps a single value alive. */
@@ -206,13 +170,11 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fr_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
     const bool keeps = users > 0 && take_room(n, room);
-    const pass p = pass_of(n);
-    const fr_node *of = p.norm != NULL ? p.norm : n;
     bool was = fr_no_grad_begin();
-    const char *op = fri_scope_op_push(of->op->name);
-    const char *module = fri_scope_module_set(of->module);
+    const char *op = fri_scope_op_push(n->op->name);
+    const char *module = fri_scope_module_set(n->module);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    fr_status s = p.norm != NULL ? run_pass(&p, room, &y) : run_op(n, room, &y);
+    fr_status s = run_op(n, room, &y);
     fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
@@ -222,12 +184,11 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
     return s;
 }
 
-fr_node *fri_slot_norm(const fri_slot *slot) {
+fr_node *fri_slot_source(const fri_slot *slot) {
     fr_node *n = slot->source;
-    if (slot->kind != FRI_SLOT_REBUILD || n->rebuild.kept != NULL || output_alive(n) || n->rebuild.users != 1 ||
-        slot->dtype != n->dtype || !fri_shape_equal(&slot->shape, &n->shape))
-        return NULL;
-    return has_fused_pass(n, false, NULL) ? n : NULL;
+    const bool sole = slot->kind == FRI_SLOT_REBUILD && n->rebuild.kept == NULL && !output_alive(n) &&
+                      n->rebuild.users == 1 && slot->dtype == n->dtype && fri_shape_equal(&slot->shape, &n->shape);
+    return sole ? n : NULL;
 }
 
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {

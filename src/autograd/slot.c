@@ -220,7 +220,7 @@ fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *d
         FRI_TRY(fri_tensor_new(&(*sum)->shape, (*sum)->dtype, fri_device_of(*sum), FR_MEM_TEMPORARY, &out));
     fri_bump_version(out);
     const uint8_t *bits = slot->storage->block->data;
-    if (n->reader != NULL) FRI_TRY(n->begin(n->reader, bits, *sum, dx, out, done));
+    if (n->add_gradients != NULL) FRI_TRY(n->add_gradients(n, bits, *sum, dx, out, done));
     if (!*done)
         FRI_TRY(FRI_KERNEL(fri_backend_of(out), out->dtype, add_mask,
                            (FRI_EXEC, out->dtype, fri_numel(out), bits, fri_data(*sum), fri_data(dx), fri_data(out))));

@@ -100,7 +100,7 @@ void fr_switches_set(fr_switches s) {
 }
 
 bool fri_fusion_permitted(void) {
-    return fri_switches()->inplace && !fri_results_examined();
+    return (fri_switches()->inplace || fri_switches()->rebuild) && !fri_results_examined();
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */

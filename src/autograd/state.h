@@ -10,8 +10,9 @@ const fr_switches *fri_switches(void); /* switches of the thread, borrowed */
 uint64_t fri_step_number(void);        /* training steps begun by this thread */
 bool fri_step_is_open(void);           /* true between fr_step_begin and fr_step_end */
 
-/* True if a fused op may leave out its inner results: the in-place switch permits overwriting unread values. False if
- * each op's result is examined (FRUGAL_CHECK_NAN, fr_detect_anomaly), because a relu would hide minus infinity. */
+/* True if a fused op may leave out its inner results: the in-place switch permits overwriting unread values, and the
+ * rebuild switch leaves out values that a pass recomputes. False if each op's result is examined (FRUGAL_CHECK_NAN,
+ * fr_detect_anomaly), because a relu would hide minus infinity. */
 bool fri_fusion_permitted(void);
 
 /* True while a checkpoint's function is recomputed. */

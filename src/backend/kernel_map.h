@@ -41,7 +41,6 @@
     FRI_ACTIVATIONS(FRI_FORWARD_KERNEL, X)
 #define FRI_BINARY_KERNELS(X)                                                                                         \
     X(add, fri_binary_fn, REQUIRED)           /* y = a + b */                                                         \
-    X(add_relu, fri_binary_fn, REQUIRED)      /* y = max(a + b, 0), NaN passes: the bits of add, then relu_forward */ \
     X(sub, fri_binary_fn, REQUIRED)           /* y = a - b */                                                         \
     X(mul, fri_binary_fn, REQUIRED)           /* y = a * b */                                                         \
     X(div, fri_binary_fn, REQUIRED)           /* y = a / b */                                                         \

@@ -264,8 +264,8 @@ typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batch
                                               void *dgamma, void *dbeta);
 
 /* Backward in train mode in two halves, without an activation. The first half computes sums in the pass of dy = a + b
- * where the bit is 1, else 0 (as add_mask); dy may be a or b. half [2, c] (real) is for the second half, which computes
- * dx. */
+ * where the bit is 1, else 0 (as add_mask); dy may be a or b. half [2, c] (real) is for the second half, the
+ * computation of dx. */
 typedef fr_status fri_batchnorm2d_backward_sums_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                    const void *mean, const void *invstd, const uint8_t *bits,
                                                    const void *a, const void *b, void *dy, void *dgamma, void *dbeta,

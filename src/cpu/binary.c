@@ -20,15 +20,6 @@ FRI_BINARIES(BINARY)
 #define ROWS(name, kind, sign) [FRI_BINARY_##kind] = name##_image_rows,
 static image_rows_fn *const image_rows[] = {FRI_BINARIES(ROWS)};
 
-FRI_CLONES static void add_relu_row(const void *args, int64_t n, const real *a, const real *b, real *y) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) y[i] = fri_relu(a[i] + b[i]);
-}
-
-fr_status fri_cpu_add_relu(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y) {
-    return fri_cpu_map("add_relu", dtype, n, add_relu_row, NULL, a, b, y);
-}
-
 /* ---- broadcast: a pixel is the c values of a that meet a value of b each ------------------------------------- */
 
 enum { NARROW = 16 }; /* with fewer channels, b is repeated for a block of pixels to get long loops */

@@ -1,16 +1,15 @@
 /* fuse.c - the table of fused calls.
  *
  * The layers of a row must follow each other in the list, each inner result must have one reader, the next layer (a
- * tap counts as a reader), and all layers must have the same in-place permission. A fused call produces the bits of the
- * separate layers. Whether inner results may be left out (in-place switch, CHECK_NAN, anomaly detection) is decided by
- * fri_norm_act. */
+ * tap counts as a reader), and the in-place permissions of all layers must be equal. A fused call produces the bits of
+ * the separate layers and records one node. fri_norm_fuses decides whether inner results may be left out (switches
+ * in-place and rebuild, CHECK_NAN, anomaly detection). */
 #include "net/list.h"
 
 enum { MOST_FUSED = 3 };
 
-/* Fused calls, and how backward gets the inner results that a call does not store:
- *   norm activation     one node; norm: recomputed in registers
- *   norm add [relu]     norm and sum: rebuilt from x, the statistics and the addend */
+/* Kinds of the layers of each fused call, in the order of the list. The first row that matches is taken, so longer rows
+ * come first. */
 static const struct {
     int layers;
     fri_layer_kind kind[MOST_FUSED];
@@ -50,12 +49,10 @@ fri_fused fri_fuse(const fri_list *l, int i, int end) {
     for (int k = i + 1; k < i + f.layers; k++) {
         if (fri_layer_kind_of(l, k) >= FRI_LAYER_RELU) {
             f.act = fri_layer_activation(l, k);
-            f.act_layer = k;
         } else {
             f.add = true;
             f.add_layer = k;
-            f.over = l->layer[k].in[1] == l->layer[i].out[0];
-            f.addend = l->layer[k].in[f.over ? 0 : 1];
+            f.addend = l->layer[k].in[l->layer[k].in[1] == l->layer[i].out[0] ? 0 : 1];
         }
     }
     return f;

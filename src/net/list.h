@@ -89,10 +89,9 @@ static inline fri_activation fri_layer_activation(const fri_list *l, int i) {
 
 typedef struct fri_fused {
     int layers; /* 1: not fused */
-    bool add, over;
+    bool add;
     fri_activation act;
-    int addend; /* number of the value */
-    int add_layer, act_layer;
+    int addend, add_layer; /* number of the value; layer that adds */
 } fri_fused;
 /* Finds the longest fused call that begins with layer i and ends before `end`. */
 fri_fused fri_fuse(const fri_list *l, int i, int end);

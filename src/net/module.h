@@ -41,9 +41,10 @@ fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_d
 /* Adds a parameter with the path of the module itself, the module's only tensor. Takes *t also on failure. */
 fr_status fri_module_add_own(fr_module *m, fr_tensor **t);
 
-/* Additional work of a layer in a fused call. */
+/* Additional work of a batch norm in a fused call, as in fri_norm_act. */
 typedef struct fri_layer_args {
-    const fri_norm_tail *tail; /* for a batch norm */
+    fr_tensor **addend;
+    fri_activation act;
 } fri_layer_args;
 
 /* Kinds of layers in the table of fused calls. */

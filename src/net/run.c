@@ -71,20 +71,11 @@ done:
     return s;
 }
 
-static const char *path_of(const fri_net_pass *p, int layer) {
-    const char *was = fri_scope_module_push(p->list->layer[layer].name), *path = fri_scope_module();
-    fri_scope_module_pop(was);
-    return path;
-}
-
 static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     const fri_list *l = p->list;
     const fri_net_layer *a = &l->layer[i], *last = &l->layer[i + f->layers - 1];
     fr_tensor *x = take(p, i, a->in[0], false), *addend = f->add ? take(p, f->add_layer, f->addend, false) : NULL;
-    fri_norm_tail tail = {.addend = f->add ? &addend : NULL, .over = f->over, .act = f->act};
-    if (f->add) tail.module = path_of(p, f->add_layer);
-    if (f->act) tail.act_module = path_of(p, f->act_layer);
-    const fri_layer_args args = {.tail = f->layers > 1 ? &tail : NULL};
+    const fri_layer_args args = {.addend = f->add ? &addend : NULL, .act = f->act};
     fr_status s = fri_layer_run(a->module, a->name, &args, &x);
     for (int k = 1; s == FR_OK && k < f->layers; k++) fri_module_ran(l->layer[i + k].module, l->layer[i + k].name, x);
     fr_tensor_release(&addend);
@@ -99,7 +90,9 @@ fr_status fri_net_pass_run(fri_net_pass *p, int first, int end) {
     fr_status s = FR_OK;
     for (int i = first; i < end && s == FR_OK;) {
         const fri_net_layer *a = &p->list->layer[i];
-        const fri_fused f = fri_fuse(p->list, i, end);
+        fri_fused f = fri_fuse(p->list, i, end);
+        if (f.layers > 1 && !fri_norm_fuses(p->value[a->in[0]], f.add ? p->value[f.addend] : NULL))
+            f = (fri_fused){.layers = 1};
         s = a->n_in == 1 && a->n_out == 1 && a->module->class_->forward != NULL ? run_fused(p, i, &f) : run_many(p, i);
         i += f.layers;
     }

@@ -44,26 +44,9 @@ static fr_status backward(fr_node *node, fr_tensor **dy, gradient_of *gradient) 
                                          FR_SAVE_VALUE};                                                      \
     fr_status fr_##name_(fr_tensor *x, fr_tensor **y) {                                                       \
         FRI_NOT_NULL(x, y);                                                                                   \
-        return fri_unary_call(&name_##_op, NULL, 0, x, false, y);                                             \
+        return fri_unary_call(&name_##_op, NULL, 0, x, y);                                                    \
     }
 FRI_ACTIVATIONS(ACTIVATION)
-
-/* ---- tails ------------------------------------------------------------------------------------------------------- */
-
-static const fri_unary *const fused[] = {[FRI_ACTIVATION_RELU] = &fri_relu_op,
-                                         [FRI_ACTIVATION_RELU6] = &fri_relu6_op,
-                                         [FRI_ACTIVATION_HARDSWISH] = &hardswish_op,
-                                         [FRI_ACTIVATION_SILU] = &silu_op};
-
-fri_activation fri_activation_of(const fr_op *op) {
-    for (int i = FRI_ACTIVATION_RELU; i <= FRI_ACTIVATION_SILU; i++)
-        if (&fused[i]->op == op) return (fri_activation)i;
-    return FRI_ACTIVATION_NONE;
-}
-
-fr_status fri_act_tail(fri_activation act, fr_tensor *x, bool there, fr_tensor **y) {
-    return act == FRI_ACTIVATION_RELU ? fri_relu_tail(x, there, y) : fri_unary_call(fused[act], NULL, 0, x, there, y);
-}
 
 /* ---- clamp: params are its bounds -------------------------------------------------------------------------------- */
 
@@ -92,5 +75,5 @@ fr_status fr_clamp(fr_tensor *x, double low, double high, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     const double bounds[2] = {low, high};
     if (!(low <= high)) return fr_fail(FR_EINVAL, "clamp: low is %g and high is %g; low must be <= high", low, high);
-    return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, false, y);
+    return fri_unary_call(&clamp_op, bounds, sizeof bounds, x, y);
 }

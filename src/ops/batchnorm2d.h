@@ -25,23 +25,17 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,
                                  fr_tensor **mean, fr_tensor **invstd);
 
-/* Tail of a fused call: relu?(batch_norm(x) + addend), or act(batch_norm(x)). */
-typedef struct fri_norm_tail {
-    fr_tensor **addend; /* its reference is taken; NULL: no addition */
-    /* Puts the sum over the addend, as fr_add(*addend, norm, addend) does; else over norm or an unshared addend. */
-    bool over;
-    fri_activation act;              /* NONE or RELU if there is an addend */
-    const char *module, *act_module; /* module paths of add and activation; NULL: the current path */
-} fri_norm_tail;
+/* True if fri_norm_act may normalize x, add the addend (NULL: none) and activate in one pass, as one node: the addend
+ * has x's type, shape and device, and no reader looks at inner results (fri_fusion_permitted). A recomputation fuses if
+ * the forward did. */
+bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend);
 
-/* *y = tail(batch_norm(x)), with the bits of separate calls and at most their bytes. If fri_fusion_permitted, the
- * normalizing pass also adds and activates. Norm and activation without a sum are one node; with a sum, there are nodes
- * for norm, sum and activation (Note [Tail] in op.h). If the addend has another type or shape or cannot be overwritten,
- * add and relu share a pass. A sum over the addend leaves no storage for batch norm's own result. tail NULL: none. */
-fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, const fri_norm_tail *tail, fr_tensor **y);
+/* *y = act(batch_norm(x) + *addend), with the bits of separate calls and at most their bytes, as one node. addend NULL:
+ * no sum; else act is NONE or RELU, *addend's reference is taken, and the result may be written over *addend. */
+fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, fri_activation act, fr_tensor **y);
 
-/* Operands with which a reader recomputes act(norm(x)). norm: node of a batch norm that keeps x; otherwise *x stays
- * NULL. */
+/* Operands with which a reader recomputes act(norm(x)). norm: node of a batch norm that keeps x and adds nothing;
+ * otherwise *x stays NULL. */
 typedef struct fri_norm_read {
     fr_tensor *x, *mean, *invstd, *gamma, *beta;
     fri_conv2d_norm norm;

@@ -60,16 +60,6 @@ static fr_status values(const params *p, fri_binary op, const fr_tensor *a, cons
     return FRI_KERNEL(fri_backend_of(a), a->dtype, binary_image, (FRI_EXEC, &d, fri_data(a), fri_data(b), fri_data(y)));
 }
 
-static fr_status rectified_sum(const params *p, const fr_tensor *a, const fr_tensor *b, fr_tensor *y) {
-    if (p->same)
-        return FRI_KERNEL(fri_backend_of(a), a->dtype, add_relu,
-                          (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
-    fr_status s = values(p, FRI_BINARY_ADD, a, b, y);
-    return s < 0 ? s
-                 : FRI_KERNEL(fri_backend_of(a), a->dtype, relu_forward,
-                              (FRI_EXEC, a->dtype, fri_numel(a), fri_data(y), fri_data(y)));
-}
-
 fr_status fri_add_vector(const fr_tensor *b, fr_tensor *y) {
     const int64_t c = fri_numel(b);
     const params p = {.d = {.n = 1, .hw = fri_numel(y) / (c > 0 ? c : 1), .c = c}};
@@ -195,7 +185,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
 
 #define SHARES   .autocast = FR_AUTOCAST_PROMOTE, .backward = backward
 #define REBUILDS .rebuild = rebuild, .rebuild_inputs = UINT64_MAX
-static const fr_op ops[] = {[FRI_BINARY_ADD] = {.name = "add", SHARES, REBUILDS, .rebuild_sums = true},
+static const fr_op ops[] = {[FRI_BINARY_ADD] = {.name = "add", SHARES, REBUILDS},
                             [FRI_BINARY_SUB] = {.name = "sub", SHARES, REBUILDS},
                             [FRI_BINARY_MUL] = {.name = "mul", SHARES},
                             [FRI_BINARY_DIV] = {.name = "div", SHARES}};
@@ -217,8 +207,7 @@ static fr_status record_node(const params *p, fr_tensor *const *in, fr_tensor *o
     return fr_op_record(&ops[p->d.op], p, sizeof *p, in, 2, none ? NULL : saves, none ? 0 : 2, out);
 }
 
-/* there: a already holds the result. relu (add only): the result is rectified. */
-static fr_status call_binary(fri_binary op, fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
+static fr_status call_binary(fri_binary op, fr_tensor *a, fr_tensor *b, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     params p;
@@ -229,16 +218,10 @@ static fr_status call_binary(fri_binary op, fr_tensor *a, fr_tensor *b, bool the
         FRI_TRY(fri_new_like(c.in[0], FR_MEM_TEMPORARY, &out));
     else
         FRI_TRY(fri_result_like(c.in[0], y, &out));
-    if (there && out != a)
-        FRI_TRY(fr_fail(FR_EINTERNAL, "%s: a fused sum must stay in the tensor that holds it", ops[op].name));
-    if (!there) FRI_TRY(relu ? rectified_sum(&p, c.in[0], c.in[1], out) : values(&p, op, c.in[0], c.in[1], out));
+    FRI_TRY(values(&p, op, c.in[0], c.in[1], out));
     FRI_TRY(record_node(&p, c.in, out));
     fri_tensor_put(&out, y);
     return FR_OK;
-}
-
-fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y) {
-    return call_binary(FRI_BINARY_ADD, a, b, there, relu, y);
 }
 
 static fr_status call_inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
@@ -255,13 +238,13 @@ static fr_status call_inplace(fri_binary op, fr_tensor *a, fr_tensor *b) {
     return FR_OK;
 }
 
-#define PUBLIC(name, kind, sign)                                      \
-    fr_status fr_##name(fr_tensor *a, fr_tensor *b, fr_tensor **y) {  \
-        FRI_NOT_NULL(a, b, y);                                        \
-        return call_binary(FRI_BINARY_##kind, a, b, false, false, y); \
-    }                                                                 \
-    fr_status fr_##name##_inplace(fr_tensor *a, fr_tensor *b) {       \
-        FRI_NOT_NULL(a, b);                                           \
-        return call_inplace(FRI_BINARY_##kind, a, b);                 \
+#define PUBLIC(name, kind, sign)                                     \
+    fr_status fr_##name(fr_tensor *a, fr_tensor *b, fr_tensor **y) { \
+        FRI_NOT_NULL(a, b, y);                                       \
+        return call_binary(FRI_BINARY_##kind, a, b, y);              \
+    }                                                                \
+    fr_status fr_##name##_inplace(fr_tensor *a, fr_tensor *b) {      \
+        FRI_NOT_NULL(a, b);                                          \
+        return call_inplace(FRI_BINARY_##kind, a, b);                \
     }
 FRI_BINARIES(PUBLIC)

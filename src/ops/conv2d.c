@@ -93,8 +93,8 @@ static fr_status read_normalized(fr_node *node, const fri_conv2d_desc *d, const 
     fri_slot *slot = &node->slots[0];
     if (reads == NULL || is_empty(d) || !reads(d) || fri_results_examined()) return FR_OK;
     FRI_TRY(fri_slot_resolve(&node, &slot));
-    fr_node *norm = fri_slot_norm(slot);
-    return norm != NULL ? fri_norm_read_of(norm, r) : FR_OK;
+    fr_node *source = fri_slot_source(slot);
+    return source != NULL ? fri_norm_read_of(source, r) : FR_OK;
 }
 
 static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *described, const fr_tensor *dy) {

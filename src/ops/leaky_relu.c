@@ -39,7 +39,7 @@ static fr_status check_slope(double slope) {
 fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
     fr_status s = check_slope(slope);
-    return s < 0 ? s : fri_unary_call(&leaky_relu, &slope, sizeof slope, x, false, y);
+    return s < 0 ? s : fri_unary_call(&leaky_relu, &slope, sizeof slope, x, y);
 }
 
 fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope) {

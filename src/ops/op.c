@@ -153,14 +153,10 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out) {
 }
 
 fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out) {
-    *wanted = !fri_recompute_ends(c->in, c->n_in);
-    if (!*wanted) return fri_result_none(c, shape, dtype, out);
-    return fri_tensor_new(shape, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, out);
-}
-
-fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dtype, fr_tensor **out) {
     fr_shape none = FRI_SHAPE(0);
     FRI_OWNED(fr_tensor_release) fr_tensor *empty = NULL;
+    *wanted = !fri_recompute_ends(c->in, c->n_in);
+    if (*wanted) return fri_tensor_new(shape, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, out);
     FRI_TRY(fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
     return fri_tensor_on_storage(empty->storage, 0, shape, dtype, out);
 }
@@ -203,8 +199,7 @@ static fr_status record_unary(const fri_unary *u, const void *params, size_t byt
     return fr_op_record(&u->op, params, bytes, &x, 1, &save, u->saves != FRI_SAVES_NOTHING, out);
 }
 
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there,
-                         fr_tensor **y) {
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_TRY(fri_call_begin(&c, &u->op, 1, &x, 1));
@@ -214,7 +209,7 @@ fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, f
         FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
     else
         FRI_TRY(fri_result_like(x, y, &out));
-    if (out != x || !there) FRI_TRY(u->values(params, x, out));
+    FRI_TRY(u->values(params, x, out));
     FRI_TRY(record_unary(u, params, bytes, x, out));
     fri_tensor_put(&out, y);
     return FR_OK;

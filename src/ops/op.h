@@ -47,8 +47,6 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out);
 /* Result of a costly op that does not save its result. At the end of a recomputation the result is not needed:
  * *wanted is false, and *out has a shape but no storage. */
 fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out);
-/* Result without storage, for a value that a fused op leaves out. */
-fr_status fri_result_none(const fri_call *c, const fr_shape *shape, fr_dtype dtype, fr_tensor **out);
 
 /* Refuses an explicit in-place op on a leaf that requires grad, as PyTorch does. */
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
@@ -70,26 +68,10 @@ typedef struct fri_unary {
 /* Remaining members of .op. */
 #define FRI_UNARY .rebuild = fri_unary_rebuild, .rebuild_inputs = 1
 fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y);
-/* Runs the op; there: x already holds the result. params (may be NULL) are passed to `values` and stored in the node. A
- * saved x is not overwritten. */
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, bool there, fr_tensor **y);
+/* Runs the op. params (may be NULL) are passed to `values` and stored in the node. A saved x is not overwritten. */
+fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor **y);
 /* Explicit in-place form of a unary op. */
 fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x);
-
-/* Note [Tail]
- * A fused op computes the following add and relu in the pass that writes its own result. Afterwards it calls the
- * functions below, which record the nodes of add and relu without computing again: nodes, saved tensors and bits
- * equal those of separate calls. In half types the op rounds its result to its type in a register before the next op
- * reads it.
- *
- * fri_add_tail is fr_add; there: a already holds the sum; relu: the sum is rectified. fri_relu_tail is fr_relu, and
- * fri_act_tail any activation; there: x already holds the result (relu alone). */
-fr_status fri_add_tail(fr_tensor *a, fr_tensor *b, bool there, bool relu, fr_tensor **y);
-fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y);
-fr_status fri_act_tail(fri_activation act, fr_tensor *x, bool there, fr_tensor **y);
-extern const fri_unary fri_relu_op, fri_relu6_op;
-/* NONE: not an activation that fused ops compute. */
-fri_activation fri_activation_of(const fr_op *op);
 
 /* y = x where x > 0, else exp(x) - 1 (saves y); y = log(1 + exp(x)) (saves x). Not exported. */
 fr_status fr_elu(fr_tensor *x, fr_tensor **y);

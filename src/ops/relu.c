@@ -20,18 +20,14 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     return s < 0 ? s : fr_node_grad(node, 0, &dx);
 }
 
-const fri_unary fri_relu_op = {{.name = "relu", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_MASK};
-
-fr_status fri_relu_tail(fr_tensor *x, bool there, fr_tensor **y) {
-    return fri_unary_call(&fri_relu_op, NULL, 0, x, there, y);
-}
+static const fri_unary relu = {{.name = "relu", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_MASK};
 
 fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return fri_relu_tail(x, false, y);
+    return fri_unary_call(&relu, NULL, 0, x, y);
 }
 
 fr_status fr_relu_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
-    return fri_unary_inplace(&fri_relu_op, NULL, 0, x);
+    return fri_unary_inplace(&relu, NULL, 0, x);
 }

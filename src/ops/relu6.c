@@ -22,14 +22,14 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     return fr_node_grad(node, 0, &dx);
 }
 
-const fri_unary fri_relu6_op = {{.name = "relu6", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_RELU6};
+static const fri_unary relu6 = {{.name = "relu6", .backward = backward, FRI_UNARY}, values, FRI_SAVES_Y, FR_SAVE_RELU6};
 
 fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return fri_unary_call(&fri_relu6_op, NULL, 0, x, false, y);
+    return fri_unary_call(&relu6, NULL, 0, x, y);
 }
 
 fr_status fr_relu6_inplace(fr_tensor *x) {
     FRI_NOT_NULL(x);
-    return fri_unary_inplace(&fri_relu6_op, NULL, 0, x);
+    return fri_unary_inplace(&relu6, NULL, 0, x);
 }

@@ -38,7 +38,7 @@ static const fri_unary add_scalar = {{.name = "add_scalar", .backward = sum_back
 
 fr_status fr_scale(fr_tensor *x, double alpha, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return fri_unary_call(&scale, &alpha, sizeof alpha, x, false, y);
+    return fri_unary_call(&scale, &alpha, sizeof alpha, x, y);
 }
 
 fr_status fr_scale_inplace(fr_tensor *x, double alpha) {
@@ -48,7 +48,7 @@ fr_status fr_scale_inplace(fr_tensor *x, double alpha) {
 
 fr_status fr_add_scalar(fr_tensor *x, double alpha, fr_tensor **y) {
     FRI_NOT_NULL(x, y);
-    return fri_unary_call(&add_scalar, &alpha, sizeof alpha, x, false, y);
+    return fri_unary_call(&add_scalar, &alpha, sizeof alpha, x, y);
 }
 
 fr_status fr_add_scalar_inplace(fr_tensor *x, double alpha) {

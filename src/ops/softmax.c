@@ -37,7 +37,7 @@ static const fri_unary log_softmax = {{.name = "log_softmax", ROWS}, values, FRI
 
 static fr_status call_softmax(const fri_unary *u, bool logarithm, fr_tensor *x, fr_tensor **y) {
     if (x->shape.rank < 1) return fr_fail(FR_ESHAPE, "%s: x has rank 0; at least 1 is needed", u->op.name);
-    return fri_unary_call(u, &logarithm, sizeof logarithm, x, false, y);
+    return fri_unary_call(u, &logarithm, sizeof logarithm, x, y);
 }
 
 fr_status fr_softmax(fr_tensor *x, fr_tensor **y) {

@@ -270,7 +270,7 @@ Test(rebuild, a_weight_gradient_normalizes_what_it_reads) {
         x = image();
         must(conv(x, w, &x));
         const fri_norm norm = {.gamma = gamma, .beta = beta};
-        must(fri_norm_act(x, &norm, i / 2 ? NULL : &(fri_norm_tail){.act = FRI_ACTIVATION_RELU}, &y));
+        must(fri_norm_act(x, &norm, NULL, i / 2 ? FRI_ACTIVATION_NONE : FRI_ACTIVATION_RELU, &y));
         if (i / 2) must(fr_add(y, x, &y));
         fri_tensor_put(&y, &x);
         must(fr_conv2d(x, depthwise, NULL, FR_CONV2D_OPTS(.padding = 1, .groups = CHANNELS), &x));

@@ -170,20 +170,6 @@ Test(binary, a_run_is_as_if_written_out) {
     expect_nothing_left();
 }
 
-/* A sum that is rectified in the same call where b is a vector, too. */
-Test(binary, a_rectified_sum_with_a_vector) {
-    fr_tensor *a = NULL, *b = NULL, *y = NULL;
-    const float values[] = {-3, 1, 2, -1, 0.5f, -4}, vector[] = {1, -2};
-    must(fr_tensor_from_host(values, 2, (int64_t[]){3, 2}, FR_F32, test_device(), &a));
-    must(fr_tensor_from_host(vector, 1, (int64_t[]){2}, FR_F32, test_device(), &b));
-    must(fri_add_tail(a, b, false, true, &y));
-    must(fri_relu_tail(y, true, &y));
-    const float *got = host_of(y), want[] = {0, 0, 3, 0, 1.5f, 0};
-    for (int i = 0; i < 6; i++) cr_expect_eq(got[i], want[i], "y[%d] is %g, not %g", i, got[i], want[i]);
-    RELEASE_ALL(&a, &b, &y);
-    expect_nothing_left();
-}
-
 /* Bytes that stay for backward of y = (2 a) op (2 b), by the inputs that want a gradient: in maps of a. */
 Test(binary, saved_bytes) {
     enum { COUNT = 4096, ADD = 0, MUL = 2, DIV = 3 };
