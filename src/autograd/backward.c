@@ -144,26 +144,22 @@ static fr_status complete_leaf(fri_backward_run *p, fri_leaf *l) {
     return FR_OK;
 }
 
-/* Adds one contribution to a leaf. As in PyTorch, the contributions of one backward are summed before the sum is
- * added to the existing gradient. The result therefore does not depend on the rank that runs the backward. */
+/* Adds one contribution to a leaf and, on success, takes *dx. As in PyTorch, the contributions of one backward are
+ * summed before the sum is added to the existing gradient. The result therefore does not depend on the rank that runs
+ * the backward. */
 static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) {
     fr_tensor **to = l->grad != NULL && l->earlier && (l->sum != NULL || l->awaited > 1) ? &l->sum : &l->grad;
-    fr_status s = FR_OK;
     if (l->tensor == NULL) { /* the leaf died, so its gradient is not needed */
         fr_tensor_release(dx);
         return FR_OK;
     }
-    if ((*dx)->dtype != l->tensor->dtype) FR_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
-    if (*to == NULL && !fri_tensor_sole(*dx))
-        FR_TRY(s, fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
-    FR_TRY(s, add_contribution(to, dx));
+    if ((*dx)->dtype != l->tensor->dtype || (*to == NULL && !fri_tensor_sole(*dx)))
+        FRI_TRY(fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
+    FRI_TRY(add_contribution(to, dx));
     l->awaited--;
-    if (l->awaited == 0 && l->sum != NULL) FR_TRY(s, add_contribution(&l->grad, &l->sum));
+    if (l->awaited == 0 && l->sum != NULL) FRI_TRY(add_contribution(&l->grad, &l->sum));
     fr_tensor_category_set(l->sum != NULL ? l->sum : l->grad, FR_MEM_GRADIENT);
-    if (l->awaited == 0) s = complete_leaf(p, l);
-done:
-    fr_tensor_release(dx);
-    return s;
+    return l->awaited == 0 ? complete_leaf(p, l) : FR_OK;
 }
 
 static fr_status check_gradient(const fr_node *node, int input, const fr_tensor *dx) {
@@ -189,22 +185,16 @@ static fr_status hold_gradient(fri_backward_run *p, int input, fr_tensor **dx) {
 }
 
 static fr_status give_gradient(fri_backward_run *p, fr_node *node, int input, fr_tensor **dx) {
-    fr_status s = FR_OK;
     fr_node *up = node->edges[input].node;
     bool masked = false;
-    FR_TRY(s, check_gradient(node, input, *dx));
+    FRI_TRY(check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(p, node->edges[input].leaf, dx);
-    if (up->executed) {
-        s = fr_fail(FR_EUSAGE, "backward: the graph before op %s was already used; run forward again", up->op->name);
-        goto done;
-    }
+    if (up->executed)
+        return fr_fail(FR_EUSAGE, "backward: the graph before op %s was already used; run forward again", up->op->name);
     up->awaited--;
-    if (up->gradient != NULL && up->awaited == 0) FR_TRY(s, fri_mask_sum(up, &up->gradient, *dx, &masked));
-    if (!masked) FR_TRY(s, add_contribution(&up->gradient, dx));
-    if (!up->queued) FR_TRY(s, queue_push(&p->todo, up));
-done:
-    fr_tensor_release(dx);
-    return s;
+    if (up->gradient != NULL && up->awaited == 0) FRI_TRY(fri_mask_sum(up, &up->gradient, *dx, &masked));
+    if (!masked) FRI_TRY(add_contribution(&up->gradient, dx));
+    return up->queued ? FR_OK : queue_push(&p->todo, up);
 }
 
 static fr_status give_held(fri_backward_run *p, fr_node *n, fr_status s) {

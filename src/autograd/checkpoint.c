@@ -140,14 +140,13 @@ static fr_status run_again(fri_segment_record *g) {
     fr_tensor **tensors = calloc((size_t)(g->n_in + g->n_out), sizeof(*tensors));
     if (tensors == NULL) return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
     fr_status s = FR_OK;
-    for (int i = 0; i < g->n_in; i++) {
+    for (int i = 0; i < g->n_in && s == FR_OK; i++) {
         if (g->in[i].kind == FRI_SLOT_EMPTY) continue;
-        FR_TRY(s, fri_slot_value(&g->in[i], &tensors[i]));
-        if (g->in_requires_grad[i]) FR_TRY(s, fr_tensor_set_requires_grad(tensors[i], true));
+        s = fri_slot_value(&g->in[i], &tensors[i]);
+        if (s == FR_OK && g->in_requires_grad[i]) s = fr_tensor_set_requires_grad(tensors[i], true);
     }
-    s = g->fn(g->ctx, tensors, g->n_in, tensors + g->n_in, g->n_out);
+    if (s == FR_OK) s = g->fn(g->ctx, tensors, g->n_in, tensors + g->n_in, g->n_out);
     if (s == FRI_STOP) s = FR_OK;
-done:
     for (int i = 0; i < g->n_in + g->n_out; i++) fr_tensor_release(&tensors[i]);
     free(tensors);
     return s;

@@ -229,20 +229,17 @@ fr_status fri_offload_in(const fri_offloaded *o, const fri_backend *b, void *dst
     const fri_streams *streams = o->streams;
     fri_exec e = {0};
     fri_fence f = {0};
-    fr_status s = FR_OK;
     *arrived = f;
     if (o->block == NULL) return b->copy(&e, FRI_COPY_HOST_TO_DEVICE, NULL, dst, o->bytes); /* meta */
     if (streams == NULL || streams != b->streams) {
-        s = b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
+        fr_status s = b->copy(&e, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes);
         forget_pages(o);
         return s;
     }
-    FR_TRY(s, streams->mark(FRI_STREAM_COMPUTE, &f)); /* the previous user of dst may still be running */
-    FR_TRY(s, streams->follow(FRI_STREAM_OFFLOAD, f));
-    FR_TRY(s, streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));
-    FR_TRY(s, streams->mark(FRI_STREAM_OFFLOAD, arrived));
-done:
-    return s;
+    FRI_TRY(streams->mark(FRI_STREAM_COMPUTE, &f)); /* the previous user of dst may still be running */
+    FRI_TRY(streams->follow(FRI_STREAM_OFFLOAD, f));
+    FRI_TRY(streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_HOST_TO_DEVICE, o->block->data, dst, o->bytes));
+    return streams->mark(FRI_STREAM_OFFLOAD, arrived);
 }
 
 fr_status fri_offload_arrived(const fri_backend *b, fri_fence arrived) {

@@ -118,9 +118,7 @@ static fr_status input_value(fr_node *n, int i, size_t *room, fr_tensor **out) {
 }
 
 /* Runs the longest chain first, while no other input is alive, so a residual network keeps a single value alive. */
-static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
-    fr_tensor *in[MAX_INPUTS] = {0};
-    fr_status s = FR_OK;
+static fr_status run_on(fr_node *n, size_t *room, fr_tensor **in, fr_tensor **out) {
     int first = 0, deepest = -1;
     for (int i = 0; i < n->n_inputs; i++) {
         const fr_node *up = needs_input(n, i) ? missing_source(n, i) : NULL;
@@ -131,13 +129,17 @@ static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
     for (int k = 0; k < n->n_inputs; k++) {
         const int i = k == 0 ? first : k <= first ? k - 1 : k;
         if (!needs_input(n, i)) continue;
-        FR_TRY(s, input_value(n, i, room, &in[i]));
+        FRI_TRY(input_value(n, i, room, &in[i]));
         if (!n->op->rebuild_parts) continue;
-        FR_TRY(s, n->op->rebuild(n, in, out));
+        FRI_TRY(n->op->rebuild(n, in, out));
         fr_tensor_release(&in[i]);
     }
-    if (!n->op->rebuild_parts) FR_TRY(s, n->op->rebuild(n, in, out));
-done:
+    return n->op->rebuild_parts ? FR_OK : n->op->rebuild(n, in, out);
+}
+
+static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
+    fr_tensor *in[MAX_INPUTS] = {0};
+    fr_status s = run_on(n, room, in, out);
     for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
     return s;
 }

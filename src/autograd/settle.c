@@ -32,7 +32,6 @@ static fri_mask_rule rule_of(unsigned flags) {
 /* Replaces `value` in the slot by bits, in the scope of the slot's owner, to which reports attribute the bits. */
 static fr_status bits_of(fri_slot *slot, const fri_backend *b, const void *value) {
     fr_tensor *bits = NULL;
-    fr_status s = FR_OK;
     fr_node *owner = slot->owner;
     int64_t n = fri_shape_numel(&slot->shape);
     fr_shape shape = FRI_SHAPE((n + 7) / 8);
@@ -41,13 +40,15 @@ static fr_status bits_of(fri_slot *slot, const fri_backend *b, const void *value
     unsigned flags = slot->flags;
     fri_exec e = {0};
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    FR_TRY(s, fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
-    FR_TRY(s, FRI_KERNEL(b, slot->dtype, relu_encode, (&e, slot->dtype, n, rule_of(flags), value, fri_data(bits))));
-    fri_slot_drop(slot);
-    fri_slot_hold(slot, owner, bits, flags);
-    slot->kind = FRI_SLOT_BITS;
-    fri_autograd()->stats.encoded++;
-done:
+    fr_status s = fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits);
+    if (s == FR_OK)
+        s = FRI_KERNEL(b, slot->dtype, relu_encode, (&e, slot->dtype, n, rule_of(flags), value, fri_data(bits)));
+    if (s == FR_OK) {
+        fri_slot_drop(slot);
+        fri_slot_hold(slot, owner, bits, flags);
+        slot->kind = FRI_SLOT_BITS;
+        fri_autograd()->stats.encoded++;
+    }
     fr_tensor_release(&bits);
     fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_op_pop(op);

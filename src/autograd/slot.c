@@ -71,15 +71,13 @@ static fr_status check_version(const fri_slot *slot) {
 
 /* Fetches the whole storage as bytes, because slots may use different parts of it. */
 static fr_status bring_back(fri_slot *slot) {
-    fr_tensor *bytes = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *bytes = NULL;
     if (slot->ahead != NULL) return FR_OK;
     fr_shape shape = FRI_SHAPE((int64_t)slot->away->bytes);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    FR_TRY(s, fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes));
-    FR_TRY(s, fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes), &slot->arrived));
-    FRI_MOVE(&slot->ahead, bytes);
-done:
+    fr_status s = fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes);
+    if (s == FR_OK) s = fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes), &slot->arrived);
+    if (s == FR_OK) fri_tensor_put(&bytes, &slot->ahead);
     fr_tensor_release(&bytes);
     fri_event_mark(FR_EVENT_ASIDE_END);
     return s;
@@ -91,37 +89,36 @@ fr_status fri_slot_fetch(fri_slot *slot) {
     return s == FR_ENOMEM ? FR_OK : s;
 }
 
+static fr_status value_away(fri_slot *slot, fr_tensor **out) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL;
+    FRI_TRY(bring_back(slot));
+    FRI_MOVE(&value, slot->ahead);
+    FRI_TRY(fri_offload_arrived(fri_backend_of(value), slot->arrived));
+    return fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out);
+}
+
+static fr_status rebuilt_value(const fri_slot *slot, fr_tensor **out) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL, *view = NULL;
+    const bool own = slot->source == slot->owner;
+    const bool last = !own && fri_backward_runs(slot->owner); /* the slot is released after this use */
+    FRI_TRY(fri_rebuild_value(slot->source, slot->source->rebuild.users - last, &value));
+    if (!own) fri_settle_own_signs(slot->source, value);
+    FRI_TRY(fri_tensor_view(value, &slot->shape, &view));
+    fri_tensor_put(&view, out);
+    return FR_OK;
+}
+
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
-    fr_tensor *value = NULL, *view = NULL;
-    fr_status s = FR_OK;
-    int users = 0;
     switch (slot->kind) {
     case FRI_SLOT_TENSOR:
-        FR_TRY(s, check_version(slot));
+        FRI_TRY(check_version(slot));
         return fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, out);
-    case FRI_SLOT_REBUILD:
-        users = slot->source->rebuild.users;
-        if (slot->source != slot->owner && fri_backward_runs(slot->owner))
-            users--; /* the slot is released after this use */
-        FR_TRY(s, fri_rebuild_value(slot->source, users, &value));
-        if (slot->source != slot->owner) fri_settle_own_signs(slot->source, value);
-        FR_TRY(s, fri_tensor_view(value, &slot->shape, &view));
-        fri_tensor_put(&view, out);
-        break;
-    case FRI_SLOT_AWAY:
-        FR_TRY(s, bring_back(slot));
-        FRI_MOVE(&value, slot->ahead);
-        FR_TRY(s, fri_offload_arrived(fri_backend_of(value), slot->arrived));
-        FR_TRY(s, fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out));
-        break;
+    case FRI_SLOT_REBUILD: return rebuilt_value(slot, out);
+    case FRI_SLOT_AWAY: return value_away(slot, out);
     default:
-        s = fr_fail(FR_EINTERNAL, "%s: saved tensor is in state %d, which holds no value", slot->owner->op->name,
-                    (int)slot->kind);
+        return fr_fail(FR_EINTERNAL, "%s: saved tensor is in state %d, which holds no value", slot->owner->op->name,
+                       (int)slot->kind);
     }
-done:
-    fr_tensor_release(&value);
-    fr_tensor_release(&view);
-    return s;
 }
 
 fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
@@ -233,29 +230,24 @@ fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *d
 
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
     FRI_NOT_NULL(node, dy, dx);
-    fr_tensor *value = NULL, *result = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL, *result = NULL;
     fr_node *holder = node;
     fri_slot *slot = &node->slots[index];
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_slot_resolve(&holder, &slot));
+    FRI_TRY(fri_slot_resolve(&holder, &slot));
     if (slot->kind == FRI_SLOT_PASS) {
         fri_tensor_put(dy, dx);
         return FR_OK;
     }
-    if (slot->kind != FRI_SLOT_BITS) FR_TRY(s, fri_slot_value(slot, &value));
+    if (slot->kind != FRI_SLOT_BITS) FRI_TRY(fri_slot_value(slot, &value));
     if (fr_tensor_reusable(*dy))
         result = fr_tensor_retain(*dy);
     else
-        FR_TRY(s, fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
-    if (slot->kind == FRI_SLOT_BITS)
-        FR_TRY(s, mask_by_bits(slot, slope, *dy, result));
-    else
-        FR_TRY(s, mask_by_value(slot, value, slope, *dy, result));
+        FRI_TRY(fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
+    FRI_TRY(slot->kind == FRI_SLOT_BITS ? mask_by_bits(slot, slope, *dy, result)
+                                        : mask_by_value(slot, value, slope, *dy, result));
     fr_tensor_release(dy);
     fri_tensor_put(&result, dx);
-done:
     fr_tensor_release(&value);
-    fr_tensor_release(&result);
-    if (s == FR_OK) fr_node_release_saved(node, index);
-    return s;
+    fr_node_release_saved(node, index);
+    return FR_OK;
 }
