@@ -26,6 +26,10 @@ static int prefix_of(const fri_list *l, bool grad) {
     return n;
 }
 
+bool fri_module_is_per_image(fr_module *m) {
+    return fri_is_net(m) && prefix_of(fri_list_edit(m), false) == fri_list_edit(m)->layers;
+}
+
 int fri_module_frozen_prefix(fr_module *m) {
     return m != NULL && fri_is_net(m) ? prefix_of(fri_list_edit(m), true) : 0;
 }
@@ -37,18 +41,6 @@ fr_status fri_module_prefix_parts(fr_module *m, int64_t images) {
         return fr_fail(FR_EINVAL, "prefix parts: %lld images; at least 1, or 0 for all at once", (long long)images);
     fri_list_edit(m)->prefix_images = images;
     return FR_OK;
-}
-
-/* Copies the value of a part into rows first .. of *whole, which the first part allocates. */
-static fr_status put_rows(fr_tensor *part, int64_t first, int64_t n, fr_tensor **whole) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *rows = NULL;
-    if (*whole == NULL) {
-        fr_shape shape = part->shape;
-        shape.dim[0] = n;
-        FRI_TRY(fri_tensor_new(&shape, part->dtype, fri_device_of(part), FR_MEM_ACTIVATION, whole));
-    }
-    FRI_TRY(fr_tensor_narrow0(*whole, first, part->shape.dim[0], &rows));
-    return fr_tensor_copy(rows, part);
 }
 
 /* Runs layers 0 .. end - 1 on images first .. first + n - 1. */
@@ -64,7 +56,7 @@ static fr_status run_part(fri_net_pass *p, int end, int64_t first, int64_t n) {
         if (q.value[v]->shape.rank < 1 || q.value[v]->shape.dim[0] != n)
             FRI_TRY(fr_fail(FR_ESHAPE, "prefix parts: the result of layer %s has no row per image",
                             l->layer[l->value[v].made_by].name));
-        FRI_TRY(put_rows(q.value[v], first, all, &p->value[v]));
+        FRI_TRY(fri_tensor_put_rows(q.value[v], first, all, FR_MEM_ACTIVATION, &p->value[v]));
         fr_tensor_release(&q.value[v]);
     }
     return FR_OK;

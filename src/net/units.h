@@ -7,6 +7,8 @@
 /* Weights for fri_unit_segments: each unit's saved bytes when m runs once on x, under the thread's switches; without
  * computation on meta. weight: fr_module_units of m numbers. */
 fr_status fri_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight);
+/* True if m is a network whose images are independent while no graph is built. */
+bool fri_module_is_per_image(fr_module *m);
 /* Number of leading layers without graph and with independent images (FR_LAYER_PER_IMAGE): the layers before the first
  * that trains, normalizes over the batch, or draws random numbers. 0: m is no network. */
 int fri_module_frozen_prefix(fr_module *m);

@@ -17,6 +17,11 @@ int64_t fri_batch_rest(const fri_config *c, int split) {
     return images_of(c, split) % fri_batch_size(c, split);
 }
 
+int64_t fri_evaluation_part(const fri_config *c) {
+    const int64_t n = fri_batch_size(c, FR_SPLIT_TEST), part = c->evaluation_images;
+    return part > 0 && part < n && n % part == 0 && c->ranks <= 1 ? part : n;
+}
+
 int64_t fri_test_batches(const fri_config *c) {
     if (c->target == FR_META) return 1;
     return c->test_count / fri_batch_size(c, FR_SPLIT_TEST) + (fri_batch_rest(c, FR_SPLIT_TEST) > 0);
@@ -126,12 +131,12 @@ bool fri_trains_auto(const fr_train_opts *o) {
 }
 
 void fri_train_only_set(fri_config *c, const char *words) {
-    char *rest = c->train_only_text;
+    char *rest = c->train_only.text;
     fr_train_opts *o = &c->opts;
-    snprintf(c->train_only_text, sizeof c->train_only_text, "%s", words);
-    o->model.train_only = c->train_only;
+    snprintf(c->train_only.text, sizeof c->train_only.text, "%s", words);
+    o->model.train_only = c->train_only.word;
     o->model.n_train_only = 0;
     for (char *w = strtok_r(rest, " ", &rest); w != NULL && o->model.n_train_only < FRI_TRAIN_ONLY_WORDS;
          w = strtok_r(rest, " ", &rest))
-        c->train_only[o->model.n_train_only++] = w;
+        c->train_only.word[o->model.n_train_only++] = w;
 }

@@ -14,6 +14,12 @@
 
 enum { FRI_TRAIN_ONLY_WORDS = 3, FRI_TRAIN_ONLY_BYTES = 96 };
 
+/* Words of --train-only, as pointers into the text. */
+typedef struct fri_train_only {
+    char text[FRI_TRAIN_ONLY_BYTES];
+    const char *word[FRI_TRAIN_ONLY_WORDS];
+} fri_train_only;
+
 typedef struct fri_config {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: device, image_size, image_width, classes and lr hold values */
@@ -46,18 +52,20 @@ typedef struct fri_config {
     fr_augmentation augmentation;                       /* of training images, in addition to the loader's own */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* normalization constants per channel */
 
-    bool fit_batch;                             /* the batch size is the largest that fits the budget */
-    bool workspace_auto;                        /* the plan decides the scratch memory of kernels (workspace.c) */
-    char model_name[FR_TRAIN_NAME_BYTES];       /* model.c */
-    bool accuracy;                              /* results are class scores, so accuracy can be counted */
-    char resume_path[FR_STATE_PATH_BYTES];      /* state.c: state to resume from; "": none */
-    char train_only_text[FRI_TRAIN_ONLY_BYTES]; /* choice made for --train-only auto */
-    const char *train_only[FRI_TRAIN_ONLY_WORDS];
+    int64_t evaluation_images;             /* images of a test batch that run at a time; 0: all */
+    bool fit_batch;                        /* the batch size is the largest that fits the budget */
+    bool workspace_auto;                   /* the plan decides the scratch memory of kernels (workspace.c) */
+    char model_name[FR_TRAIN_NAME_BYTES];  /* model.c */
+    bool accuracy;                         /* results are class scores, so accuracy can be counted */
+    char resume_path[FR_STATE_PATH_BYTES]; /* state.c: state to resume from; "": none */
+    fri_train_only train_only;             /* choice made for --train-only auto */
 } fri_config;
 
 /* Images of a full batch, and of the short batch after the full ones (0: none, or left out). */
 int64_t fri_batch_size(const fri_config *c, int split);
 int64_t fri_batch_rest(const fri_config *c, int split);
+/* Number of images of a test batch that run at a time: a divisor of the batch size. */
+int64_t fri_evaluation_part(const fri_config *c);
 /* Batches of an evaluation. On meta a single batch gives all the numbers. */
 int64_t fri_test_batches(const fri_config *c);
 

@@ -257,6 +257,7 @@ void fri_data_loader_opts(const fri_config *c, int split, fr_loader_opts *l) {
 fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_loader **out) {
     fr_loader_opts l;
     fri_data_loader_opts(c, split, &l);
+    if (split == FR_SPLIT_TEST) l.batch_size = fri_evaluation_part(c);
     fr_status s = fr_loader_create(data, &l, out);
     int started = fri_tensor_loader_workers(*out);
     if (s == FR_OK && !fri_without_data(&c->opts) && started < l.workers && split == FR_SPLIT_TRAIN && !c->opts.quiet)

@@ -29,6 +29,7 @@ typedef struct dry_run {
     fri_session run;   /* data sets of two full batches and a short one */
     fri_train_plan *out;
     fr_loader *loader;                /* of the evaluation */
+    bool shorter;                     /* the evaluation's batch is the short one */
     epoch_kind now;                   /* current epoch */
     epoch_kind fixed[EPOCHS_AT_MOST]; /* epochs that left the allocator's state unchanged */
     int n_fixed, epochs_run;
@@ -48,14 +49,15 @@ static fr_status host_batch(const dry_run *d, int64_t n, fr_tensor **images, fr_
     return FR_OK;
 }
 
-/* The loader's data set has three batches: 0 and 1 are full, 2 is short. */
-static fr_status next_batch(dry_run *d, int split, bool shorter, fr_tensor **images, fr_tensor **targets) {
+/* The loader's data set has three batches: 0 and 1 are full, 2 is short. Returns `part` images of a batch, or the rest,
+ * from image `first` on. */
+static fr_status next_part(dry_run *d, int split, bool shorter, int64_t first, int64_t part, fr_tensor **images,
+                           fr_tensor **targets) {
     fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.data.loader : d->loader;
-    if (loader == NULL)
-        return host_batch(d, shorter ? fri_batch_rest(&d->config, split) : fri_batch_size(&d->config, split), images,
-                          targets);
-    fr_status s = fr_loader_position_set(loader, 0, shorter ? 2 : 0);
-    return s < 0 ? s : fri_input_next(d->run.data.input, loader, images, targets);
+    const int64_t full = fri_batch_size(&d->config, split), n = shorter ? fri_batch_rest(&d->config, split) : full;
+    if (loader == NULL) return host_batch(d, n - first < part ? n - first : part, images, targets);
+    if (first == 0) FRI_TRY(fr_loader_position_set(loader, 0, shorter ? 2 * full / part : 0));
+    return fri_input_next(d->run.data.input, loader, images, targets);
 }
 
 /* Opens a loader whose buffers count as device memory, as on the CPU. For CUDA, batches are copied without a
@@ -135,7 +137,8 @@ typedef struct step_work {
 static fr_status dry_batch(void *ctx, int64_t i) {
     step_work *w = ctx;
     (void)i;
-    return next_batch(w->d, FR_SPLIT_TRAIN, w->shorter, &w->work.images, &w->work.targets);
+    return next_part(w->d, FR_SPLIT_TRAIN, w->shorter, 0, fri_batch_size(&w->d->config, FR_SPLIT_TRAIN),
+                     &w->work.images, &w->work.targets);
 }
 
 static fr_status run_step(dry_run *d, fri_section part) {
@@ -152,12 +155,17 @@ static fr_status dry_step(void *ctx, fri_section part, int64_t alike, int64_t *d
     return one_of(ctx, part, alike, done, run_step);
 }
 
+static fr_status dry_part(void *ctx, int64_t first, fr_tensor **images, fr_tensor **targets, int64_t *count) {
+    dry_run *d = ctx;
+    *count = 1;
+    return next_part(d, FR_SPLIT_TEST, d->shorter, first, fri_evaluation_part(&d->config), images, targets);
+}
+
 static fr_status run_evaluation(dry_run *d, fri_section part) {
     FRI_OWNED(fri_sums_drop) fri_sums sum = {0};
-    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
+    d->shorter = part == FRI_PART_EVALUATION_SHORT;
     if (part == FRI_PART_EVALUATION) FRI_TRY(open_loader(d, FR_SPLIT_TEST, &d->loader));
-    FRI_TRY(next_batch(d, FR_SPLIT_TEST, part == FRI_PART_EVALUATION_SHORT, &images, &targets));
-    return fri_evaluate_batch(&d->run, &images, &targets, 1, &sum);
+    return fri_evaluate_batch(&d->run, d->shorter, dry_part, d, &sum);
 }
 
 static fr_status dry_evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
@@ -274,10 +282,42 @@ done:
 }
 
 /* If the device's libraries are not installed (no cuDNN), the plan is made without their workspaces. */
-fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
+static fr_status plan_of(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool workspaces = fri_plan_workspaces(c->opts.device);
     fr_status s = make_plan(c, limit, workspaces, out);
     return s == FR_ELIBRARY && workspaces ? make_plan(c, limit, false, out) : s;
+}
+
+static bool evaluation_needs_more(const fri_train_plan *p) {
+    return p->evaluation.peak_requested > p->training.peak_requested ||
+           p->evaluation.peak_allocated > p->training.peak_allocated;
+}
+
+/* Chooses the parts of an evaluation's batches: the largest without more memory than training, else the parts with
+ * least memory. The limit does not influence the choice. */
+fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
+    fri_config trial = *c;
+    const int64_t n = fri_batch_size(c, FR_SPLIT_TEST);
+    const bool fixed = c->evaluation_images > 0 || c->ranks > 1;
+    FRI_TRY(plan_of(c, fixed ? limit : SIZE_MAX, out));
+    for (int64_t parts = 2; !fixed && parts <= n && evaluation_needs_more(out); parts++) {
+        fri_train_plan p = {0};
+        trial.evaluation_images = n / parts;
+        if (n % parts != 0 || plan_of(&trial, SIZE_MAX, &p) < 0) continue;
+        p.evaluation_images = trial.evaluation_images;
+        if (p.evaluation.peak_requested < out->evaluation.peak_requested) {
+            const fri_train_plan more = *out;
+            *out = p;
+            p = more;
+        }
+        fri_train_plan_release(&p);
+    }
+    if (fixed || limit == SIZE_MAX) return FR_OK;
+    trial.evaluation_images = out->evaluation_images;
+    fri_train_plan_release(out);
+    FRI_TRY(plan_of(&trial, limit, out));
+    out->evaluation_images = trial.evaluation_images;
+    return FR_OK;
 }
 
 void fri_train_plan_release(fri_train_plan *p) {

@@ -33,7 +33,8 @@ typedef struct fri_train_plan {
     bool settled;
     double seconds; /* time that planning took */
     int64_t parameters, trained;
-    uint64_t again; /* segments recomputed in backward of a full step */
+    int64_t evaluation_images; /* as in fri_config: the choice, where the config leaves it open */
+    uint64_t again;            /* segments recomputed in backward of a full step */
 } fri_train_plan;
 
 /* Plans the run of c. limit: as --memory-limit in the run, or SIZE_MAX. FR_ENOMEM: the run would exceed limit.

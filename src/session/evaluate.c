@@ -1,6 +1,8 @@
 /* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
+#include "net/units.h"
 #include "session/session.h"
 #include "tensor/readback.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -75,22 +77,59 @@ static fr_status append_batch(fri_sums *sum) {
     return FR_OK;
 }
 
-fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum) {
-    fr_tensor *y = NULL, *loss = NULL, *count = NULL;
+/* Puts a part into a batch of n images. n 0: the part makes the whole batch. */
+static fr_status put_part(fr_tensor **part, int64_t first, int64_t n, fr_category category, fr_tensor **whole) {
+    if (n == 0)
+        fri_tensor_put(part, whole);
+    else
+        FRI_TRY(fri_tensor_put_rows(*part, first, n, category, whole));
+    fr_tensor_release(part);
+    return FR_OK;
+}
+
+static fr_status outputs_of(const fri_session *r, fr_tensor **images, fr_tensor **y) {
+    FRI_TRY(fri_model_images(r, images));
+    FRI_TRY(fri_model_forward(r, *images, y));
+    fr_tensor_release(images);
+    return FR_OK;
+}
+
+/* Outputs of a batch of n images, computed part by part; n 0: all at once. A model with dependent images runs on the
+ * joined parts. */
+static fr_status batch_outputs(const fri_session *r, int64_t n, fri_evaluation_part_fn *next, void *ctx, fr_tensor **y,
+                               fr_tensor **targets, int64_t *count) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *x = NULL, *t = NULL, *part = NULL;
+    const bool apart = fri_module_is_per_image(r->net.model);
+    int64_t first = 0, counted = 0, images_of_part = 0;
+    do {
+        FRI_TRY(next(ctx, first, &x, &t, &counted));
+        *count += counted;
+        images_of_part = fr_tensor_dim(x, 0);
+        FRI_TRY(put_part(&t, first, n, FR_MEM_INPUT, targets));
+        if (apart) FRI_TRY(outputs_of(r, &x, &part));
+        FRI_TRY(apart ? put_part(&part, first, n, FR_MEM_TEMPORARY, y) : put_part(&x, first, n, FR_MEM_INPUT, &images));
+        first += images_of_part;
+    } while (first < n);
+    return apart ? FR_OK : outputs_of(r, &images, y);
+}
+
+fr_status fri_evaluate_batch(const fri_session *r, bool shorter, fri_evaluation_part_fn *next, void *ctx,
+                             fri_sums *sum) {
+    const fri_config *c = r->config;
+    const int64_t full = fri_batch_size(c, FR_SPLIT_TEST);
+    const int64_t n = fri_evaluation_part(c) == full ? 0 : shorter ? fri_batch_rest(c, FR_SPLIT_TEST) : full;
+    fr_tensor *y = NULL, *targets = NULL, *loss = NULL, *count = NULL;
     fri_step_part *part = &sum->part[sum->turn];
     fr_autocast_state was;
     fr_status s = append_batch(sum);
     if (s == FR_OK) s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
-    FR_TRY(s, fri_model_images(r, images));
-    FR_TRY(s, fri_model_forward(r, *images, &y));
-    fr_tensor_release(images);
-    FR_TRY(s, fri_loss_of_batch(r, y, *targets, false, &loss));
-    if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, *targets, &count));
+    FR_TRY(s, batch_outputs(r, n, next, ctx, &y, &targets, &sum->n[sum->turn]));
+    FR_TRY(s, fri_loss_of_batch(r, y, targets, false, &loss));
+    if (r->config->accuracy) FR_TRY(s, fr_count_correct(y, targets, &count));
     FR_TRY(s, fri_readback_begin(loss, &part->loss));
     if (count != NULL) FR_TRY(s, fri_readback_begin(count, &part->correct));
-    FR_TRY(s, measure_metrics(r, &y, *targets, &sum->batch[sum->batches - 1]));
-    sum->n[sum->turn] = n;
+    FR_TRY(s, measure_metrics(r, &y, targets, &sum->batch[sum->batches - 1]));
     sum->of[sum->turn] = sum->batches - 1;
     sum->turn = 1 - sum->turn;
     FR_TRY(s, settle_part(sum, sum->turn));
@@ -99,7 +138,7 @@ done:
     fr_tensor_release(&y);
     fr_tensor_release(&loss);
     fr_tensor_release(&count);
-    fr_tensor_release(targets);
+    fr_tensor_release(&targets);
     return s;
 }
 

@@ -3,6 +3,7 @@
 
 #include "autograd/run.h"
 #include "base/process.h"
+#include "session/dry.h"
 #include "session/fit.h"
 
 #include <stdlib.h>
@@ -41,6 +42,15 @@ static fr_status open_offload(const fri_session *r) {
     return s;
 }
 
+/* Fixes the parts of an evaluation's batches. An impossible plan is an error of the run itself, later. */
+static void choose_evaluation(fri_config *c) {
+    fri_train_plan p = {0};
+    if (c->test_count == 0 || c->ranks > 1 || c->opts.files.predict != NULL) return;
+    if (fri_train_plan_make(c, SIZE_MAX, &p) == FR_OK)
+        c->evaluation_images = p.evaluation_images > 0 ? p.evaluation_images : fri_batch_size(c, FR_SPLIT_TEST);
+    fri_train_plan_release(&p);
+}
+
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     const fr_train_opts *o = &c->opts;
     FRI_TRY(check_device(c));
@@ -62,6 +72,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FRI_TRY(fri_train_only_choose(c));
     FRI_TRY(fri_prefix_choose(c));
     FRI_TRY(fri_fit(c, &r->memory.fit));
+    choose_evaluation(c);
     fri_workspace_choose(c, &r->net.scratch);
     FRI_TRY(fri_segment_weights(c, &r->net.unit_weight));
     if (o->plan || o->summary) return FR_OK;

@@ -91,16 +91,22 @@ static fr_status steps_over(void *ctx) {
 
 /* ---- evaluations ------------------------------------------------------------------------------------------------ */
 
+static fr_status real_part(void *ctx, int64_t first, fr_tensor **images, fr_tensor **targets, int64_t *count) {
+    const real *x = ctx;
+    (void)first;
+    FRI_TRY(fri_input_next(x->r->data.input, x->loader, images, targets));
+    *count = fri_input_count(x->r->data.input);
+    return FR_OK;
+}
+
 static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     real *x = ctx;
     fri_session *r = x->r;
-    FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *targets = NULL;
     (void)alike, (void)done;
     FRI_TRY(fri_train_arena_part(r, part));
     if (part == FRI_PART_EVALUATION) FRI_TRY(fri_confusion_begin(r));
     if (part == FRI_PART_EVALUATION) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, r->data.test, &x->loader));
-    FRI_TRY(fri_input_next(r->data.input, x->loader, &images, &targets));
-    return fri_evaluate_batch(r, &images, &targets, fri_input_count(r->data.input), &x->sum);
+    return fri_evaluate_batch(r, part == FRI_PART_EVALUATION_SHORT, real_part, x, &x->sum);
 }
 
 /* Compares the evaluation with the best so far. For a better one, --keep-best writes the evaluated weights. */

@@ -275,8 +275,14 @@ void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was);
 bool fri_run_finished(const fri_session *r);
 /* Exchanges parameters and EMA averages (train.optim.ema). With several ranks, all must call. */
 fr_status fri_swap_averages(const fri_session *r);
-/* Queues a batch of n targets and adds the numbers of the batch before. settle adds the rest; drop discards. */
-fr_status fri_evaluate_batch(const fri_session *r, fr_tensor **images, fr_tensor **targets, int64_t n, fri_sums *sum);
+/* Returns the part of a batch from image `first` on, and the part's number of targets. */
+typedef fr_status fri_evaluation_part_fn(void *ctx, int64_t first, fr_tensor **images, fr_tensor **targets,
+                                         int64_t *count);
+/* Queues a batch and adds the numbers of the batch before. The model runs on one part at a time (fri_evaluation_part);
+ * loss and metrics cover the whole batch. shorter: the batch has fri_batch_rest images. settle adds the rest;
+ * drop discards. */
+fr_status fri_evaluate_batch(const fri_session *r, bool shorter, fri_evaluation_part_fn *next, void *ctx,
+                             fri_sums *sum);
 fr_status fri_sums_settle(fri_sums *sum);
 void fri_sums_drop(fri_sums *sum);
 /* *total: sums over all batches of all ranks, in order; loss is weighted by targets, metrics by images. */

@@ -42,6 +42,17 @@ fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category 
     return FR_OK;
 }
 
+fr_status fri_tensor_put_rows(fr_tensor *part, int64_t first, int64_t n, fr_category category, fr_tensor **whole) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *rows = NULL;
+    if (*whole == NULL) {
+        fr_shape shape = part->shape;
+        shape.dim[0] = n;
+        FRI_TRY(fri_tensor_new(&shape, part->dtype, fri_device_of(part), category, whole));
+    }
+    FRI_TRY(fr_tensor_narrow0(*whole, first, part->shape.dim[0], &rows));
+    return fr_tensor_copy(rows, part);
+}
+
 fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out) {
     FRI_OWNED(fr_tensor_release) fr_tensor *c = NULL;
     FRI_TRY(fri_tensor_new(&t->shape, dtype, fri_device_of(t), category, &c));

@@ -77,5 +77,7 @@ fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src);  /* dst += 
 /* out = a + b in new storage of the given category. */
 fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out);
 fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out);
+/* Copies `part` into rows first .. of *whole, a tensor of n rows, which the call with *whole NULL allocates. */
+fr_status fri_tensor_put_rows(fr_tensor *part, int64_t first, int64_t n, fr_category category, fr_tensor **whole);
 
 #endif

@@ -181,3 +181,38 @@ Test(freeze_flags, a_prefix_in_parts_trains_the_same_weights) {
     cr_expect_lt(peak[1], peak[0]);
     cr_expect_lt(peak[2], peak[0]);
 }
+
+typedef struct numbers {
+    double training, evaluation, loss, accuracy;
+} numbers;
+
+static numbers evaluated(const char *flags) {
+    static char out[1 << 16];
+    char arguments[512];
+    snprintf(arguments, sizeof arguments,
+             RESNET "--width 0.5 --image-size 16 --batch-size 48 --steps 2 --lr 0 --weight-decay 0 --report %s %s",
+             files_path("r.json"), flags);
+    run(out, arguments);
+    cJSON *r = report_read(files_path("r.json")), *memory = report_at(r, "memory", NULL);
+    const bool plan = strstr(flags, "--plan") != NULL;
+    const numbers n = {.training = report_number(memory, "peak_allocated", NULL),
+                       .evaluation = report_number(memory, "evaluation", "peak_allocated"),
+                       .loss = plan ? 0 : report_number(r, "loss", "test"),
+                       .accuracy = plan ? 0 : report_number(r, "accuracy", "test")};
+    cJSON_Delete(r);
+    return n;
+}
+
+/* Training a head in parts needs less than the test loader's whole batch, so batches of 48 images, and the last of 16,
+ * are evaluated in parts. Training conv1 needs more than an evaluation. All weights stay. */
+Test(freeze_flags, an_evaluation_needs_no_more_than_training) {
+    const numbers parts = evaluated("--train-only head --prefix-parts 1"), whole = evaluated("--train-only conv1");
+    const numbers plan = evaluated("--train-only head --prefix-parts 1 --plan");
+    cr_expect_leq(parts.evaluation, parts.training, "%.0f bytes, training %.0f", parts.evaluation, parts.training);
+    cr_expect_gt(whole.evaluation, parts.evaluation);
+    cr_expect_eq(parts.loss, whole.loss, "%.17g, as a whole %.17g", parts.loss, whole.loss);
+    cr_expect_eq(parts.accuracy, whole.accuracy);
+    cr_expect_eq(plan.evaluation, parts.evaluation, "planned %.0f bytes, %.0f allocated", plan.evaluation,
+                 parts.evaluation);
+    cr_expect_eq(plan.training, parts.training);
+}
