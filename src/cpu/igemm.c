@@ -431,7 +431,7 @@ FRI_INLINE void copy_columns(size_t columns, int64_t depth, int64_t wide, const 
 }
 
 /* Packs columns at .. at + columns (of all taps) of terms first .. first + depth, filled with zeros up to a whole
- * vector. Returns false if they meet only padding. */
+ * vector. Returns false if all meet only padding. */
 static bool pack_pixels(const fri_igemm *s, int64_t first, int64_t depth, int64_t at, int64_t columns, panels *r) {
     const int64_t wide = fri_vectors(columns) * FRI_VECTOR, end = at + columns;
     float *to = r->panel;
