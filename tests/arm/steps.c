@@ -3,7 +3,7 @@
  *     steps MODEL PIXELS BATCH
  *
  * Each mark is a call of prctl, which the plugin sees. Prints the loss of the last step and the largest logit with all
- * digits, so that two processors can be compared. */
+ * digits, and a hash of all weights, to compare processors. */
 #include <frugal/fold.h>
 #include <frugal/frugal.h>
 #include <stdio.h>
@@ -46,6 +46,20 @@ static double train(fr_module *m, fr_optimizer *o, fr_tensor *x, fr_tensor *labe
     return value;
 }
 
+/* FNV-1a over the words of parameters and buffers. */
+static fr_status add_words(void *hash, const char *path, fr_tensor *t, bool is_parameter) {
+    const size_t bytes = (size_t)fr_tensor_numel(t) * fr_dtype_size(fr_tensor_dtype(t));
+    uint32_t *word = malloc(bytes);
+    uint64_t h = *(uint64_t *)hash;
+    (void)path, (void)is_parameter;
+    if (word == NULL) exit(1);
+    must(fr_tensor_to_host(t, word));
+    for (size_t i = 0; i < bytes / sizeof *word; i++) h = (h ^ word[i]) * 1099511628211u;
+    *(uint64_t *)hash = h;
+    free(word);
+    return FR_OK;
+}
+
 static float infer(fr_module *m, fr_tensor *x) {
     static float logit[CLASSES];
     fr_tensor *y = NULL;
@@ -61,6 +75,7 @@ int main(int argc, char **argv) {
     fr_optimizer *o = NULL;
     fr_tensor *labels = NULL;
     int64_t label[MOST_IMAGES];
+    uint64_t hash = 14695981039346656037u;
     double loss = 0;
     float logit = 0;
     const int64_t pixels = argc == 4 ? atoll(argv[2]) : 0, batch = argc == 4 ? atoll(argv[3]) : 0;
@@ -80,6 +95,7 @@ int main(int argc, char **argv) {
     }
     prctl(MARK, 0);
     fr_optimizer_release(&o);
+    must(fr_module_each_tensor(m, add_words, &hash));
     fr_module_train(m, false);
     must(fr_net_fold(&m));
     const bool was = fr_no_grad_begin();
@@ -89,7 +105,7 @@ int main(int argc, char **argv) {
     }
     prctl(MARK, 0);
     fr_no_grad_end(was);
-    printf("loss %.17g logit %.9g\n", loss, (double)logit);
+    printf("loss %.17g logit %.9g weights %016llx\n", loss, (double)logit, (unsigned long long)hash);
     fr_tensor_release(&x);
     fr_tensor_release(&one);
     fr_tensor_release(&labels);
