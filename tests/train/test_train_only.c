@@ -138,7 +138,7 @@ static void expect_most(const char *flags) {
 Test(train_only, auto_takes_the_most_that_fits) {
     static const char *const budgets[] = {"--memory-budget 1800KiB --all-off --inplace --encode --early-release",
                                           "--memory-budget 2000KiB --all-off --inplace --encode --early-release",
-                                          "--memory-budget 1660KiB"};
+                                          "--memory-budget 1760KiB"};
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) expect_most(budgets[i]);
     cr_expect_eq(strcmp(choose("--memory-budget 1GiB").words, "all"), 0);
 }
