@@ -1,14 +1,9 @@
 /* conv2d_f64.c - the convolution kernels of f64 data, for gradient checks: plain loops, sums in order, no workspace. */
 #include "cpu/cpu.h"
 
-#define NO_WORKSPACE(name)                                                                     \
-    fr_status fri_cpu_f64_conv2d_##name##_workspace(const fri_conv2d_desc *d, size_t *bytes) { \
-        *bytes = 0;                                                                            \
-        return FR_OK;                                                                          \
-    }
-NO_WORKSPACE(forward)
-NO_WORKSPACE(backward_input)
-NO_WORKSPACE(backward_weight)
+FRI_NO_WORKSPACE(conv2d, forward)
+FRI_NO_WORKSPACE(conv2d, backward_input)
+FRI_NO_WORKSPACE(conv2d, backward_weight)
 
 /* The input line (n, h) under output row p and tap r, or NULL in the padding. */
 static const double *line_of(const fri_conv2d_desc *d, const double *x, int64_t n, int64_t p, int64_t r) {

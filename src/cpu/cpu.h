@@ -105,6 +105,13 @@ static inline void fri_cpu_store(fr_dtype t, void *base, int64_t first, int64_t 
     fri_cpu_narrow(t, n, values, (char *)base + (size_t)first * fr_dtype_size(t));
 }
 
+/* The workspace of an f64 kernel that needs none. */
+#define FRI_NO_WORKSPACE(op, pass)                                                             \
+    fr_status fri_cpu_f64_##op##_##pass##_workspace(const fri_##op##_desc *d, size_t *bytes) { \
+        *bytes = 0;                                                                            \
+        return FR_OK;                                                                          \
+    }
+
 /* ---- loops ----------------------------------------------------------------------------------------------- */
 
 /* Runs the pieces of a loop over `elements` elements, on several threads if the elements are many. */

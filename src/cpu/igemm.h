@@ -5,8 +5,8 @@
  * (SSE2 lacks the instruction: multiply, then add), and runs are added in order. Short runs keep rounding errors small
  * in sums of thousands of terms. The bits of a sum depend on its length only: not on the division of rows and columns,
  * the number of threads, or the width of vectors. NEON, AVX2 and AVX-512 give equal bits. */
-#ifndef FRI_CPU_SWEEP_H
-#define FRI_CPU_SWEEP_H
+#ifndef FRI_CPU_IGEMM_H
+#define FRI_CPU_IGEMM_H
 
 #include "backend/kernels.h"
 

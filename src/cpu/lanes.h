@@ -2,8 +2,8 @@
  *
  * Compilers keep a vector wider than the processor's in memory, where such loops take fifty times as long. Files with
  * these loops are therefore compiled once per width (src/cpu/meson.build) and export the names made by FRI_FOR; the
- * engine takes the widest available. Multiplications and additions are contracted, so bits depend on processor and
- * compiler, as those of the library's convolutions do. */
+ * engine takes the widest available. Multiply-adds are fused (except on SSE2), and no sum depends on the width: AVX2,
+ * AVX-512 and NEON give equal bits. */
 #ifndef FRI_CPU_LANES_H
 #define FRI_CPU_LANES_H
 

@@ -1,14 +1,9 @@
 /* linear_f64.c - the fully connected kernels of f64 data, for gradient checks: plain loops, sums in order. */
 #include "cpu/cpu.h"
 
-#define NO_WORKSPACE(name)                                                                     \
-    fr_status fri_cpu_f64_linear_##name##_workspace(const fri_linear_desc *d, size_t *bytes) { \
-        *bytes = 0;                                                                            \
-        return FR_OK;                                                                          \
-    }
-NO_WORKSPACE(forward)
-NO_WORKSPACE(backward_input)
-NO_WORKSPACE(backward_weight)
+FRI_NO_WORKSPACE(linear, forward)
+FRI_NO_WORKSPACE(linear, backward_input)
+FRI_NO_WORKSPACE(linear, backward_weight)
 
 typedef struct linear_loop {
     const fri_linear_desc *d;

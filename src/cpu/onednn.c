@@ -21,23 +21,22 @@ static fr_status no_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op) {
     return FR_OK;
 }
 
+static char missing[64]; /* fault of the file in FRUGAL_ONEDNN, or "" */
+
 static void own_version(char *buf, size_t n) {
 #if defined(__x86_64__)
     static const char *const isa[] = {"sse2", "avx2", "avx512"};
 #else
     static const char *const isa[] = {"neon"};
 #endif
-    snprintf(buf, n, "own kernels, %s", isa[fri_cpu_lanes()]);
+    snprintf(buf, n, "own kernels, %s%s", isa[fri_cpu_lanes()], missing);
 }
 
 static bool no_tiles(void) {
     return false;
 }
 
-static const fri_dnnl_calls none = {.conv2d = no_conv2d,
-                                    .matmul = no_matmul,
-                                    .version = own_version,
-                                    .has_tiles = no_tiles};
+static const fri_dnnl_calls none = {no_conv2d, no_matmul, .version = own_version, .has_tiles = no_tiles};
 static const fri_dnnl_calls *calls = &none;
 
 static void open_module(void) {
@@ -48,7 +47,11 @@ static void open_module(void) {
     void *module = fri_module_open("onednn", "src", given, RTLD_NOW | RTLD_LOCAL, path);
     fri_dnnl_open_fn *open = module != NULL ? (fri_dnnl_open_fn *)dlsym(module, "fri_dnnl_open") : NULL;
     const fri_dnnl_calls *found = open != NULL ? open(FRI_DNNL_ABI, &host) : NULL;
-    if (found != NULL) calls = found;
+    if (found != NULL)
+        calls = found;
+    else if (given != NULL && given[0] != '\0')
+        snprintf(missing, sizeof missing, "; FRUGAL_ONEDNN %s",
+                 module == NULL ? "cannot be opened" : "has another version");
 }
 
 const fri_dnnl_calls *fri_dnnl(void) {

@@ -305,12 +305,9 @@ fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan 
         trial.evaluation_images = n / parts;
         if (n % parts != 0 || plan_of(&trial, SIZE_MAX, &p) < 0) continue;
         p.evaluation_images = trial.evaluation_images;
-        if (p.evaluation.peak_requested < out->evaluation.peak_requested) {
-            const fri_train_plan more = *out;
-            *out = p;
-            p = more;
-        }
-        fri_train_plan_release(&p);
+        const bool less = p.evaluation.peak_requested < out->evaluation.peak_requested;
+        fri_train_plan_release(less ? out : &p);
+        if (less) *out = p;
     }
     if (fixed || limit == SIZE_MAX) return FR_OK;
     trial.evaluation_images = out->evaluation_images;

@@ -137,11 +137,18 @@ static int says_own_kernels(void) {
     return strncmp(text, "own kernels, ", 13) == 0 && strlen(text) > 13 ? 1 : strncmp(text, "oneDNN ", 7) == 0 ? 0 : 2;
 }
 
+static int says_what_is_missing(void) {
+    char text[128];
+    fri_dnnl()->version(text, sizeof text);
+    return strstr(text, "; FRUGAL_ONEDNN cannot be opened") != NULL;
+}
+
 Test(onednn, reports_say_what_computes) {
     const bool wide = in_child(NULL, NULL, lanes) >= FRI_LANES_AVX2;
     cr_expect_eq(in_child(NULL, NULL, says_own_kernels), !(built() && wide));
     cr_expect_eq(in_child("FRUGAL_ONEDNN", "off", says_own_kernels), 1);
     cr_expect_eq(in_child("ONEDNN_MAX_CPU_ISA", "SSE41", says_own_kernels), 1);
+    if (wide) cr_expect_eq(in_child("FRUGAL_ONEDNN", "/nowhere.so", says_what_is_missing), 1);
 }
 
 /* The module understands libraries of equal structures only. */
