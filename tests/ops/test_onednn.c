@@ -114,7 +114,7 @@ static int wrong(void) {
 
 static int f32_opens_it(void) {
     char path[4096];
-    return step(FR_F32) ? 2 : mapped("dnnl", path);
+    return step(FR_F32) ? 2 : mapped("libfrugal-onednn", path);
 }
 
 Test(onednn, f32_opens_it_with_avx2_or_more) {
