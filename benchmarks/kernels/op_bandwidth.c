@@ -8,9 +8,9 @@
  * compared with that of its f64 twin on the CPU. On a GPU the copy is the driver's, and a time is that of 20 calls in a
  * row, divided. Exit status 77: no such device. */
 #include "backend/backend.h"
+#include "base/threads.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -399,17 +399,26 @@ static double run_ms(int i, arena *a) {
     return (milliseconds() - began) / times;
 }
 
+typedef struct copying {
+    const char *from;
+    char *to;
+    size_t bytes, parts;
+} copying;
+
+static void copy_part(const void *context, int64_t i, int thread) {
+    const copying *c = context;
+    const size_t size = c->bytes / c->parts, at = size * (size_t)i;
+    (void)thread;
+    memcpy(c->to + at, c->from + at, (size_t)i + 1 == c->parts ? c->bytes - at : size);
+}
+
 /* Each thread copies a part; reads and writes count. */
 static double copy_ms(const arena *a, void *to, size_t bytes) {
-    const void *from = a->x;
+    const int threads = fr_threads_get();
+    const copying c = {a->x, to, bytes, (size_t)threads};
     if (a->b->device != FR_CPU) return device_copy_ms(a, to, bytes);
     double began = milliseconds();
-#pragma omp parallel
-    {
-        size_t parts = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
-        size_t at = bytes / parts * i, n = i + 1 == parts ? bytes - at : bytes / parts;
-        memcpy((char *)to + at, (const char *)from + at, n);
-    }
+    fri_parallel(threads, threads, copy_part, &c);
     return milliseconds() - began;
 }
 

@@ -15,7 +15,6 @@
 #include "cpu/dnnl.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -412,7 +411,7 @@ int main(int argc, char **argv) {
     }
     char library[128];
     fri_dnnl()->version(library, sizeof library);
-    printf("%s, %s, %d threads, %d rounds\n\n", name, library, omp_get_max_threads(), rounds);
+    printf("%s, %s, %d threads, %d rounds\n\n", name, library, fr_threads_get(), rounds);
     if (exact) return beside_exact(rounds, argc > 3 ? only : 0);
     printf(
         "| network | n x size x c | k, kernel / stride | pass | ms | GFLOP/s | library ms | GFLOP/s | share | ours |\n"

@@ -102,7 +102,6 @@ fr_status fri_kernel_missing(const char *kernel, fr_dtype t, const fri_backend *
 #ifndef __cplusplus /* nvcc sees types only */
 
 #include "base/thread.h"
-#include "base/threads.h"
 
 /* Watch of the thread's kernel calls; NULL: none. The cost model's calibration times kernels with a watch. */
 typedef struct fri_kernel_watch {
@@ -112,7 +111,6 @@ typedef struct fri_kernel_watch {
 } fri_kernel_watch;
 
 static inline void fri_kernel_begins(const char *kernel) {
-    fri_threads_choose();
     if (fri_here.kernel_watch != NULL) fri_here.kernel_watch->begin(fri_here.kernel_watch->ctx, kernel);
 }
 

@@ -2,8 +2,8 @@
 #include "backend/fork.h"
 
 #include "base/tag.h"
+#include "base/thread.h"
 
-#include <omp.h>
 #include <pthread.h>
 
 static bool forked; /* written before the child has a second thread */
@@ -11,7 +11,7 @@ static bool forked; /* written before the child has a second thread */
 static void in_child(void) {
     fri_intern_unlock();
     forked = true;
-    omp_set_num_threads(1);
+    fri_here.threads = 1;
 }
 
 static void register_handlers(void) {

@@ -1,6 +1,6 @@
 /* fork.h - what a child of fork may still do.
  *
- * A child has one thread: locks that other threads of its parent held stay locked in it, and the teams of OpenMP are
+ * A child has one thread: locks that other threads of its parent held stay locked in it, and the workers of loops are
  * gone. So once memory has been taken from the library a child gets no more of it (FR_EUSAGE), frees nothing, and runs
  * what needs no memory on one thread. A child whose parent had not used the library is free. */
 #ifndef FRI_BACKEND_FORK_H

@@ -8,8 +8,6 @@ bool fri_device_built(fr_device d); /* true if the build has the device's backen
 /* Sends copies from the host to a device through page-locked memory, so the host does not wait. For the process; on
  * at the start; without effect on the CPU. */
 void fri_pin_memory_set(bool on);
-/* Starts the threads now, not at the first op, so later threads of the program cannot use up the limit. */
-void fri_threads_start(void);
 
 /* Settings of convolutions (frugal/base.h has the setters). */
 bool fri_cudnn_benchmark_get(void);

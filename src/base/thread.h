@@ -55,8 +55,8 @@ typedef struct fri_thread {
     const char *op;     /* tag.c: the scopes */
     const char *module;
     fr_phase phase;
-    bool threads_chosen;                         /* threads.c: this thread has a number of threads of its own */
-    unsigned threads_asked;                      /* threads.c: calls of fri_threads_choose so far */
+    int threads;                                 /* threads.c: of a loop; 0: not chosen yet */
+    bool in_loop;                                /* threads.c: runs a piece, so further loops run alone */
     const struct fri_kernel_watch *kernel_watch; /* backend.h: watch for kernels, or NULL */
     const struct fri_backend *meta_target;       /* meta/backend.c */
     fri_call_listener calls;                     /* meta/calls.c */

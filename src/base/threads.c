@@ -1,4 +1,7 @@
 /* threads.c - see threads.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* CPU_COUNT */
+#endif
 #include "base/threads.h"
 
 #include "base/container.h"
@@ -8,13 +11,14 @@
 #include "base/thread.h"
 
 #include <dirent.h>
-#include <omp.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,132 +74,203 @@ int fri_threads_startable(int n) {
     return started;
 }
 
-/* ---- idle threads on processors shared with other programs -----------------------------------------------------
+/* ---- the pool ----------------------------------------------------------------------------------------------------
  *
- * OpenMP's idle threads wait for work in a loop of some 3 ms. On a processor shared with another program, the loop
- * takes time from the thread with work, and a training takes 10 times as long. In a process with more threads of OpenMP
- * than processors, the loop ends after a microsecond and the thread sleeps (libgomp's manual: GOMP_SPINCOUNT). A team
- * of idle threads raises the number while the processors are busy. OMP_WAIT_POLICY or GOMP_SPINCOUNT in the environment
- * decide otherwise. */
-static struct idle_team {
-    pthread_mutex_t lock;
-    pthread_cond_t over;
-    pthread_t thread;
-    pid_t process; /* the process with the team; 0: none. A child after fork has none */
-    bool end;
-    struct rusage seen;
-} idle = {.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+ * A caller offers the loop to idle workers and runs pieces, too. At the end the caller takes the loop back from workers
+ * that have not begun, so a worker without a processor delays no caller. Without idle workers the caller runs alone. */
 
-static void *keep_team(void *unused) {
-    static atomic_int started;
-    (void)unused;
-#pragma omp parallel num_threads(omp_get_num_procs() + 1)
-    atomic_fetch_add(&started, 1);
-    pthread_mutex_lock(&idle.lock);
-    while (!idle.end) pthread_cond_wait(&idle.over, &idle.lock);
-    pthread_mutex_unlock(&idle.lock);
+enum {
+    TEAM_MOST = 256,   /* threads of one loop */
+    SPIN_NS = 20000,   /* an idle thread looks for work so long before it sleeps */
+    RUNS_PER_SPAN = 16 /* parts of a span that threads take in turn */
+};
+
+typedef struct span {
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+} span;
+
+typedef struct loop {
+    fri_piece *piece;
+    const void *context;
+    int64_t run; /* pieces that a thread takes at once */
+    int spans;
+    atomic_int members; /* threads that have begun */
+    span span[TEAM_MOST];
+} loop;
+
+typedef struct worker {
+    _Alignas(64) _Atomic uintptr_t offer; /* the loop; RUNNING is added once the worker has begun; 0: idle */
+    _Atomic uint32_t asleep, awaited;     /* 1: the worker sleeps until an offer, a caller until the worker's end */
+    pthread_t thread;
+} worker;
+
+enum { RUNNING = 1 };
+
+static worker workers[FRI_THREADS_MOST];
+static atomic_int worker_count; /* grows under `growth`, up to the end of the process or of the library */
+static pthread_mutex_t growth = PTHREAD_MUTEX_INITIALIZER;
+static pid_t owner; /* the process with the workers: a child after fork has none */
+static atomic_bool ending;
+
+static void sleep_while_set(_Atomic uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void wake(_Atomic uint32_t *word) {
+    if (atomic_exchange(word, 0) == 1) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static int64_t nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Returns when w->offer is not `value` (idle workers: when the library ends, too): looks for SPIN_NS, then sleeps. */
+static void wait_while(worker *w, uintptr_t value, _Atomic uint32_t *sleeps) {
+    const int64_t until = nanoseconds() + SPIN_NS;
+    while (atomic_load(&w->offer) == value && !(value == 0 && atomic_load(&ending))) {
+        if (nanoseconds() < until) {
+            for (int i = 0; i < 16; i++) {
+#if defined(__x86_64__)
+                __builtin_ia32_pause();
+#elif defined(__aarch64__)
+                __asm__ volatile("yield");
+#endif
+            }
+            continue;
+        }
+        atomic_store(sleeps, 1);
+        if (atomic_load(&w->offer) == value && !(value == 0 && atomic_load(&ending))) sleep_while_set(sleeps);
+    }
+}
+
+/* Runs the pieces of the member's span, then the rest of all spans. */
+static void run_pieces(loop *l, int member) {
+    for (int k = 0; k < l->spans; k++) {
+        span *s = &l->span[(member + k) % l->spans];
+        for (;;) {
+            const int64_t from = atomic_fetch_add(&s->next, l->run), left = s->end - from;
+            if (left <= 0) break;
+            const int64_t to = from + (left < l->run ? left : l->run);
+            for (int64_t i = from; i < to; i++) l->piece(l->context, i, member);
+        }
+    }
+}
+
+static void *work(void *argument) {
+    worker *w = argument;
+    fri_here.in_loop = true;
+    while (!atomic_load(&ending)) {
+        uintptr_t offered = atomic_load(&w->offer);
+        if (offered == 0) {
+            wait_while(w, 0, &w->asleep);
+        } else if (atomic_compare_exchange_strong(&w->offer, &offered, offered | RUNNING)) {
+            loop *l = (loop *)offered;
+            run_pieces(l, atomic_fetch_add(&l->members, 1));
+            atomic_store(&w->offer, 0);
+            wake(&w->awaited);
+        }
+    }
     return NULL;
 }
 
-static void start_team(void) {
-    const int threads = omp_get_num_procs() + 1;
+/* Enlarges the pool to n workers, if the system starts so many, and returns at most n: the number of workers. */
+static int grow(int n) {
     sigset_t all, was;
-    if (fri_threads_startable(threads) < threads) return;
+    if (atomic_load(&worker_count) >= n) return n;
+    pthread_mutex_lock(&growth);
+    int count = atomic_load(&worker_count);
+    owner = getpid();
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &was);
-    idle.end = false;
-    if (pthread_create(&idle.thread, NULL, keep_team, NULL) == 0) idle.process = getpid();
+    pthread_sigmask(SIG_SETMASK, &all, &was); /* signals are for the program's own threads */
+    while (count < n && pthread_create(&workers[count].thread, NULL, work, &workers[count]) == 0) count++;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
+    atomic_store(&worker_count, count);
+    pthread_mutex_unlock(&growth);
+    return count < n ? count : n;
 }
 
-/* Unloading ends the team, because the thread must not return into unloaded code. */
-__attribute__((destructor)) static void end_team(void) {
-    if (idle.process != getpid()) return;
-    pthread_mutex_lock(&idle.lock);
-    idle.end = true;
-    pthread_cond_signal(&idle.over);
-    pthread_mutex_unlock(&idle.lock);
-    pthread_join(idle.thread, NULL);
-    idle.process = 0;
+/* No worker may return into code that has been unloaded. */
+__attribute__((destructor)) static void end_workers(void) {
+    if (owner != getpid()) return;
+    atomic_store(&ending, true);
+    for (int i = 0; i < atomic_load(&worker_count); i++) {
+        wake(&workers[i].asleep);
+        pthread_join(workers[i].thread, NULL);
+    }
 }
 
-void fri_threads_sleep(bool on) {
-    if (!on)
-        end_team();
-    else if (idle.process != getpid() && getenv("OMP_WAIT_POLICY") == NULL && getenv("GOMP_SPINCOUNT") == NULL)
-        start_team();
+static bool offer(worker *w, loop *l) {
+    uintptr_t idle = 0;
+    if (atomic_load(&w->offer) != 0 || !atomic_compare_exchange_strong(&w->offer, &idle, (uintptr_t)l)) return false;
+    wake(&w->asleep);
+    return true;
 }
 
-bool fri_threads_crowded(bool crowded, double seconds, long preempted) {
-    if (seconds < (crowded ? 1 : 0.1)) return crowded;
-    return (double)preempted > (crowded ? 80 : 150) * seconds;
+static void take_back(worker *w, loop *l) {
+    uintptr_t offered = (uintptr_t)l;
+    if (!atomic_compare_exchange_strong(&w->offer, &offered, 0)) wait_while(w, (uintptr_t)l | RUNNING, &w->awaited);
 }
 
-static double processor_seconds(const struct rusage *u) {
-    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
-           1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *context) {
+    const int most = threads < TEAM_MOST ? threads : TEAM_MOST, spans = pieces < most ? (int)pieces : most;
+    const int count = atomic_load(&worker_count);
+    if (spans < 2 || count == 0 || fri_here.in_loop) {
+        for (int64_t i = 0; i < pieces; i++) piece(context, i, 0);
+        return;
+    }
+    loop l;
+    worker *team[TEAM_MOST];
+    int found = 0;
+    l.piece = piece;
+    l.context = context;
+    l.run = 1 + pieces / (spans * RUNS_PER_SPAN);
+    l.spans = spans;
+    atomic_init(&l.members, 1);
+    for (int i = 0; i < spans; i++) {
+        atomic_init(&l.span[i].next, pieces * i / spans);
+        l.span[i].end = pieces * (i + 1) / spans;
+    }
+    for (int i = 0; i < count && found < spans - 1; i++)
+        if (offer(&workers[i], &l)) team[found++] = &workers[i];
+    fri_here.in_loop = true;
+    run_pieces(&l, 0);
+    fri_here.in_loop = false;
+    while (found > 0) take_back(team[--found], &l);
 }
 
-/* One thread looks at a time. */
-static void look_at_load(void) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    struct rusage now;
-    if (pthread_mutex_trylock(&lock) != 0) return;
-    getrusage(RUSAGE_SELF, &now);
-    const bool was = idle.process == getpid();
-    const double seconds = processor_seconds(&now) - processor_seconds(&idle.seen);
-    const bool crowded = fri_threads_crowded(was, seconds, now.ru_nivcsw - idle.seen.ru_nivcsw);
-    if (crowded != was) fri_threads_sleep(crowded);
-    if (crowded != was || seconds >= 1) idle.seen = now;
-    pthread_mutex_unlock(&lock);
+/* ---- the number of threads ------------------------------------------------------------------------------------- */
+
+static int number(const char *text) {
+    const int n = text != NULL ? atoi(text) : 0;
+    return n <= FRI_THREADS_MOST ? n : 0;
 }
 
-/* ---- their number ---------------------------------------------------------------------------------------------- */
-
-/* OpenMP's own default is OMP_NUM_THREADS, else the affinity. */
-void fri_threads_choose(void) {
-    if (++fri_here.threads_asked % 64 == 0 && omp_get_max_threads() > 1) look_at_load();
-    if (fri_here.threads_chosen) return;
-    fri_here.threads_chosen = true;
-    const char *asked = fri_env_get()->threads;
+static int processors(void) {
     const int quota = fri_container_get()->processors;
-    int n = asked != NULL ? atoi(asked) : 0;
-    if (n < 1 || n > FRI_THREADS_MOST) n = getenv("OMP_NUM_THREADS") == NULL ? quota : 0;
-    if (n > 0 && (n != quota || n < omp_get_max_threads()))
-        omp_set_num_threads(n > omp_get_max_threads() ? 1 + fri_threads_startable(n - 1) : n);
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (quota > 0 && quota < n) n = quota;
+    return n < 1 ? 1 : n > FRI_THREADS_MOST ? FRI_THREADS_MOST : n;
 }
 
 int fr_threads_get(void) {
-    fri_threads_choose();
-    return omp_get_max_threads();
+    int n = fri_here.threads;
+    if (n > 0) return n;
+    n = number(fri_env_get()->threads);
+    if (n < 1) n = number(getenv("OMP_NUM_THREADS"));
+    if (n < 1) n = processors();
+    return fri_here.threads = 1 + grow(n - 1);
 }
-
-/* The largest successful number, which needs no second try. */
-static _Atomic int known_to_start = 1;
 
 fr_status fr_threads_set(int n) {
     if (n < 1 || n > FRI_THREADS_MOST)
         return fr_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
-    int started = n > known_to_start ? 1 + fri_threads_startable(n - 1) : n;
+    const int started = 1 + grow(n - 1);
     if (started < n)
         return fr_fail(FR_EUSAGE, "threads_set: %d threads are requested, but this process may start %d", n, started);
-    if (n > known_to_start) known_to_start = n;
-    fri_here.threads_chosen = true;
-    omp_set_num_threads(n);
+    fri_here.threads = n;
     return FR_OK;
-}
-
-/* The first use makes the team, and OpenMP keeps the team. The count gives the region an effect, because compilers
- * drop empty regions. */
-void fri_threads_start(void) {
-    static atomic_int started;
-#pragma omp parallel
-    atomic_fetch_add(&started, 1);
-}
-
-/* ---- loops ----------------------------------------------------------------------------------------------------- */
-
-void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *context) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
-    for (int64_t i = 0; i < pieces; i++) piece(context, i, omp_get_thread_num());
 }

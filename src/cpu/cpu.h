@@ -14,6 +14,7 @@
 
 #include "backend/arith.h"
 #include "backend/backend.h"
+#include "base/threads.h"
 
 /* All kernels of a type share a signature; most CPU kernels need neither stream nor workspace. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"

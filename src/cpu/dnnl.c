@@ -494,7 +494,7 @@ static fr_status get(const fri_dnnl_key *key, fri_dnnl_make_fn *make, const void
 }
 
 static fr_status op_conv2d(const fri_conv2d_desc *d, fri_pass pass, const fri_dnnl_op **op) {
-    fri_dnnl_key key = {{1 + (int64_t)pass, fri_dnnl_here.threads(), d->dtype, d->bias_dtype, FRI_CONV2D_KEY(d),
+    fri_dnnl_key key = {{1 + (int64_t)pass, fri_dnnl_threads(), d->dtype, d->bias_dtype, FRI_CONV2D_KEY(d),
                          2 * (int64_t)d->relu + d->accumulate}};
     return get(&key, make_conv, &(conv_args){d, pass}, op);
 }
@@ -517,7 +517,7 @@ static fr_status op_matmul(const fri_matmul_desc *desc, const fri_dnnl_op **op) 
     /* A single row or column of non-adjacent elements: 3.7.2 treats it as dense. */
     *op = NULL;
     if ((d.m == 1 && d.a_col != 1) || (d.n == 1 && (d.c_row != 1 || (d.b_col == 1 && d.b_row != 1)))) return FR_OK;
-    fri_dnnl_key key = {{8,         d.alone ? 1 : fri_dnnl_here.threads(),
+    fri_dnnl_key key = {{8,         d.alone ? 1 : fri_dnnl_threads(),
                          d.a_dtype, d.b_dtype,
                          d.c_dtype, d.bias_dtype,
                          d.m,       d.n,
@@ -608,7 +608,7 @@ static fr_status op_repack(const fri_dnnl_op *from_op, const void *from, const f
     dnnl_primitive_desc_t pd = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, make_reorder(from_md, to_md, &pd));
-    FR_TRY(s, execute(&run, pd, fri_dnnl_here.threads(), 2, t));
+    FR_TRY(s, execute(&run, pd, fri_dnnl_threads(), 2, t));
 done:
     if (run != NULL) dnnl_primitive_destroy(run);
     if (pd != NULL) dnnl_primitive_desc_destroy(pd);

@@ -2,6 +2,7 @@
  * is faster in many layers. */
 #include "base/env.h"
 #include "base/library.h"
+#include "base/threads.h"
 #include "cpu/cpu.h"
 #include "cpu/dnnl_module.h"
 #include "cpu/isa.h"
@@ -40,7 +41,7 @@ static const fri_dnnl_calls none = {no_conv2d, no_matmul, .version = own_version
 static const fri_dnnl_calls *calls = &none;
 
 static void open_module(void) {
-    static const fri_dnnl_host host = {fr_fail, fr_threads_get};
+    static const fri_dnnl_host host = {fr_fail, fr_threads_get, fri_threads_startable};
     const char *given = fri_env_get()->onednn;
     char path[FRI_MODULE_PATH];
     if (fri_cpu_lanes() < FRI_LANES_AVX2 || (given != NULL && strcmp(given, "off") == 0)) return;

@@ -20,18 +20,13 @@ static fr_status check_device(fri_config *c) {
     return fr_fail(FR_EDEVICE, "--device %s: %s", fr_device_name(d), fr_device_reason(d));
 }
 
-/* Starts all OpenMP threads before the loader's workers: a loader can do with fewer workers, but the OpenMP runtime
- * ends the process if it cannot start a thread. */
+/* Starts the threads before the loader's workers, because a loader can do with fewer. */
 static fr_status start_threads(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int n = o->threads != FR_TRAIN_AUTO ? (int)o->threads : fr_threads_get();
     if (o->threads == FR_TRAIN_AUTO && c->ranks > 1 && getenv("OMP_NUM_THREADS") == NULL) n = c->rank_calls->threads(n);
     fr_status s = fr_threads_set(n);
-    if (s < 0 && o->threads != FR_TRAIN_AUTO) return fr_fail_prefix(s, "--threads %d: ", n);
-    if (s < 0)
-        return fr_fail_prefix(s, "--threads is not given (FRUGAL_THREADS, OMP_NUM_THREADS, else all processors): ");
-    if (o->device == FR_CPU && !o->plan && !o->summary) fri_threads_start();
-    return FR_OK;
+    return s < 0 ? fr_fail_prefix(s, "--threads %d: ", n) : FR_OK;
 }
 
 static fr_status open_offload(const fri_session *r) {

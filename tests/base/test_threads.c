@@ -1,4 +1,5 @@
-/* test_threads.c - a system that starts few threads or none: functions report the lack or continue with fewer.
+/* test_threads.c - loops on the pool of threads, and a system that starts few threads or none: functions report the
+ * lack or continue with fewer.
  *
  * Linked with --wrap: pthread_create fails after `left` threads. */
 #include "base/container.h"
@@ -12,11 +13,12 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
-#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_int left = 1 << 20;
@@ -38,16 +40,17 @@ Test(threads, the_number_that_starts_is_counted) {
 }
 
 Test(threads, more_than_can_be_started_are_refused_with_both_numbers) {
+    setenv("FRUGAL_THREADS", "1", 1);
     int was = fr_threads_get();
     left = 3;
     cr_expect_eq(fr_threads_set(64), FR_EUSAGE);
     cr_expect_not_null(strstr(fr_last_error(), "64 threads are requested, but this process may start 4"), "%s",
                        fr_last_error());
     cr_expect_eq(fr_threads_get(), was, "a refused number was set");
-    left = 3;
+    left = 0;
     cr_expect_eq(fr_threads_set(4), FR_OK, "%s", fr_last_error());
     cr_expect_eq(fr_threads_get(), 4);
-    cr_expect_eq(fr_threads_set(3), FR_OK, "what was possible once is tried again");
+    cr_expect_eq(fr_threads_set(3), FR_OK, "the workers of the refused call stay");
     cr_expect_eq(fr_threads_set(0), FR_EINVAL);
     cr_expect_eq(fr_threads_set(1 << 30), FR_EINVAL);
 }
@@ -62,34 +65,111 @@ static int threads_alive(void) {
     return n;
 }
 
-Test(threads, a_team_is_started_before_its_first_use) {
+Test(threads, the_pool_starts_with_the_number) {
     const int before = threads_alive();
     cr_assert_eq(fr_threads_set(3), FR_OK);
-    fri_threads_start();
     cr_expect_eq(threads_alive(), before + 2);
+    cr_assert_eq(fr_threads_set(2), FR_OK);
+    cr_expect_eq(threads_alive(), before + 2, "workers stay");
 }
 
-Test(threads, idle_ones_sleep_where_others_use_the_processors) {
-    cr_expect(!fri_threads_crowded(false, 0.09, 100), "too early to tell");
-    cr_expect(!fri_threads_crowded(false, 0.2, 30));
-    cr_expect(fri_threads_crowded(false, 0.2, 31));
-    cr_expect(fri_threads_crowded(true, 0.9, 0), "too early to tell");
-    cr_expect(fri_threads_crowded(true, 2, 161));
-    cr_expect(!fri_threads_crowded(true, 2, 160));
-    const int before = threads_alive();
-    unsetenv("OMP_WAIT_POLICY");
-    for (int i = 0; i < 2; i++) {
-        fri_threads_sleep(true);
-        fri_threads_sleep(true);
-        for (int k = 0; k < 1000 && threads_alive() < before + omp_get_num_procs() + 1; k++) usleep(1000);
-        cr_expect_eq(threads_alive(), before + omp_get_num_procs() + 1);
-        fri_threads_sleep(false);
-        for (int k = 0; k < 1000 && threads_alive() > before; k++) usleep(1000);
-        cr_expect_eq(threads_alive(), before);
+enum { PIECES = 1000, MEMBERS = 3 };
+
+typedef struct counts {
+    atomic_int runs[PIECES], in[MEMBERS], wrong;
+} counts;
+
+static void count_piece(const void *context, int64_t i, int thread) {
+    counts *c = *(counts *const *)context;
+    if (thread < 0 || thread >= MEMBERS || atomic_fetch_add(&c->in[thread], 1) != 0) {
+        c->wrong++;
+        return;
     }
-    setenv("OMP_WAIT_POLICY", "active", 1);
-    fri_threads_sleep(true);
-    cr_expect_eq(threads_alive(), before, "the environment decides");
+    c->runs[i]++;
+    for (volatile int k = 0; k < (i % 7 == 0 ? 2000 : 20); k++) {
+    }
+    c->in[thread]--;
+}
+
+/* Loops of many lengths, with pauses, so loops find workers awake or asleep. */
+static void *many_loops(void *unused) {
+    counts *c = calloc(1, sizeof *c);
+    cr_assert_not_null(c);
+    cr_assert_eq(fr_threads_set(MEMBERS), FR_OK);
+    for (int64_t n = 0; n <= PIECES; n += n < 20 ? 1 : 49) {
+        for (int k = 0; k < 20; k++) fri_parallel(n, MEMBERS, count_piece, &c);
+        for (int64_t i = 0; i < PIECES; i++)
+            if (atomic_exchange(&c->runs[i], 0) != (i < n ? 20 : 0)) c->wrong++;
+        usleep(n % 3 * 40);
+    }
+    cr_expect_eq(c->wrong, 0);
+    free(c);
+    return unused;
+}
+
+Test(threads, each_piece_runs_once_and_no_two_with_one_number) {
+    many_loops(NULL);
+}
+
+Test(threads, loops_of_several_callers_share_the_pool) {
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++) cr_assert_eq(pthread_create(&t[i], NULL, many_loops, NULL), 0);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+}
+
+static void inner(const void *context, int64_t i, int thread) {
+    atomic_int *sum = *(atomic_int *const *)context;
+    *sum += thread == 0 ? (int)i : 1000;
+}
+
+static void outer(const void *context, int64_t i, int thread) {
+    (void)i;
+    (void)thread;
+    fri_parallel(10, 3, inner, context);
+}
+
+Test(threads, a_loop_in_a_piece_runs_alone) {
+    atomic_int sum = 0, *at = &sum;
+    cr_assert_eq(fr_threads_set(3), FR_OK);
+    fri_parallel(50, 3, outer, &at);
+    cr_expect_eq(sum, 50 * 45);
+}
+
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+Test(threads, idle_workers_sleep) {
+    many_loops(NULL);
+    const double before = processor_seconds();
+    usleep(200000);
+    cr_expect_lt(processor_seconds() - before, 0.01);
+}
+
+/* A child has no workers, but the inherited state lists workers. */
+Test(threads, a_loop_in_a_child_of_fork_ends) {
+    many_loops(NULL);
+    for (int k = 0; k < 20; k++) {
+        int status = -1;
+        const pid_t child = fork();
+        if (child == 0) {
+            many_loops(NULL);
+            exit(0);
+        }
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_expect_eq(status, 0);
+    }
+}
+
+Test(threads, a_process_that_may_start_none_computes_alone) {
+    left = 0;
+    setenv("FRUGAL_THREADS", "3", 1);
+    cr_expect_eq(fr_threads_get(), 1);
+    atomic_int sum = 0, *at = &sum;
+    fri_parallel(10, 3, inner, &at);
+    cr_expect_eq(sum, 45);
 }
 
 static void *default_threads(void *out) {
@@ -107,8 +187,6 @@ Test(threads, each_thread_begins_with_the_number_of_the_environment) {
     pthread_join(t, NULL);
     cr_expect_eq(n, 3);
     cr_expect_eq(fr_threads_get(), 2);
-    omp_set_num_threads(1);
-    cr_expect_eq(fr_threads_get(), 1, "a number that the program gave to OpenMP is taken away");
 }
 
 static void write_text(const char *folder, const char *name, const char *text) {

@@ -10,6 +10,7 @@
 #include <frugal/autograd.h>
 #include <frugal/ops.h>
 
+#include "base/threads.h"
 #include "cpu/dnnl_module.h"
 #include "cpu/isa.h"
 #include "support/golden.h"
@@ -153,7 +154,7 @@ Test(onednn, reports_say_what_computes) {
 
 /* The module understands libraries of equal structures only. */
 Test(onednn, a_module_refuses_another_library) {
-    static const fri_dnnl_host host = {fr_fail, fr_threads_get};
+    static const fri_dnnl_host host = {fr_fail, fr_threads_get, fri_threads_startable};
     char path[4096];
     if (fri_dnnl()->major == 0) cr_skip_test("oneDNN is not used here");
     cr_assert(mapped("libfrugal-onednn.so", path));
