@@ -131,7 +131,7 @@ Test(prefix_parts, every_size_of_part_gives_the_bits_of_the_whole) {
  * with many threads the workspace would be the peak. */
 Test(prefix_parts, less_is_alive_the_smaller_the_part) {
     static const form forms[] = {PLAIN, EVALUATED};
-    must(fr_threads_set(2));
+    must(fr_threads_set(1));
     for (size_t f = 0; f < COUNT(forms); f++) {
         size_t peak[3];
         for (int k = 0; k < 3; k++) {
