@@ -281,13 +281,9 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     if (p.engine.method == FRI_CONV2D_WINOGRAD)
         return p.engine.product[0].op->name[p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD];
     if (p.engine.method == FRI_CONV2D_INDIRECT) return p.widened ? "widened:indirect" : "indirect";
-    if (p.engine.method == FRI_CONV2D_PIXELS) {
-        const fri_product *product = &p.engine.product[p.engine.product[0].op == NULL ? 2 : 0];
-        return product->op->name[p.widened ? FRI_DNNL_PIXELS_WIDENED : FRI_DNNL_PIXELS];
-    }
     if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
     if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
-    if (p.engine.method == FRI_CONV2D_IM2COL)
-        return p.engine.op[0]->name[p.widened ? FRI_DNNL_IM2COL_WIDENED : FRI_DNNL_IM2COL];
+    if (p.engine.method == FRI_CONV2D_PRODUCT)
+        return p.engine.product[0].op->name[p.widened ? FRI_DNNL_PRODUCT_WIDENED : FRI_DNNL_PRODUCT];
     return "nothing to do";
 }

@@ -8,28 +8,25 @@
 /* Output pixels per image up to which a matrix product is faster than the convolution primitive, per pass. Measured
  * on one thread with 3x3 and 1x1 layers of VGG-16 and ResNet-50, oneDNN 2.6.3 with avx512_core_bf16 (AMD Zen 5):
  * primitives pack weights in every call and use tiles badly for few pixels. */
-typedef struct area_limits {
-    int64_t limit[3]; /* by fri_pass */
-} area_limits;
-
-static const area_limits spatial_f32 = {{16, 4, 9}}, spatial_bf16 = {{25, 9, 49}};
-static const area_limits spatial_1x1 = {{49, 49, INT64_MAX}};
+static const int64_t spatial_area[] = {16, 4, 9}, area_1x1[] = {49, 49, INT64_MAX};
 /* The product loses again for the weight gradient of 1x1 layers with at most NARROW_CHANNELS channels on one side and
  * maps of NARROW_AREA pixels or more: the sum runs over all pixels, and the result has few rows. Applies to bf16, and
  * to f32 layers that conv2d_pointwise.c does not take. Measured on 1 and 2 threads with MobileNetV2's layers (AMD Zen
  * 4): 0.4 to 0.85 of the product's time. */
 enum { NARROW_CHANNELS = 32, NARROW_AREA = 56 * 56 };
 
+/* True if rows of x are the matrix of a product. */
+static bool is_product(const fri_conv2d_desc *d) {
+    return d->r * d->s * d->stride_h * d->stride_w * d->groups == 1 && d->pad_h == 0 && d->pad_w == 0;
+}
+
 /* Decides by properties of the layer only, never by d->n (conv2d_engine.h). */
 static bool prefers_matrix(const fri_conv2d_desc *d, fri_pass pass) {
-    if (d->groups != 1) return false;
-    int64_t area = d->p * d->q;
-    if (d->r != 1 || d->s != 1) return area <= (d->dtype == FR_F32 ? &spatial_f32 : &spatial_bf16)->limit[pass];
-    /* Strided dx in bf16 would need f32 columns. */
-    bool strided = d->stride_h > 1 || d->stride_w > 1;
-    if (strided && pass == FRI_PASS_BACKWARD_INPUT && d->dtype != FR_F32) return false;
+    const int64_t area = d->p * d->q;
+    if (d->groups != 1 || (d->dtype != FR_F32 && !is_product(d))) return false;
+    if (d->r != 1 || d->s != 1) return area <= spatial_area[pass];
     if (area >= NARROW_AREA && (d->c <= NARROW_CHANNELS || d->k <= NARROW_CHANNELS)) return false;
-    return area <= spatial_1x1.limit[pass];
+    return area <= area_1x1[pass];
 }
 
 static fr_status plan_direct(fri_conv2d_engine *e) {
@@ -44,16 +41,27 @@ static fr_status plan_direct(fri_conv2d_engine *e) {
     return FR_OK;
 }
 
-/* Plans the matrix product: on columns by the library, or over pointers to pixels. Groups of one output channel are
- * products of vectors whose elements are apart, which the library lacks. */
+/* Plans the library's product on rows of x. */
+static fr_status plan_product(fri_conv2d_engine *e) {
+    const fri_conv2d_desc *d = &e->d;
+    const fri_matmul_desc p = fri_product_of_layer(e->pass, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->c, d->k);
+    e->method = FRI_CONV2D_NONE;
+    FRI_TRY(fri_product_plan(&p, &e->product[0]));
+    if (e->product[0].op == NULL) return FR_OK;
+    e->method = FRI_CONV2D_PRODUCT;
+    if (p.bias) e->bias_at = fri_part(&e->bytes, (size_t)d->k * fr_dtype_size(d->bias_dtype));
+    e->scratch_at = fri_part(&e->bytes, e->product[0].bytes);
+    return FR_OK;
+}
+
+/* Plans a product: by the library on rows of x, or over pointers to pixels. */
 static fr_status plan_matrix(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
-    const int64_t terms = e->pass == FRI_PASS_FORWARD ? d->r * d->s * d->c : d->k;
-    const bool vector = d->groups > 1 && d->k == d->groups, one_row = d->p * d->q == 1;
+    const int64_t terms = e->pass == FRI_PASS_FORWARD ? d->c : d->k;
+    const bool f32 = d->dtype == FR_F32 && d->bias_dtype == FR_F32, one_row = d->p * d->q == 1;
     const bool by_library = fri_product_by_library(one_row ? terms : 0, e->pass == FRI_PASS_BACKWARD_WEIGHT);
     e->bytes = 0;
-    if (d->dtype == FR_F32 && d->bias_dtype == FR_F32 && (vector || !by_library)) return fri_conv2d_indirect_plan(e);
-    return fri_conv2d_im2col_plan(e);
+    return is_product(d) && (by_library || !f32) ? plan_product(e) : fri_conv2d_indirect_plan(e);
 }
 
 /* Own loops for the width of this processor's vectors. */
@@ -77,10 +85,9 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
     e->d = *d;
     e->pass = pass;
     if (method == FRI_CONV2D_DIRECT) return plan_direct(e);
-    if (method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_plan(e);
+    if (method == FRI_CONV2D_PRODUCT) return plan_product(e);
     if (method == FRI_CONV2D_INDIRECT) return fri_conv2d_indirect_plan(e);
     if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
-    if (method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_plan(e);
     if (method == FRI_CONV2D_AUTO)
         method = own_of(FRI_CONV2D_DEPTHWISE)->pays(d, pass)   ? FRI_CONV2D_DEPTHWISE
                  : own_of(FRI_CONV2D_POINTWISE)->pays(d, pass) ? FRI_CONV2D_POINTWISE
@@ -93,10 +100,6 @@ fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_co
         return FR_OK;
     }
 
-    if (fri_conv2d_pixels_pays(d)) {
-        FRI_TRY(fri_conv2d_pixels_plan(e));
-        if (e->method != FRI_CONV2D_NONE) return FR_OK;
-    }
     const bool matrix = prefers_matrix(d, pass);
     FRI_TRY(matrix ? plan_matrix(e) : plan_direct(e));
     /* Tries the other method if this one does not exist or exceeds the caller's limit. */
@@ -148,8 +151,10 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
         return FR_OK;
     }
     if (e->pass == FRI_PASS_FORWARD && bias == NULL) bias = workspace + e->bias_at;
-    if (e->method == FRI_CONV2D_PIXELS) return fri_conv2d_pixels_run(e, a, b, bias, out, workspace);
-    if (e->method == FRI_CONV2D_IM2COL) return fri_conv2d_im2col_run(e, a, b, bias, out, workspace);
+    if (e->method == FRI_CONV2D_PRODUCT) {
+        const bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+        return fri_product_run(&e->product[0], dw ? b : a, dw ? a : b, bias, out, workspace + e->scratch_at);
+    }
     bool packed = e->direct->packed_bytes > 0;
     void *weight = workspace + e->weight_at, *scratch = workspace + e->scratch_at;
     if (e->pass != FRI_PASS_BACKWARD_WEIGHT)

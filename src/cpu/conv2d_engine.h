@@ -1,9 +1,8 @@
 /* conv2d_engine.h - one convolution pass on f32 or bf16 data: choice of method, workspace, execution.
  *
- * Methods: the library's convolution; the library's matrix product on columns in a bounded buffer, or on pairs of
- * pixels of the smallest maps; our product over pointers to pixels (f32, if the library's product is slower); a product
- * between Winograd transforms (f32, unless exact convolutions are required); own loops for depthwise convolutions and
- * for narrow 1 x 1 convolutions. The choice depends on layer shape, element type and pass,
+ * Methods: the library's convolution; the library's matrix product on rows of x (1 x 1); our product over pointers to
+ * pixels (f32); a product between Winograd transforms (f32, unless exact convolutions are required); own loops for
+ * depthwise convolutions and for narrow 1 x 1 convolutions. The choice depends on layer shape, element type and pass,
  * never on the batch size, so a batch cut in two gives equal bits. conv2d.c converts data that the engine cannot
  * process (f16) in pieces. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
@@ -18,10 +17,9 @@ typedef enum fri_conv2d_method {
     FRI_CONV2D_NONE, /* not possible; of AUTO: half data, which is widened */
     FRI_CONV2D_AUTO, /* any method but Winograd */
     FRI_CONV2D_DIRECT,
-    FRI_CONV2D_IM2COL,
+    FRI_CONV2D_PRODUCT,
     FRI_CONV2D_INDIRECT,
     FRI_CONV2D_WINOGRAD,
-    FRI_CONV2D_PIXELS,
     FRI_CONV2D_DEPTHWISE,
     FRI_CONV2D_POINTWISE,
 } fri_conv2d_method;
@@ -44,27 +42,20 @@ typedef struct fri_conv2d_engine {
                                               scratchpad */
     const fri_dnnl_op *direct;
 
-    /* im2col: `rows` output rows (n, p) at a time; op[0] writes, op[1] adds, op[2] computes the last, shorter
-     * piece. */
-    const fri_dnnl_op *op[3];
-    bool pointwise; /* the rows of x are the matrix; no columns */
-    int64_t rows, images;
-    size_t col_at, sum_at; /* columns; f32 sums (bf16 dx of `images` images, or dw) */
-
     /* Winograd, over chunks of tiles and blocks of input and output channels. */
     int64_t tiles, chunk, in, in_block, out, out_block;
     fri_conv2d_split split;
     int64_t workers;
-    size_t worker_bytes; /* bytes per worker; also for pixels */
-    bool shared;         /* FRI_SPLIT_OUT only: a single chunk, whose V is computed once by all threads */
+    size_t worker_bytes;
+    bool shared; /* FRI_SPLIT_OUT only: a single chunk, whose V is computed once by all threads */
     size_t v_at, u_at, m_at;
 
-    fri_product product[4]; /* Winograd: writes, adds, last shorter chunk; pixels: writes, adds, both for the last
-                               narrower block */
+    fri_product product[3]; /* Winograd: writes, adds, last shorter chunk; else the only one */
 
     const struct fri_conv2d_own *own; /* own loops, or NULL */
     int64_t parts;                    /* partial sums of own loops for weights, at sum_at */
-    size_t norm_at, strip_at;         /* if d.norm is set: scale and shift; normalized rows of x per worker */
+    size_t sum_at;
+    size_t norm_at, strip_at; /* if d.norm is set: scale and shift; normalized rows of x per worker */
 } fri_conv2d_engine;
 
 /* Plans a pass. method: requested method, usually FRI_CONV2D_AUTO; e->method: chosen method. */
@@ -79,11 +70,6 @@ fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, c
 fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace);
 
-/* conv2d_im2col.c */
-fr_status fri_conv2d_im2col_plan(fri_conv2d_engine *e);
-fr_status fri_conv2d_im2col_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
-                                char *workspace);
-
 /* conv2d_indirect.c, f32 only */
 fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e);
 void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
@@ -95,12 +81,6 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                   char *workspace);
-
-/* conv2d_pixels.c, likewise. */
-bool fri_conv2d_pixels_pays(const fri_conv2d_desc *d);
-fr_status fri_conv2d_pixels_plan(fri_conv2d_engine *e);
-fr_status fri_conv2d_pixels_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias,
-                                float *out, char *workspace);
 
 /* Own loops for f32 (depthwise weight gradients also bf16): whether they are faster, workspace, execution. in: x or
  * dy; prepared weights are in the workspace. */

@@ -19,26 +19,11 @@ fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
     return FR_OK;
 }
 
-/* x, w, y and bias start at the group's first channel. */
-static void run_forward(const fri_conv2d_engine *e, fri_igemm s, const float *x, const float *w, const float *bias,
-                        float *y, char *workspace) {
-    const fri_conv2d_desc *d = &e->d;
-    s.depth = d->c / d->groups, s.columns = d->k / d->groups;
-    s.a = x, s.b = w, s.c = y, s.bias = bias;
-    s.b_row = 1, s.b_col = d->r * d->s * s.depth;
-    s.c_h = d->p, s.c_w = d->q, s.c_pitch = d->k, s.c_step_h = s.c_step_w = 1;
-    s.add = d->accumulate, s.relu = d->relu;
-    fri_igemm_run(&s, false, workspace + e->scratch_at);
-}
-
-static void run_weight(const fri_conv2d_engine *e, fri_igemm s, const float *x, const float *dy, float *dw,
-                       char *workspace) {
-    const fri_conv2d_desc *d = &e->d;
-    s.depth = d->k / d->groups, s.columns = d->c / d->groups;
-    s.a = x, s.b = dy, s.c = dw;
-    s.b_row = d->k, s.b_col = 1;
-    s.c_pitch = d->r * d->s * s.columns;
-    fri_igemm_run(&s, true, workspace + e->scratch_at);
+/* True if pixels of y and of dx are computed one by one, because many taps lie outside of the map: for 3 x 3 filters on
+ * 2 x 2 pixels 20 of 36. */
+static bool by_pixel(const fri_conv2d_desc *d) {
+    enum { PIXELS = 4, CHANNELS = 80 };
+    return d->p * d->q <= PIXELS && d->h * d->w <= PIXELS && d->groups == 1 && fri_min_i64(d->c, d->k) > CHANNELS;
 }
 
 /* True if a tap meets the map in one of `grid` windows at distance `step`. */
@@ -47,85 +32,79 @@ static bool meets(int64_t grid, int64_t step, int64_t tap, int64_t map) {
     return first < grid && first * step + tap < map;
 }
 
-/* Lists the taps that contribute to pixels of dx at row y and column x modulo the strides, and returns their number. */
-static int64_t taps_of(const fri_conv2d_desc *d, int64_t y, int64_t x, fri_igemm_tap *tap) {
-    int64_t n = 0;
+/* Product of the pixels y, y + s->c_step_h, ... of y or dx, likewise x; lists the taps that meet the map. */
+static fri_igemm product_of(const fri_conv2d_engine *e, fri_igemm s, int64_t y, int64_t x, fri_igemm_tap *tap) {
+    const fri_conv2d_desc *d = &e->d;
+    const bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+    s.grid_h = fri_ceil_div(s.c_h - y, s.c_step_h), s.grid_w = fri_ceil_div(s.c_w - x, s.c_step_w);
+    s.c_y = y, s.c_x = x, s.tap = tap, s.taps = 0;
     for (int64_t i = 0; i < d->r * d->s; i++) {
-        const int64_t h = y + d->pad_h - i / d->s * d->dilation_h, w = x + d->pad_w - i % d->s * d->dilation_w;
-        if (h % d->stride_h != 0 || w % d->stride_w != 0) continue;
-        if (!meets(fri_ceil_div(d->h - y, d->stride_h), 1, h / d->stride_h, d->p) ||
-            !meets(fri_ceil_div(d->w - x, d->stride_w), 1, w / d->stride_w, d->q))
-            continue;
-        tap[n++] = (fri_igemm_tap){h / d->stride_h, w / d->stride_w, i * (d->c / d->groups)};
+        int64_t h = i / d->s * d->dilation_h - d->pad_h, w = i % d->s * d->dilation_w - d->pad_w;
+        if (dx && ((y - h) % d->stride_h != 0 || (x - w) % d->stride_w != 0)) continue;
+        h = dx ? (y - h) / d->stride_h : y * d->stride_h + h;
+        w = dx ? (x - w) / d->stride_w : x * d->stride_w + w;
+        if (meets(s.grid_h, s.step_h, h, s.a_h) && meets(s.grid_w, s.step_w, w, s.a_w))
+            tap[s.taps++] = (fri_igemm_tap){h, w, i * (d->c / d->groups)};
     }
-    return n;
+    return s;
 }
 
-static void run_input(const fri_conv2d_engine *e, const float *dy, const float *w, float *dx, char *workspace) {
-    const fri_conv2d_desc *d = &e->d;
-    const int64_t cg = d->c / d->groups, kg = d->k / d->groups;
-    fri_igemm_tap *tap = (fri_igemm_tap *)(void *)(workspace + e->weight_at);
-    for (int64_t i = 0; i < fri_min_i64(d->stride_h, d->h) * fri_min_i64(d->stride_w, d->w); i++) {
-        const int64_t y = i / fri_min_i64(d->stride_w, d->w), x = i % fri_min_i64(d->stride_w, d->w);
-        fri_igemm s = {.images = d->n,
-                       .grid_h = fri_ceil_div(d->h - y, d->stride_h),
-                       .grid_w = fri_ceil_div(d->w - x, d->stride_w),
-                       .depth = kg,
-                       .columns = cg,
-                       .taps = taps_of(d, y, x, tap),
-                       .tap = tap,
-                       .a_h = d->p,
-                       .a_w = d->q,
-                       .a_pitch = d->k,
-                       .step_h = 1,
-                       .step_w = 1,
-                       .b_row = d->r * d->s * cg,
-                       .b_col = 1,
-                       .c_h = d->h,
-                       .c_w = d->w,
-                       .c_pitch = d->c,
-                       .c_y = y,
-                       .c_x = x,
-                       .c_step_h = d->stride_h,
-                       .c_step_w = d->stride_w};
-        for (int64_t g = 0; g < d->groups; g++) {
-            s.a = dy + g * kg, s.b = w + g * kg * s.b_row, s.c = dx + g * cg;
-            fri_igemm_run(&s, false, workspace + e->scratch_at);
-        }
+/* y or dx from the maps a and filters b of a group's first channel. */
+static void run_maps(const fri_conv2d_engine *e, fri_igemm s, char *workspace) {
+    const int64_t rows = fri_min_i64(s.c_step_h, s.c_h), columns = fri_min_i64(s.c_step_w, s.c_w);
+    for (int64_t i = 0; i < rows * columns; i++) {
+        const fri_igemm part =
+            product_of(e, s, i / columns, i % columns, (fri_igemm_tap *)(void *)(workspace + e->weight_at));
+        fri_igemm_run(&part, false, workspace + e->scratch_at);
     }
+}
+
+static void run_weight(const fri_conv2d_engine *e, fri_igemm s, char *workspace) {
+    const fri_conv2d_desc *d = &e->d;
+    fri_igemm_tap *tap = (fri_igemm_tap *)(void *)(workspace + e->weight_at);
+    for (s.tap = tap; s.taps < d->r * d->s; s.taps++)
+        tap[s.taps] =
+            (fri_igemm_tap){s.taps / d->s * d->dilation_h - d->pad_h, s.taps % d->s * d->dilation_w - d->pad_w};
+    fri_igemm_run(&s, true, workspace + e->scratch_at);
 }
 
 void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
                              char *workspace) {
     const fri_conv2d_desc *d = &e->d;
-    const int64_t cg = d->c / d->groups, kg = d->k / d->groups, weights = kg * d->r * d->s * cg;
-    fri_igemm_tap *tap = (fri_igemm_tap *)(void *)(workspace + e->weight_at);
-    if (e->pass == FRI_PASS_BACKWARD_INPUT) {
-        run_input(e, a, b, out, workspace);
-        return;
-    }
-    int64_t taps = 0;
-    for (int64_t i = 0; i < d->r * d->s; i++) {
-        const int64_t y = i / d->s * d->dilation_h - d->pad_h, x = i % d->s * d->dilation_w - d->pad_w;
-        if (e->pass == FRI_PASS_BACKWARD_WEIGHT || /* writes zeros for taps outside */
-            (meets(d->p, d->stride_h, y, d->h) && meets(d->q, d->stride_w, x, d->w)))
-            tap[taps++] = (fri_igemm_tap){y, x, i * cg};
-    }
-    const fri_igemm s = {.images = d->n,
-                         .grid_h = d->p,
-                         .grid_w = d->q,
-                         .taps = taps,
-                         .tap = tap,
-                         .a_h = d->h,
-                         .a_w = d->w,
-                         .a_pitch = d->c,
-                         .step_h = d->stride_h,
-                         .step_w = d->stride_w};
+    const int64_t cg = d->c / d->groups, kg = d->k / d->groups, row = d->r * d->s * cg;
+    const bool pixel = by_pixel(d);
     for (int64_t g = 0; g < d->groups; g++) {
-        if (e->pass == FRI_PASS_FORWARD)
-            run_forward(e, s, a + g * cg, b + g * weights, bias != NULL ? bias + g * kg : NULL, out + g * kg,
-                        workspace);
-        else
-            run_weight(e, s, a + g * cg, b + g * kg, out + g * weights, workspace);
+        fri_igemm s = {.images = d->n,
+                       .depth = cg,
+                       .columns = kg,
+                       .a = a + g * cg,
+                       .a_h = d->h,
+                       .a_w = d->w,
+                       .a_pitch = d->c,
+                       .step_h = d->stride_h,
+                       .step_w = d->stride_w};
+        switch (e->pass) {
+        case FRI_PASS_FORWARD:
+            s.b = b + g * kg * row, s.b_row = 1, s.b_col = row;
+            s.c = out + g * kg, s.c_h = d->p, s.c_w = d->q, s.c_pitch = d->k;
+            s.c_step_h = pixel ? d->p : 1, s.c_step_w = pixel ? d->q : 1;
+            s.bias = bias != NULL ? bias + g * kg : NULL, s.add = d->accumulate, s.relu = d->relu;
+            run_maps(e, s, workspace);
+            break;
+        case FRI_PASS_BACKWARD_INPUT:
+            s.depth = kg, s.columns = cg;
+            s.a = a + g * kg, s.a_h = d->p, s.a_w = d->q, s.a_pitch = d->k, s.step_h = s.step_w = 1;
+            s.b = b + g * kg * row, s.b_row = row, s.b_col = 1;
+            s.c = out + g * cg, s.c_h = d->h, s.c_w = d->w, s.c_pitch = d->c;
+            s.c_step_h = pixel ? d->h : d->stride_h, s.c_step_w = pixel ? d->w : d->stride_w;
+            run_maps(e, s, workspace);
+            break;
+        case FRI_PASS_BACKWARD_WEIGHT:
+            s.depth = kg, s.columns = cg, s.grid_h = d->p, s.grid_w = d->q;
+            s.b = b + g * kg, s.b_row = d->k, s.b_col = 1;
+            s.c = out + g * kg * row, s.c_pitch = row;
+            run_weight(e, s, workspace);
+            break;
+        }
     }
 }

@@ -245,8 +245,8 @@ static bool plain(const fri_conv2d_desc *d) {
 }
 
 /* "ref" anything is the library's reference code. Convolutions (c not NULL) have more exceptions:
- *  - "gemm" unrolls whole images per thread: our own im2col does that in a bounded buffer, so it is taken for grouped
- *    convolutions only;
+ *  - "gemm" unrolls whole images per thread, and is taken for grouped convolutions only: our products over pointers to
+ *    pixels need no such buffer;
  *  - jit_bf16_1x1 computes wrong sums over an odd number of NHWC channels (seen in 2.6.3 and 3.7.2): it reads channels
  *    in pairs, and the last pair runs into the next pixel;
  *  - bf16 kernels leave columns of dw that meet padding only as they were in memory (2.6.3: jit_bf16, AMX), and read
@@ -340,8 +340,7 @@ static void op_finish(operation *op) {
         if (more > op->shown.scratch_bytes) op->shown.scratch_bytes = more;
     }
     static const char *const use[FRI_DNNL_USES] =
-        {"",        "im2col+",        "widened:", "widened:im2col+", "winograd:f4x3+", "widened:winograd:f4x3+",
-         "pixels+", "widened:pixels+"};
+        {"", "product+", "widened:", "widened:product+", "winograd:f4x3+", "widened:winograd:f4x3+"};
     for (int i = 0; i < FRI_DNNL_USES; i++)
         snprintf(op->shown.name[i], sizeof op->shown.name[i], "%s%s", use[i], impl_name(op->pd));
 }

@@ -27,19 +27,17 @@ typedef struct fri_matmul_desc {
     fri_accum accum; /* FRI_ADD: C += A B */
 } fri_matmul_desc;
 
-/* Use of an operation, part of the name in reports: alone, after im2col, on widened data, between Winograd's
- * transforms, for pairs of pixels and taps. */
+/* Use of an operation, part of the name in reports: alone, as a 1 x 1 convolution, on widened data, between Winograd's
+ * transforms. */
 typedef enum fri_dnnl_use {
     FRI_DNNL_PLAIN,
-    FRI_DNNL_IM2COL,
+    FRI_DNNL_PRODUCT,
     FRI_DNNL_WIDENED,
-    FRI_DNNL_IM2COL_WIDENED,
+    FRI_DNNL_PRODUCT_WIDENED,
     FRI_DNNL_WINOGRAD,
     FRI_DNNL_WINOGRAD_WIDENED,
-    FRI_DNNL_PIXELS,
-    FRI_DNNL_PIXELS_WIDENED,
 } fri_dnnl_use;
-enum { FRI_DNNL_USES = FRI_DNNL_PIXELS_WIDENED + 1 };
+enum { FRI_DNNL_USES = FRI_DNNL_WINOGRAD_WIDENED + 1 };
 
 typedef struct fri_dnnl_op {
     size_t scratch_bytes;         /* for run, pack and unpack alike */

@@ -23,55 +23,22 @@ static const char *const pass_name[] = {
     [FRI_PASS_BACKWARD_WEIGHT] = "linear_backward_weight",
 };
 
-/* C [m, n] = A [m, k] B [k, n]. A and B may be stored transposed: a_pitch is the row length of the stored matrix, and
- * a_turned means that the stored matrix is A^T. */
-typedef struct product {
-    int64_t m, n, k, a_pitch, b_pitch;
-    bool a_turned, b_turned, bias;
-} product;
-
 typedef struct plan {
-    product p;
+    fri_matmul_desc p; /* C [m, n] = A [m, k] B [k, n] of the whole layer; A or B may be stored transposed */
     bool widened;
     fri_product whole;
     int64_t m, n, k; /* of a tile */
     size_t bias_at, a_at, b_at, c_at, product_at, bytes;
 } plan;
 
-static product product_of(const fri_linear_desc *d, fri_pass pass) {
-    switch (pass) {
-    case FRI_PASS_FORWARD:
-        return (product){
-            .m = d->n, .n = d->out, .k = d->in, .a_pitch = d->in, .b_pitch = d->in, .b_turned = true, .bias = true};
-    case FRI_PASS_BACKWARD_INPUT:
-        return (product){.m = d->n, .n = d->in, .k = d->out, .a_pitch = d->out, .b_pitch = d->in};
-    default:
-        return (product){.m = d->out, .n = d->in, .k = d->n, .a_pitch = d->out, .b_pitch = d->in, .a_turned = true};
-    }
-}
-
-static fr_status plan_product(const product *p, fr_dtype t, fr_dtype bias_t, int64_t m, int64_t n, int64_t k,
-                              int64_t a_pitch, int64_t b_pitch, int64_t c_pitch, fri_accum accum, fri_product *made) {
-    return fri_product_plan(&(fri_matmul_desc){.a_dtype = t,
-                                               .b_dtype = t,
-                                               .c_dtype = t,
-                                               .bias_dtype = bias_t,
-                                               .m = m,
-                                               .n = n,
-                                               .k = k,
-                                               .a_row = p->a_turned ? 1 : a_pitch,
-                                               .a_col = p->a_turned ? a_pitch : 1,
-                                               .b_row = p->b_turned ? 1 : b_pitch,
-                                               .b_col = p->b_turned ? b_pitch : 1,
-                                               .c_row = c_pitch,
-                                               .bias = p->bias && accum == FRI_SET,
-                                               .accum = accum},
-                            made);
-}
-
 /* f32 product of a tile of m x n x k with dense copies. */
-static fr_status plan_tile(const product *p, int64_t m, int64_t n, int64_t k, fri_accum accum, fri_product *made) {
-    return plan_product(p, FR_F32, FR_F32, m, n, k, p->a_turned ? m : k, p->b_turned ? k : n, n, accum, made);
+static fr_status plan_tile(const fri_matmul_desc *p, int64_t m, int64_t n, int64_t k, fri_accum accum,
+                           fri_product *made) {
+    fri_matmul_desc d = {FR_F32, FR_F32, FR_F32, FR_F32, m, n, k, k, 1, n, 1, n, .accum = accum};
+    if (p->a_col != 1) d.a_row = 1, d.a_col = m;
+    if (p->b_col != 1) d.b_row = 1, d.b_col = k;
+    d.bias = p->bias && accum == FRI_SET;
+    return fri_product_plan(&d, made);
 }
 
 /* The largest of 1 .. all whose `fixed + per * size` elements fit. */
@@ -95,9 +62,8 @@ static fr_status tile_scratch(const plan *p, size_t *scratch) {
     return FR_OK;
 }
 
-static fr_status plan_widened(const fri_linear_desc *d, plan *p) {
-    const product *q = &p->p;
-    (void)d;
+static fr_status plan_widened(plan *p) {
+    const fri_matmul_desc *q = &p->p;
     size_t scratch = 0;
     int64_t fit = TILE_BYTES / (int64_t)sizeof(float);
     p->widened = true;
@@ -117,32 +83,34 @@ static fr_status plan_widened(const fri_linear_desc *d, plan *p) {
 
 static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     memset(p, 0, sizeof *p);
-    p->p = product_of(d, pass);
-    const product *q = &p->p;
+    p->p = fri_product_of_layer(pass, d->dtype, d->bias_dtype, d->n, d->in, d->out);
     fr_status s = fri_cpu_accepts(pass_name[pass], d->dtype);
     if (s < 0 || d->n == 0) return s;
     if (d->dtype != FR_F16) {
-        FRI_TRY(plan_product(q, d->dtype, d->bias_dtype, q->m, q->n, q->k, q->a_pitch, q->b_pitch, q->n, FRI_SET,
-                             &p->whole));
+        FRI_TRY(fri_product_plan(&p->p, &p->whole));
         if (p->whole.possible) {
-            if (q->bias) p->bias_at = fri_part(&p->bytes, (size_t)q->n * fr_dtype_size(d->bias_dtype));
+            if (p->p.bias) p->bias_at = fri_part(&p->bytes, (size_t)d->out * fr_dtype_size(d->bias_dtype));
             p->product_at = fri_part(&p->bytes, p->whole.bytes);
             return FR_OK;
         }
     }
-    return plan_widened(d, p);
+    return plan_widened(p);
 }
 
-/* Converts rows i0 .. i0 + rows and columns j0 .. j0 + columns of the logical matrix, in stored order. */
-static void widen_tile(fr_dtype t, const void *base, int64_t pitch, bool turned, int64_t i0, int64_t rows, int64_t j0,
+/* Converts rows i0 .. i0 + rows and columns j0 .. j0 + columns of the logical matrix, in stored order. row and col are
+ * distances of elements; one is 1. */
+static void widen_tile(fr_dtype t, const void *base, int64_t row, int64_t col, int64_t i0, int64_t rows, int64_t j0,
                        int64_t columns, float *out) {
-    int64_t first = turned ? j0 * pitch + i0 : i0 * pitch + j0;
-    fri_cpu_widen_rows(t, turned ? columns : rows, turned ? rows : columns, fri_cpu_at(t, base, first), pitch, out);
+    const void *first = fri_cpu_at(t, base, i0 * row + j0 * col);
+    if (col == 1)
+        fri_cpu_widen_rows(t, rows, columns, first, row, out);
+    else
+        fri_cpu_widen_rows(t, columns, rows, first, col, out);
 }
 
 static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const void *b, const float *bias, void *c,
                              char *workspace) {
-    const product *q = &p->p;
+    const fri_matmul_desc *q = &p->p;
     float *at = (float *)(void *)(workspace + p->a_at), *bt = (float *)(void *)(workspace + p->b_at);
     float *ct = (float *)(void *)(workspace + p->c_at);
     for (int64_t j = 0; j < q->n; j += p->n) {
@@ -154,8 +122,8 @@ static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const voi
                 fri_product tile;
                 FRI_TRY(plan_tile(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &tile));
                 bool new_a = p->m < q->m || p->k < q->k || j == 0, new_b = p->k < q->k || i == 0;
-                if (new_a) widen_tile(t, a, q->a_pitch, q->a_turned, i, m, l, k, at);
-                if (new_b) widen_tile(t, b, q->b_pitch, q->b_turned, l, k, j, n, bt);
+                if (new_a) widen_tile(t, a, q->a_row, q->a_col, i, m, l, k, at);
+                if (new_b) widen_tile(t, b, q->b_row, q->b_col, l, k, j, n, bt);
                 FRI_TRY(fri_product_run(&tile, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->product_at));
             }
             fri_cpu_narrow_rows(t, m, n, ct, (char *)c + (size_t)(i * q->n + j) * fr_dtype_size(t), q->n);

@@ -88,6 +88,20 @@ static int64_t batch_threads(void) {
     return fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
 }
 
+fri_matmul_desc fri_product_of_layer(fri_pass pass, fr_dtype t, fr_dtype bias_t, int64_t rows, int64_t in,
+                                     int64_t out) {
+    fri_matmul_desc d = {t, t, t, bias_t, .m = rows, .n = in, .a_col = 1, .b_row = in, .b_col = 1, .c_row = in};
+    switch (pass) {
+    case FRI_PASS_FORWARD:
+        d.bias = true;
+        d.k = d.a_row = in, d.n = d.c_row = out, d.b_row = 1, d.b_col = in;
+        break;
+    case FRI_PASS_BACKWARD_INPUT: d.k = d.a_row = out; break;
+    case FRI_PASS_BACKWARD_WEIGHT: d.k = rows, d.m = d.a_col = out, d.a_row = 1; break;
+    }
+    return d;
+}
+
 fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
     const bool f32 = d->a_dtype == FR_F32 && d->b_dtype == FR_F32 && d->c_dtype == FR_F32;
     const bool ours = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));

@@ -15,6 +15,9 @@ typedef struct fri_product {
     size_t bytes;          /* size of the workspace */
 } fri_product;
 
+/* The product of a layer y [rows, out] = x [rows, in] w^T + b, or of its gradients. dw = dy^T x: A is dy. */
+fri_matmul_desc fri_product_of_layer(fri_pass pass, fr_dtype t, fr_dtype bias_t, int64_t rows, int64_t in, int64_t out);
+
 /* p->possible is false if neither computes these types. */
 fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p);
 
