@@ -139,6 +139,21 @@ typedef double fri_cpu_reduce_row(const void *args, int64_t n, const real *a, co
  * for all instruction sets; fri_cpu_lane_total adds the lanes as a tree. */
 enum { FRI_LANES = 16 };
 
+/* Runs a statement of element i and lane l for n elements. */
+#define FRI_EACH_LANE(n, statement)                           \
+    do {                                                      \
+        const int64_t whole_ = (n) / FRI_LANES * FRI_LANES;   \
+        for (int64_t at_ = 0; at_ < whole_; at_ += FRI_LANES) \
+            for (int l = 0; l < FRI_LANES; l++) {             \
+                const int64_t i = at_ + l;                    \
+                statement;                                    \
+            }                                                 \
+        for (int64_t i = whole_; i < (n); i++) {              \
+            const int64_t l = i - whole_;                     \
+            statement;                                        \
+        }                                                     \
+    } while (0)
+
 static inline double fri_cpu_lane_total(double lane[FRI_LANES]) {
     for (int half = FRI_LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++) lane[l] += lane[l + half];

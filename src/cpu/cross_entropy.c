@@ -33,10 +33,7 @@ static real row_max(const fri_loss_desc *d, int64_t row, const void *x) {
 FRI_CLONES static void add_lanes(int64_t n, const real *v, double lane[FRI_LANES]) {
     double sum[FRI_LANES];
     memcpy(sum, lane, sizeof sum);
-    int64_t whole = n / FRI_LANES * FRI_LANES;
-    for (int64_t i = 0; i < whole; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) sum[l] += (double)v[i + l];
-    for (int64_t i = whole; i < n; i++) sum[i - whole] += (double)v[i];
+    FRI_EACH_LANE(n, sum[l] += (double)v[i]);
     memcpy(lane, sum, sizeof sum);
 }
 

@@ -48,23 +48,11 @@ static int64_t channel(const group *g, int64_t j) {
         for (int64_t j = 0, w; j < (g)->width && (w = fri_min_i64(FRI_BLOCK, (g)->width - j), true); j += FRI_BLOCK)
 
 FRI_CLONES static void add_distances(int64_t n, const real *x, double from, double lane[FRI_LANES]) {
-    int64_t i = 0;
-    for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) lane[l] += (double)x[i + l] - from;
-    for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i] - from;
+    FRI_EACH_LANE(n, lane[l] += (double)x[i] - from);
 }
 
 FRI_CLONES static void add_squares(int64_t n, const real *x, double from, double lane[FRI_LANES]) {
-    int64_t i = 0;
-    for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) {
-            const double a = (double)x[i + l] - from;
-            lane[l] += a * a;
-        }
-    for (int l = 0; i < n; i++, l++) {
-        const double a = (double)x[i] - from;
-        lane[l] += a * a;
-    }
+    FRI_EACH_LANE(n, lane[l] += ((double)x[i] - from) * ((double)x[i] - from));
 }
 
 /* ---- forward -------------------------------------------------------------------------------------------------- */
@@ -124,18 +112,8 @@ typedef struct sums {
 
 FRI_CLONES static void add_sums(int64_t n, const real *x, real mean, real invstd, const real *gamma, const real *dy,
                                 sums *to) {
-    int64_t i = 0;
-    for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) {
-            const double a = (double)gamma[i + l] * (double)dy[i + l];
-            to->plain[l] += a;
-            to->normalized[l] += a * (double)((x[i + l] - mean) * invstd);
-        }
-    for (int l = 0; i < n; i++, l++) {
-        const double a = (double)gamma[i] * (double)dy[i];
-        to->plain[l] += a;
-        to->normalized[l] += a * (double)((x[i] - mean) * invstd);
-    }
+    FRI_EACH_LANE(n, const double a = (double)gamma[i] * (double)dy[i]; to->plain[l] += a;
+                  to->normalized[l] += a * (double)((x[i] - mean) * invstd));
 }
 
 FRI_CLONES static void add_vectors(int64_t n, const real *x, real mean, real invstd, const real *dy, double *dgamma,

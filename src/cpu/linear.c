@@ -4,10 +4,9 @@
  *   backward input   dx [n, in]   = dy [n, out] w
  *   backward weight  dw [out, in] = dy^T x
  *
- * f32, and bf16 where the library has code for it, are one product in place. Else half data is widened: the product is
- * cut into tiles whose f32 copies fit the target, along the summed dimension only when a tile of one row and column
- * does not fit otherwise; such sums are added in order, in f32. Tiles follow the shape only. A batch cut in two gives
- * the same y and dx (product.h). */
+ * f32, and bf16 where the library has code for it, are one product in place. Else half data is widened: C is cut into
+ * tiles whose f32 copies, and those of their rows of A and columns of B, fit the target. Tiles follow the shape only. A
+ * batch cut in two gives the same y and dx (product.h). */
 #include "cpu/product.h"
 
 #include <string.h>
@@ -27,17 +26,15 @@ typedef struct plan {
     fri_matmul_desc p; /* C [m, n] = A [m, k] B [k, n] of the whole layer; A or B may be stored transposed */
     bool widened;
     fri_product whole;
-    int64_t m, n, k; /* of a tile */
+    int64_t m, n; /* of a tile of C */
     size_t bias_at, a_at, b_at, c_at, product_at, bytes;
 } plan;
 
-/* f32 product of a tile of m x n x k with dense copies. */
-static fr_status plan_tile(const fri_matmul_desc *p, int64_t m, int64_t n, int64_t k, fri_accum accum,
-                           fri_product *made) {
-    fri_matmul_desc d = {FR_F32, FR_F32, FR_F32, FR_F32, m, n, k, k, 1, n, 1, n, .accum = accum};
+/* f32 product of a tile of m x n with dense copies. */
+static fr_status plan_tile(const fri_matmul_desc *p, int64_t m, int64_t n, fri_product *made) {
+    fri_matmul_desc d = {FR_F32, FR_F32, FR_F32, FR_F32, m, n, p->k, p->k, 1, n, 1, n, .bias = p->bias};
     if (p->a_col != 1) d.a_row = 1, d.a_col = m;
-    if (p->b_col != 1) d.b_row = 1, d.b_col = k;
-    d.bias = p->bias && accum == FRI_SET;
+    if (p->b_col != 1) d.b_row = 1, d.b_col = p->k;
     return fri_product_plan(&d, made);
 }
 
@@ -46,18 +43,13 @@ static int64_t fitting(int64_t all, int64_t fit, int64_t fixed, int64_t per) {
     return fri_min_i64(all, fri_max_i64(1, (fit - fixed) / per));
 }
 
-/* Scratch for every tile shape in the loops below: full or remaining m, n, k, adding or not. */
+/* Scratch for every tile shape: full or remaining m and n. */
 static fr_status tile_scratch(const plan *p, size_t *scratch) {
-    int64_t size[3] = {p->m, p->n, p->k}, rest[3] = {p->p.m % p->m, p->p.n % p->n, p->p.k % p->k};
-    for (int i = 0; i < 8; i++) {
-        int64_t dim[3];
-        for (int j = 0; j < 3; j++) dim[j] = i >> j & 1 ? rest[j] : size[j];
-        if (dim[0] == 0 || dim[1] == 0 || dim[2] == 0) continue;
-        for (int add = 0; add <= (p->k < p->p.k); add++) {
-            fri_product tile;
-            FRI_TRY(plan_tile(&p->p, dim[0], dim[1], dim[2], add ? FRI_ADD : FRI_SET, &tile));
-            if (tile.bytes > *scratch) *scratch = tile.bytes;
-        }
+    for (int i = 0; i < 4; i++) {
+        const int64_t m = i & 1 ? p->p.m % p->m : p->m, n = i & 2 ? p->p.n % p->n : p->n;
+        fri_product tile = {.bytes = 0};
+        if (m > 0 && n > 0) FRI_TRY(plan_tile(&p->p, m, n, &tile));
+        if (tile.bytes > *scratch) *scratch = tile.bytes;
     }
     return FR_OK;
 }
@@ -67,14 +59,12 @@ static fr_status plan_widened(plan *p) {
     size_t scratch = 0;
     int64_t fit = TILE_BYTES / (int64_t)sizeof(float);
     p->widened = true;
-    /* A quarter of the space for A at full k, the rest for B and C; k is cut if a row of each does not fit. */
-    p->k = fri_min_i64(q->k, fit / 4);
-    p->m = fitting(q->m, fit / 4, 0, p->k);
-    p->n = fitting(q->n, fit, p->m * p->k, p->k + p->m);
-    p->m = fitting(q->m, fit, p->n * p->k, p->k + p->n);
+    p->m = fitting(q->m, fit / 4, 0, q->k); /* a quarter of the space for A, the rest for B and C */
+    p->n = fitting(q->n, fit, p->m * q->k, q->k + p->m);
+    p->m = fitting(q->m, fit, p->n * q->k, q->k + p->n);
     if (q->bias) p->bias_at = fri_part(&p->bytes, (size_t)q->n * sizeof(float));
-    p->a_at = fri_part(&p->bytes, (size_t)(p->m * p->k) * sizeof(float));
-    p->b_at = fri_part(&p->bytes, (size_t)(p->k * p->n) * sizeof(float));
+    p->a_at = fri_part(&p->bytes, (size_t)(p->m * q->k) * sizeof(float));
+    p->b_at = fri_part(&p->bytes, (size_t)(q->k * p->n) * sizeof(float));
     p->c_at = fri_part(&p->bytes, (size_t)(p->m * p->n) * sizeof(float));
     FRI_TRY(tile_scratch(p, &scratch));
     p->product_at = fri_part(&p->bytes, scratch);
@@ -97,15 +87,13 @@ static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     return plan_widened(p);
 }
 
-/* Converts rows i0 .. i0 + rows and columns j0 .. j0 + columns of the logical matrix, in stored order. row and col are
- * distances of elements; one is 1. */
-static void widen_tile(fr_dtype t, const void *base, int64_t row, int64_t col, int64_t i0, int64_t rows, int64_t j0,
-                       int64_t columns, float *out) {
-    const void *first = fri_cpu_at(t, base, i0 * row + j0 * col);
-    if (col == 1)
-        fri_cpu_widen_rows(t, rows, columns, first, row, out);
-    else
-        fri_cpu_widen_rows(t, columns, rows, first, col, out);
+/* Converts vectors of k terms, in stored order. The vectors are `next` elements apart and their terms `term`; one of
+ * both is 1. */
+static void widen_tile(fr_dtype t, const void *base, int64_t next, int64_t term, int64_t first, int64_t vectors,
+                       int64_t k, float *out) {
+    const bool rows = term == 1;
+    fri_cpu_widen_rows(t, rows ? vectors : k, rows ? k : vectors, fri_cpu_at(t, base, first * next), rows ? next : term,
+                       out);
 }
 
 static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const void *b, const float *bias, void *c,
@@ -117,15 +105,11 @@ static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const voi
         int64_t n = fri_min_i64(p->n, q->n - j);
         for (int64_t i = 0; i < q->m; i += p->m) {
             int64_t m = fri_min_i64(p->m, q->m - i);
-            for (int64_t l = 0; l < q->k; l += p->k) {
-                int64_t k = fri_min_i64(p->k, q->k - l);
-                fri_product tile;
-                FRI_TRY(plan_tile(q, m, n, k, l > 0 ? FRI_ADD : FRI_SET, &tile));
-                bool new_a = p->m < q->m || p->k < q->k || j == 0, new_b = p->k < q->k || i == 0;
-                if (new_a) widen_tile(t, a, q->a_row, q->a_col, i, m, l, k, at);
-                if (new_b) widen_tile(t, b, q->b_row, q->b_col, l, k, j, n, bt);
-                FRI_TRY(fri_product_run(&tile, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->product_at));
-            }
+            fri_product tile;
+            FRI_TRY(plan_tile(q, m, n, &tile));
+            if (p->m < q->m || j == 0) widen_tile(t, a, q->a_row, q->a_col, i, m, q->k, at);
+            if (i == 0) widen_tile(t, b, q->b_col, q->b_row, j, n, q->k, bt);
+            FRI_TRY(fri_product_run(&tile, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->product_at));
             fri_cpu_narrow_rows(t, m, n, ct, (char *)c + (size_t)(i * q->n + j) * fr_dtype_size(t), q->n);
         }
     }

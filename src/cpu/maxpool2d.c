@@ -71,16 +71,24 @@ static inline void take_group(group *g, bool first, int64_t n, real *best, int32
         take_larger(g, false, n, best, at);
 }
 
-static inline void store_index(fr_dtype t, int64_t n, const int32_t *at, void *index, int64_t first) {
-    if (t == FR_U8) {
-        uint8_t *out = (uint8_t *)index + first;
-        for (int64_t i = 0; i < n; i++) out[i] = (uint8_t)at[i]; /* -1 becomes 255 */
-    } else if (t == FR_I32) {
-        memcpy((int32_t *)index + first, at, (size_t)n * sizeof *at);
-    } else {
-        int64_t *out = (int64_t *)index + first;
-        for (int64_t i = 0; i < n; i++) out[i] = at[i];
-    }
+/* Runs a loop of statements over n elements; element i of the indices, from element `first` on, is at[i]. */
+#define EACH_INDEX(type, statement)                                     \
+    do {                                                                \
+        type *at = (type *)index + first;                               \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) statement; \
+    } while (0)
+#define BY_TYPE(t, statement)               \
+    do {                                    \
+        if ((t) == FR_U8)                   \
+            EACH_INDEX(uint8_t, statement); \
+        else if ((t) == FR_I32)             \
+            EACH_INDEX(int32_t, statement); \
+        else                                \
+            EACH_INDEX(int64_t, statement); \
+    } while (0)
+
+static inline void store_index(fr_dtype t, int64_t n, const int32_t *code, void *index, int64_t first) {
+    BY_TYPE(t, at[i] = (__typeof__(*at))code[i]); /* -1 becomes 255 in u8 */
 }
 
 typedef struct maxpool_loop {
@@ -142,26 +150,12 @@ fr_status fri_cpu_maxpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d,
 }
 
 /* dx = or += dy where the index is code. */
-static inline void pass(int64_t n, bool add, fr_dtype t, const void *index, int64_t first, int32_t code, const real *dy,
+static inline void pass(int64_t n, bool add, fr_dtype t, void *index, int64_t first, int32_t code, const real *dy,
                         real *dx) {
-    if (t == FR_U8) {
-        const uint8_t *at = (const uint8_t *)index + first;
-        if (add) {
-#pragma GCC ivdep
-            for (int64_t i = 0; i < n; i++) dx[i] += at[i] == code ? dy[i] : 0;
-        } else {
-#pragma GCC ivdep
-            for (int64_t i = 0; i < n; i++) dx[i] = at[i] == code ? dy[i] : 0;
-        }
-    } else if (t == FR_I32) {
-        const int32_t *at = (const int32_t *)index + first;
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + (at[i] == code ? dy[i] : 0);
-    } else {
-        const int64_t *at = (const int64_t *)index + first;
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + (at[i] == code ? dy[i] : 0);
-    }
+    if (add)
+        BY_TYPE(t, dx[i] += at[i] == code ? dy[i] : 0);
+    else
+        BY_TYPE(t, dx[i] = at[i] == code ? dy[i] : 0);
 }
 
 /* Windows first .. last may cover a position. Both bounds grow with the position, so a sweep needs no division. */
@@ -226,16 +220,7 @@ fr_status fri_cpu_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d
 }
 
 FRI_CLONES static void mask_row(int64_t n, const real *y, fr_dtype t, void *index, int64_t first) {
-    if (t == FR_U8) {
-        uint8_t *at = (uint8_t *)index + first;
-        for (int64_t i = 0; i < n; i++) at[i] = fri_relu_passes(y[i]) ? at[i] : 255;
-    } else if (t == FR_I32) {
-        int32_t *at = (int32_t *)index + first;
-        for (int64_t i = 0; i < n; i++) at[i] = fri_relu_passes(y[i]) ? at[i] : -1;
-    } else {
-        int64_t *at = (int64_t *)index + first;
-        for (int64_t i = 0; i < n; i++) at[i] = fri_relu_passes(y[i]) ? at[i] : -1;
-    }
+    BY_TYPE(t, at[i] = fri_relu_passes(y[i]) ? at[i] : (__typeof__(*at))-1);
 }
 
 static void mask_range(const void *context, int64_t first, int64_t last) {

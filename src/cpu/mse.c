@@ -3,20 +3,14 @@
 
 FRI_CLONES static double squared_errors_row(const void *args, int64_t n, const real *x, const real *t) {
     double lane[FRI_LANES] = {0};
-    int64_t i = 0;
-    for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) lane[l] += fri_distance((double)x[i + l] - (double)t[i + l], -1);
-    for (int l = 0; i < n; i++, l++) lane[l] += fri_distance((double)x[i] - (double)t[i], -1);
+    FRI_EACH_LANE(n, lane[l] += fri_distance((double)x[i] - (double)t[i], -1));
     return fri_cpu_lane_total(lane);
 }
 
 FRI_CLONES static double magnitudes_row(const void *args, int64_t n, const real *x, const real *t) {
     const double beta = *(const double *)args;
     double lane[FRI_LANES] = {0};
-    int64_t i = 0;
-    for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) lane[l] += fri_distance((double)x[i + l] - (double)t[i + l], beta);
-    for (int l = 0; i < n; i++, l++) lane[l] += fri_distance((double)x[i] - (double)t[i], beta);
+    FRI_EACH_LANE(n, lane[l] += fri_distance((double)x[i] - (double)t[i], beta));
     return fri_cpu_lane_total(lane);
 }
 

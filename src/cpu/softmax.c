@@ -40,10 +40,7 @@ fr_status fri_cpu_softmax_forward(const fri_exec *e, const fri_loss_desc *d, boo
 
 FRI_CLONES static double terms(int64_t n, const real *y, const real *dy, bool logarithm) {
     double lane[FRI_LANES] = {0};
-    int64_t i = 0;
-    for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) lane[l] += fri_softmax_term(y[i + l], dy[i + l], logarithm);
-    for (int l = 0; i < n; i++, l++) lane[l] += fri_softmax_term(y[i], dy[i], logarithm);
+    FRI_EACH_LANE(n, lane[l] += fri_softmax_term(y[i], dy[i], logarithm));
     return fri_cpu_lane_total(lane);
 }
 

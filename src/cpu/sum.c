@@ -3,10 +3,7 @@
 
 FRI_CLONES static double sum_row(const void *args, int64_t n, const real *x, const real *unused) {
     double lane[FRI_LANES] = {0};
-    int64_t i = 0;
-    for (; i + FRI_LANES <= n; i += FRI_LANES)
-        for (int l = 0; l < FRI_LANES; l++) lane[l] += (double)x[i + l];
-    for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i];
+    FRI_EACH_LANE(n, lane[l] += (double)x[i]);
     return fri_cpu_lane_total(lane);
 }
 

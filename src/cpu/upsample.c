@@ -88,26 +88,24 @@ typedef struct group {
 } group;
 
 /* Adds in order: ((sum + w0 x0) + w1 x1) + ...; the first group begins with w0 x0. */
+static inline __attribute__((always_inline)) void add_some(const int size, const group *g, const bool first, int64_t n,
+                                                           real *sum) {
+    const group own = *g;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        real total = first ? 0 : sum[i];
+#pragma GCC unroll 4
+        for (int k = 0; k < size; k++) total += own.weight[k] * own.x[k][i];
+        sum[i] = total;
+    }
+}
+
 FRI_CLONES static void add_group(const group *g, const bool first, int64_t n, real *sum) {
-    const real *x0 = g->x[0], *x1 = g->x[1], *x2 = g->x[2], *x3 = g->x[3];
-    const real w0 = g->weight[0], w1 = g->weight[1], w2 = g->weight[2], w3 = g->weight[3];
     switch (g->size) {
-    case 1:
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) sum[i] = (first ? 0 : sum[i]) + w0 * x0[i];
-        break;
-    case 2:
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) sum[i] = (first ? 0 : sum[i]) + w0 * x0[i] + w1 * x1[i];
-        break;
-    case 3:
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++) sum[i] = (first ? 0 : sum[i]) + w0 * x0[i] + w1 * x1[i] + w2 * x2[i];
-        break;
-    default:
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++)
-            sum[i] = (first ? 0 : sum[i]) + w0 * x0[i] + w1 * x1[i] + w2 * x2[i] + w3 * x3[i];
+    case 1: add_some(1, g, first, n, sum); break;
+    case 2: add_some(2, g, first, n, sum); break;
+    case 3: add_some(3, g, first, n, sum); break;
+    default: add_some(GROUP, g, first, n, sum);
     }
 }
 
