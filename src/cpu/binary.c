@@ -5,9 +5,7 @@
 typedef void image_rows_fn(int64_t rows, int64_t c, const real *a, const real *b, real *y);
 
 #define BINARY(name, kind, sign)                                                                                    \
-    FRI_CLONES static void name##_row(const void *args, int64_t n, const real *a, const real *b, real *y) {         \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a[i] sign b[i];                                 \
-    }                                                                                                               \
+    FRI_MAP_ROW(name##_row, a[i] sign b[i])                                                                         \
     fr_status fri_cpu_##name(const fri_exec *e, fr_dtype dtype, int64_t n, const void *a, const void *b, void *y) { \
         return fri_cpu_map(#name, dtype, n, name##_row, NULL, a, b, y);                                             \
     }                                                                                                               \

@@ -164,6 +164,15 @@ static inline double fri_cpu_lane_total(double lane[FRI_LANES]) {
 fr_status fri_cpu_map(const char *op, fr_dtype t, int64_t n, fri_cpu_map_row *row, const void *args, const void *a,
                       const void *b, void *y) FRI_CPU_SYMBOL(map);
 
+/* Defines a fri_cpu_map_row: y[i] is an expression of a[i], b[i], p and q. args: p and q, or NULL. */
+#define FRI_MAP_ROW(name, expression)                                                                 \
+    FRI_CLONES static void name(const void *args, int64_t n, const real *a, const real *b, real *y) { \
+        const real *const given = args;                                                               \
+        const real p = given != NULL ? given[0] : 0, q = given != NULL ? given[1] : 0;                \
+        (void)p, (void)q;                                                                             \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (expression);                     \
+    }
+
 /* *total = sum of row over all n elements, partial sums per FRI_CHUNK in the workspace (fri_cpu_sum_workspace). */
 fr_status fri_cpu_reduce(const fri_exec *e, const char *op, fr_dtype t, int64_t n, fri_cpu_reduce_row *row,
                          const void *args, const void *a, const void *b, double *total) FRI_CPU_SYMBOL(reduce);

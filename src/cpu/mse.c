@@ -25,21 +25,9 @@ fr_status fri_cpu_mse_forward(const fri_exec *e, fr_dtype dtype, int64_t n, doub
     return FR_OK;
 }
 
-typedef struct slope {
-    real factor, beta;
-} slope;
+FRI_MAP_ROW(squares_backward_row, fri_distance_half_slope(a[i] - b[i], -1) * p)
 
-FRI_CLONES static void squares_backward_row(const void *args, int64_t n, const real *x, const real *t, real *dx) {
-    const slope s = *(const slope *)args;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) dx[i] = fri_distance_half_slope(x[i] - t[i], -1) * s.factor;
-}
-
-FRI_CLONES static void magnitudes_backward_row(const void *args, int64_t n, const real *x, const real *t, real *dx) {
-    const slope s = *(const slope *)args;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) dx[i] = fri_distance_half_slope(x[i] - t[i], s.beta) * s.factor;
-}
+FRI_MAP_ROW(magnitudes_backward_row, fri_distance_half_slope(a[i] - b[i], q) * p)
 
 fr_status fri_cpu_mse_backward(const fri_exec *e, fr_dtype dtype, int64_t n, double beta, double sign, const void *x,
                                const void *t, const void *dloss, void *dx) {
@@ -47,5 +35,5 @@ fr_status fri_cpu_mse_backward(const fri_exec *e, fr_dtype dtype, int64_t n, dou
     FRI_TRY(fri_cpu_accepts("mse", dtype));
     const real factor = (real)(2 * sign / (double)n * (double)*fri_cpu_load(dtype, dloss, 0, 1, &buf));
     return fri_cpu_map("mse", dtype, n, beta < 0 ? squares_backward_row : magnitudes_backward_row,
-                       &(slope){factor, (real)beta}, x, t, dx);
+                       (const real[2]){factor, (real)beta}, x, t, dx);
 }

@@ -6,19 +6,13 @@
 #include <emmintrin.h>
 #endif
 
-FRI_CLONES static void relu_forward_row(const void *args, int64_t n, const real *x, const real *unused, real *y) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) y[i] = fri_relu(x[i]);
-}
+FRI_MAP_ROW(relu_forward_row, fri_relu(a[i]))
 
 fr_status fri_cpu_relu_forward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *x, void *y) {
     return fri_cpu_map("relu", dtype, n, relu_forward_row, NULL, x, NULL, y);
 }
 
-FRI_CLONES static void relu_backward_row(const void *args, int64_t n, const real *y, const real *dy, real *dx) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; i++) dx[i] = fri_relu_gradient(y[i], dy[i]);
-}
+FRI_MAP_ROW(relu_backward_row, fri_relu_gradient(a[i], b[i]))
 
 fr_status fri_cpu_relu_backward(const fri_exec *e, fr_dtype dtype, int64_t n, const void *y, const void *dy, void *dx) {
     return fri_cpu_map("relu", dtype, n, relu_backward_row, NULL, y, dy, dx);
