@@ -81,7 +81,7 @@ FR_API fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out);
 /* Ends the use of a saved tensor: with early release on, the tensor is freed now. */
 FR_API void fr_node_release_saved(fr_node *node, int index);
 /* *dx = *dy where the saved tensor is not <= 0 (RELU6: between 0 and 6), else slope * *dy. Takes *dy, and reuses the
- * memory if possible. */
+ * memory if possible. With FR_SAVE_MASK under index 0, call before reading *dy: the call may add a part of *dy. */
 FR_API fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx);
 /* Hands over the gradient of an input; *dx becomes NULL, also on failure. A gradient without use is dropped. */
 FR_API fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx);

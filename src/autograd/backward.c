@@ -186,14 +186,13 @@ static fr_status hold_gradient(fri_backward_run *p, int input, fr_tensor **dx) {
 
 static fr_status give_gradient(fri_backward_run *p, fr_node *node, int input, fr_tensor **dx) {
     fr_node *up = node->edges[input].node;
-    bool masked = false;
     FRI_TRY(check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(p, node->edges[input].leaf, dx);
     if (up->executed)
         return fr_fail(FR_EUSAGE, "backward: the graph before op %s was already used; run forward again", up->op->name);
     up->awaited--;
-    if (up->gradient != NULL && up->awaited == 0) FRI_TRY(fri_mask_sum(up, &up->gradient, *dx, &masked));
-    if (!masked) FRI_TRY(add_contribution(&up->gradient, dx));
+    const bool adds = up->gradient != NULL && up->awaited == 0 && fri_mask_adds(up);
+    FRI_TRY(add_contribution(adds ? &up->last : &up->gradient, dx));
     return up->queued ? FR_OK : queue_push(&p->todo, up);
 }
 
@@ -226,6 +225,9 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
 static fr_status check_handed(const fr_node *n) {
     int wanted = 0;
     for (int i = 0; i < n->n_inputs; i++) wanted += fr_node_wants(n, i);
+    if (n->last != NULL)
+        return fr_fail(FR_EUSAGE, "%s: backward did not call fr_node_mask, although its node saved a mask",
+                       n->op->name);
     if (n->handed == wanted) return FR_OK;
     return fr_fail(FR_EUSAGE, "%s: backward passed on %d gradients, but %d inputs need one", n->op->name, n->handed,
                    wanted);
@@ -353,6 +355,7 @@ done:
     while (p.todo.count > 0) {
         n = queue_pop(&p.todo);
         fr_tensor_release(&n->gradient);
+        fr_tensor_release(&n->last);
         fri_node_finish(n); /* a failed backward frees the graph */
         fri_node_release(&n);
     }

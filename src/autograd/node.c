@@ -37,10 +37,6 @@ void fri_node_shed_shadow(fr_node *n) {
     fri_node_release(&n->shadow);
 }
 
-void fri_node_forget_begun(fr_node *n) {
-    for (int i = 0; i < FRI_BEGUN; i++) fr_tensor_release(&n->begun[i]);
-}
-
 static void node_destroy(fr_node *n) {
     release_slots(n);
     release_edges(n);
@@ -48,7 +44,7 @@ static void node_destroy(fr_node *n) {
     if (n->segment != NULL) fri_segment_forget(n);
     if (n->output != NULL) n->output->producer = NULL;
     fr_tensor_release(&n->gradient);
-    fri_node_forget_begun(n);
+    fr_tensor_release(&n->last);
     fr_tensor_release(&n->rebuild.kept);
     if (n->op->params_free != NULL && n->params != NULL) n->op->params_free(n->params);
     free(n->params);

@@ -35,8 +35,6 @@ typedef struct fri_grad_state {
     fr_node *node;
 } fri_grad_state;
 
-enum { FRI_BEGUN = 3 };
-
 typedef enum fri_slot_kind {
     FRI_SLOT_EMPTY,   /* nothing saved, or already released */
     FRI_SLOT_TENSOR,  /* `storage` holds the value */
@@ -63,11 +61,6 @@ typedef struct fri_slot {
     fr_node *source;                  /* FRI_SLOT_REBUILD; retained unless equal to owner */
     struct fri_slot *previous, *next; /* list of the storage's slots */
 } fri_slot;
-
-/* Adds the last gradient of a node in a pass of the node's backward: writes y = bit ? a + b : 0 together with the first
- * reductions over y, stored in fr_node.begun. *done false: not supported, nothing was written. */
-typedef fr_status fri_add_gradients_fn(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b,
-                                       fr_tensor *y, bool *done);
 
 typedef struct fri_edge {
     fr_node *node;  /* producer of the input, or */
@@ -101,9 +94,8 @@ struct fr_node {
         fr_tensor *kept; /* rebuilt output, kept until no slot rebuilds from this node; or NULL */
     } rebuild;
     /* backward */
-    fr_tensor *gradient;                 /* sum of the contributions so far */
-    fri_add_gradients_fn *add_gradients; /* or NULL: the engine adds */
-    fr_tensor *begun[FRI_BEGUN];         /* results of add_gradients for the backward; NULL: not begun */
+    fr_tensor *gradient; /* sum of the contributions so far */
+    fr_tensor *last;     /* last contribution, which the pass of the mask adds (fri_mask_adds); or NULL */
     bool queued, executed;
     int handed;     /* gradients handed over by the node's backward */
     int awaited;    /* contributions to `gradient` still to come */
@@ -121,7 +113,6 @@ fr_node *fri_node_retain(fr_node *n);
 void fri_node_release(fr_node **n);
 void fri_node_finish(fr_node *n); /* releases saved slots, edges and shadow after backward */
 void fri_node_shed_shadow(fr_node *n);
-void fri_node_forget_begun(fr_node *n);
 
 fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
@@ -147,11 +138,10 @@ fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
 
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
- * relu then stores no bits. If two gradients meet at a relu's output, the pass that adds them applies the mask of
- * slot 0, and an op with reductions over the sum computes them in this pass (add_gradients). */
-/* *sum += *dx, the last contribution to the gradient of n's output, masked if n's mask is available. *done:
- * masked. */
-fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done);
+ * relu then stores no bits. If several gradients meet at a relu's output, the pass that applies the mask of slot 0 adds
+ * the last of them, and an op with reductions over the sum computes them in this pass. */
+/* True if n's backward adds the last contribution to its gradient while it masks by the bits of slot 0. */
+bool fri_mask_adds(fr_node *n);
 
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 

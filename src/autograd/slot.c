@@ -181,10 +181,15 @@ bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x) {
 
 /* ---- masks ------------------------------------------------------------------------------------------------- */
 
-static fr_status mask_by_bits(const fri_slot *slot, double slope, const fr_tensor *dy, fr_tensor *dx) {
-    return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward_bits,
-                      (FRI_EXEC, dy->dtype, fri_numel(dy), slope, slot->storage->block->data, fri_data(dy),
-                       fri_data(dx)));
+static fr_status mask_by_bits(const fri_slot *slot, double slope, const fr_tensor *dy, const fr_tensor *last,
+                              fr_tensor *dx) {
+    const fri_backend *b = fri_backend_of(dy);
+    const uint8_t *bits = slot->storage->block->data;
+    if (last != NULL)
+        return FRI_KERNEL(b, dy->dtype, add_mask,
+                          (FRI_EXEC, dy->dtype, fri_numel(dy), bits, fri_data(dy), fri_data(last), fri_data(dx)));
+    return FRI_KERNEL(b, dy->dtype, relu_backward_bits,
+                      (FRI_EXEC, dy->dtype, fri_numel(dy), slope, bits, fri_data(dy), fri_data(dx)));
 }
 
 static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double slope, const fr_tensor *dy,
@@ -205,27 +210,9 @@ fri_slot *fri_slot_found(fr_node *n, int index) {
     return slot;
 }
 
-fr_status fri_mask_sum(fr_node *n, fr_tensor **sum, const fr_tensor *dx, bool *done) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    fri_slot *slot = n->n_saves > 0 ? fri_slot_found(n, 0) : NULL;
-    *done = false;
-    if (slot == NULL || slot->kind != FRI_SLOT_BITS || slot->flags != FR_SAVE_MASK || !fri_switches()->early_release)
-        return FR_OK;
-    if (fri_tensor_sole(*sum))
-        out = fr_tensor_retain(*sum);
-    else
-        FRI_TRY(fri_tensor_new(&(*sum)->shape, (*sum)->dtype, fri_device_of(*sum), FR_MEM_TEMPORARY, &out));
-    fri_bump_version(out);
-    const uint8_t *bits = slot->storage->block->data;
-    if (n->add_gradients != NULL) FRI_TRY(n->add_gradients(n, bits, *sum, dx, out, done));
-    if (!*done)
-        FRI_TRY(FRI_KERNEL(fri_backend_of(out), out->dtype, add_mask,
-                           (FRI_EXEC, out->dtype, fri_numel(out), bits, fri_data(*sum), fri_data(dx), fri_data(out))));
-    fri_tensor_put(&out, sum);
-    fri_slot_drop(slot);
-    slot->kind = FRI_SLOT_PASS;
-    *done = true;
-    return FR_OK;
+bool fri_mask_adds(fr_node *n) {
+    const fri_slot *slot = n->n_saves > 0 ? fri_slot_found(n, 0) : NULL;
+    return slot != NULL && slot->kind == FRI_SLOT_BITS && slot->flags == FR_SAVE_MASK && fri_switches()->early_release;
 }
 
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
@@ -239,12 +226,16 @@ fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, f
         return FR_OK;
     }
     if (slot->kind != FRI_SLOT_BITS) FRI_TRY(fri_slot_value(slot, &value));
-    if (fr_tensor_reusable(*dy))
+    if (node->last != NULL ? fri_tensor_sole(*dy) : fr_tensor_reusable(*dy))
         result = fr_tensor_retain(*dy);
     else
         FRI_TRY(fri_tensor_new(&(*dy)->shape, (*dy)->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &result));
-    FRI_TRY(slot->kind == FRI_SLOT_BITS ? mask_by_bits(slot, slope, *dy, result)
-                                        : mask_by_value(slot, value, slope, *dy, result));
+    if (value != NULL) {
+        FRI_TRY(mask_by_value(slot, value, slope, *dy, result));
+    } else {
+        FRI_TRY(mask_by_bits(slot, slope, *dy, node->last, result));
+        fr_tensor_release(&node->last);
+    }
     fr_tensor_release(dy);
     fri_tensor_put(&result, dx);
     fr_tensor_release(&value);

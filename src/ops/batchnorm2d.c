@@ -25,7 +25,6 @@ typedef struct params {
 } params;
 
 enum { INPUT_X, INPUT_GAMMA, INPUT_BETA, INPUT_ADDEND, INPUTS };
-enum { BEGUN_GAMMA, BEGUN_BETA, BEGUN_HALF }; /* gradients, and the sums for the second half of backward */
 enum { SAVED_SIGNS, SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 
 static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
@@ -49,52 +48,42 @@ static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor
     return FR_OK;
 }
 
-/* Computes sum(dy) and sum(dy * xhat) in the pass that writes dy, which saves a pass over dy. x must be in memory. */
-static fr_status add_gradients(fr_node *node, const uint8_t *bits, const fr_tensor *a, const fr_tensor *b,
-                               fr_tensor *dy, bool *done) {
+/* Adds and masks two gradients in the pass that computes sum(dy) and sum(dy * xhat), which saves a pass over dy. *half
+ * holds the sums for the rest of backward; it stays NULL without two gradients or with x not in memory. */
+static fr_status add_with_sums(fr_node *node, fr_tensor **dy, fr_tensor **dgamma, fr_tensor **dbeta, fr_tensor **half) {
     const params *p = fr_node_params(node);
     const fri_batchnorm2d_desc *d = &p->desc;
-    const fri_slot *slot = fri_slot_found(node, SAVED_X);
-    const fri_backend *be = fri_backend_of(dy);
-    FRI_OWNED(fr_tensor_release) fr_tensor *mean = NULL, *invstd = NULL, *dgamma = NULL, *dbeta = NULL, *half = NULL;
+    const fri_backend *be = fri_backend_of(*dy);
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *mean = NULL, *invstd = NULL, *sums = NULL, *out = NULL;
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    fr_shape sums = FRI_SHAPE(2, d->c);
-    if (!p->train || d->sync != NULL || !fr_node_wants(node, INPUT_X) || slot->kind != FRI_SLOT_TENSOR ||
-        slot->version != slot->storage->version)
+    fr_shape two = FRI_SHAPE(2, d->c);
+    if (node->last == NULL || !fri_mask_adds(node) || !p->train || d->sync != NULL || !fr_node_wants(node, INPUT_X) ||
+        fri_slot_found(node, SAVED_X)->kind != FRI_SLOT_TENSOR)
         return FR_OK;
-    const char *data = slot->storage->block->data, *x = data != NULL ? data + slot->offset : NULL;
-    fri_node_forget_begun(node); /* left by a failed backward */
+    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
-    FRI_TRY(new_vectors(node, dy, &dgamma, &dbeta));
-    FRI_TRY(fri_tensor_new(&sums, fri_real_of(dy), be->device, FR_MEM_TEMPORARY, &half));
-    FRI_TRY(fri_workspace_begin(dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(
-        FRI_KERNEL(be, d->dtype, batchnorm2d_backward_sums,
-                   (&ws.exec, d, x, fri_data(mean), fri_data(invstd), bits, fri_data(a), fri_data(b), fri_data(dy),
-                    dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL, fri_data(half))));
-    FRI_MOVE(&node->begun[BEGUN_GAMMA], dgamma);
-    FRI_MOVE(&node->begun[BEGUN_BETA], dbeta);
-    FRI_MOVE(&node->begun[BEGUN_HALF], half);
-    *done = true;
+    if (fri_tensor_sole(*dy))
+        out = fr_tensor_retain(*dy);
+    else
+        FRI_TRY(fri_new_like(*dy, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(new_vectors(node, *dy, dgamma, dbeta));
+    FRI_TRY(fri_tensor_new(&two, fri_real_of(*dy), be->device, FR_MEM_TEMPORARY, &sums));
+    FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_sums,
+                       (&ws.exec, d, fri_data(x), fri_data(mean), fri_data(invstd),
+                        fri_slot_found(node, SAVED_SIGNS)->storage->block->data, fri_data(*dy), fri_data(node->last),
+                        fri_data(out), *dgamma != NULL ? fri_data(*dgamma) : NULL,
+                        *dbeta != NULL ? fri_data(*dbeta) : NULL, fri_data(sums))));
+    fr_tensor_release(&node->last);
+    fr_node_release_saved(node, SAVED_SIGNS);
+    fri_tensor_put(&out, dy);
+    fri_tensor_put(&sums, half);
     return FR_OK;
 }
 
 static bool has_addend(const fr_node *node) {
     return fr_node_inputs(node) > INPUT_ADDEND;
-}
-
-/* Masks dy in place of the activation and hands the addend its gradient, which is dy itself. */
-static fr_status backward_of_tail(fr_node *node, fr_tensor **dy) {
-    const params *p = fr_node_params(node);
-    FRI_OWNED(fr_tensor_release) fr_tensor *masked = NULL;
-    if (p->masks) {
-        FRI_TRY(fr_node_mask(node, SAVED_SIGNS, 0, dy, &masked));
-        FRI_MOVE(dy, masked);
-    }
-    if (!has_addend(node)) return FR_OK;
-    fr_tensor *shared = fr_tensor_retain(*dy);
-    return fr_node_grad(node, INPUT_ADDEND, &shared);
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -104,16 +93,21 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     FRI_OWNED(fr_tensor_release) fr_tensor *mean = NULL, *beta = NULL, *gamma = NULL, *x = NULL, *half = NULL;
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_activation act = p->masks ? FRI_ACTIVATION_NONE : p->act;
-    FRI_TRY(backward_of_tail(node, dy));
+    if (p->masks) FRI_TRY(add_with_sums(node, dy, &dgamma, &dbeta, &half));
+    if (p->masks && half == NULL) {
+        FRI_TRY(fr_node_mask(node, SAVED_SIGNS, 0, dy, &dx));
+        FRI_MOVE(dy, dx);
+    }
+    if (has_addend(node)) { /* its gradient is dy itself */
+        fr_tensor *shared = fr_tensor_retain(*dy);
+        FRI_TRY(fr_node_grad(node, INPUT_ADDEND, &shared));
+    }
     const fri_backend *be = fri_backend_of(*dy);
     FRI_TRY(fr_node_saved(node, SAVED_X, &x));
     FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &gamma));
     if (act) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
-    FRI_MOVE(&dgamma, node->begun[BEGUN_GAMMA]);
-    FRI_MOVE(&dbeta, node->begun[BEGUN_BETA]);
-    FRI_MOVE(&half, node->begun[BEGUN_HALF]);
     if (half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
     if (fr_node_wants(node, INPUT_X)) /* for a smooth act, dx first holds an intermediate, and x is read again */
         FRI_TRY(fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : x, *dy, &dx));
@@ -345,7 +339,6 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, f
                          : norm->gamma != NULL ? INPUT_ADDEND
                                                : 1,
                          saves, SAVED_COUNT, out));
-    if (op == &batchnorm2d_sum_act && fri_node_of(out) != NULL) fri_node_of(out)->add_gradients = add_gradients;
     if (addend != NULL) fr_tensor_release(addend);
     fri_tensor_put(&out, y);
     return FR_OK;

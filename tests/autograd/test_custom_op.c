@@ -141,6 +141,27 @@ Test(custom_op, a_node_masks_by_a_saved_sign_and_releases_bytes) {
     }
 }
 
+static fr_status unmasked_backward(fr_node *node, fr_tensor **dy) {
+    return fr_node_grad(node, 0, dy);
+}
+static const fr_op unmasked = {.name = "unmasked", .backward = unmasked_backward};
+
+/* The pass that masks adds the last of two gradients. An op without this pass is refused, not given half of dy. */
+Test(custom_op, a_saved_mask_that_backward_does_not_use_is_an_error) {
+    fr_tensor *a = leaf(), *y = NULL, *z = NULL;
+    bool was = fr_no_grad_begin();
+    must(fr_add(a, a, &y));
+    fr_no_grad_end(was);
+    must(fr_op_record(&unmasked, NULL, 0, &a, 1, &(fr_save){y, FR_SAVE_MASK}, 1, y));
+    must(fr_scale(y, 2, &z));
+    must(fr_add(y, z, &y));
+    fr_tensor_release(&z);
+    must(fr_sum(y, &y));
+    expect_refused(fr_backward(y, NULL), FR_EUSAGE, "unmasked", "fr_node_mask", NULL);
+    RELEASE_ALL(&a, &y);
+    expect_nothing_left();
+}
+
 static fr_status failing_backward(fr_node *node, fr_tensor **dy) {
     fr_tensor *copy = fr_tensor_retain(*dy);
     fr_status s = fr_node_grad(node, 1, &copy);
