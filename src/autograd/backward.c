@@ -109,14 +109,10 @@ done:
 /* *sum += *dx, taking *dx. */
 static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx) {
     fr_status s = FR_OK;
-    if (*sum == NULL) {
-        *sum = *dx;
-        *dx = NULL;
-    } else if (fri_tensor_sole(*sum)) {
-        s = fri_tensor_add_into(*sum, *dx);
-    } else {
-        s = fri_tensor_sum_of(*sum, *dx, FR_MEM_TEMPORARY, sum);
-    }
+    if (*sum == NULL)
+        FRI_MOVE(sum, *dx);
+    else
+        s = fri_tensor_add_to(sum, *dx);
     fr_tensor_release(dx);
     return s;
 }
@@ -167,12 +163,11 @@ static fr_status check_gradient(const fr_node *node, int input, const fr_tensor 
     const fr_node *up = node->edges[input].node;
     const fri_leaf *l = node->edges[input].leaf;
     const fr_shape *shape = up != NULL ? &up->shape : l->tensor != NULL ? &l->tensor->shape : &dx->shape;
-    if (!fri_shape_equal(shape, &dx->shape))
-        return fr_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of shape %s, but the input is %s",
-                       node->op->name, input, fri_shape_text(&dx->shape, a), fri_shape_text(shape, b));
-    if (up != NULL && up->dtype != dx->dtype)
-        return fr_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of type %s, but the input is %s",
-                       node->op->name, input, fr_dtype_name(dx->dtype), fr_dtype_name(up->dtype));
+    const fr_dtype dtype = up != NULL ? up->dtype : dx->dtype;
+    if (!fri_shape_equal(shape, &dx->shape) || dtype != dx->dtype)
+        return fr_fail(FR_EINTERNAL, "%s: its backward gave input %d a gradient of %s %s, but the input is %s %s",
+                       node->op->name, input, fr_dtype_name(dx->dtype), fri_shape_text(&dx->shape, a),
+                       fr_dtype_name(dtype), fri_shape_text(shape, b));
     return FR_OK;
 }
 

@@ -134,7 +134,7 @@ bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x);
 /* Slot behind an INDEX slot if the segment has been recomputed, else the INDEX slot. */
 fri_slot *fri_slot_found(fr_node *n, int index);
 /* Slot behind an INDEX slot; recomputes the segment if necessary. */
-fr_status fri_slot_resolve(fr_node **node, fri_slot **slot);
+fr_status fri_slot_resolve(fr_node *n, int index, fri_slot **slot);
 
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
@@ -152,7 +152,8 @@ void fri_settle_signs(fri_storage *s);
 void fri_settle_own_signs(fr_node *n, const fr_tensor *y);
 /* True if n's output can be rebuilt while newly holding at most `freed` bytes. */
 bool fri_rebuildable(fr_node *n, size_t freed);
-fr_status fri_rebuild_hold(fr_node *n); /* holds inputs that no slot keeps */
+/* Holds the inputs that no slot keeps. level: number of ops between n and the requested node. */
+fr_status fri_rebuild_hold(fr_node *n, int level);
 /* Recomputes the node's output. If `users` later slots will need the value, backward keeps the value and the
  * intermediate values that fit (Note [Kept in backward]). */
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out);
@@ -164,8 +165,8 @@ fr_node *fri_rebuild_input(fr_node *n, int i);
 static inline bool fri_rebuild_wanted(const fr_node *n) {
     return n->rebuild.users > 0 || n->rebuild.links > 0;
 }
-/* Node that would rebuild the slot's value, if no other slot needs the value; or NULL. */
-fr_node *fri_slot_source(const fri_slot *slot);
+/* Node that would rebuild the value of slot `index` of n, if no other slot needs the value; or NULL. */
+fr_status fri_rebuild_source(fr_node *n, int index, fr_node **source);
 
 /* Bytes that the running backward may keep without a higher peak: alive earlier in the backward and free now. */
 size_t fri_backward_room(fr_device device);

@@ -30,9 +30,17 @@ fr_node *fri_rebuild_input(fr_node *n, int i) {
     return needs_input(n, i) && kept_input(n, i)->kind == FRI_SLOT_EMPTY ? n->edges[i].node : NULL;
 }
 
+/* True if a slot keeps the full value anyway. Slots that need only a sign may become bits and do not count. */
+static bool held_anyway(const fri_storage *s) {
+    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
+        if (!(slot->flags & FR_SAVE_SIGN)) return true;
+    return false;
+}
+
 /* Length of the chain that rebuilding n would run, or 0 if n cannot be rebuilt. `level`: number of ops between n and
- * the requested node; the search ends at MAX_DEPTH. */
-static int chain_depth(fr_node *n, int level) {
+ * the requested node; the search ends at MAX_DEPTH. *held grows by the bytes that only fri_rebuild_hold would keep
+ * alive. Bytes shared by two inputs count twice. */
+static int chain_depth(fr_node *n, int level, size_t *held) {
     if (level > 0 && n->op->rebuild_alone) return 0;
     if (n->rebuild.depth > 0) return n->executed ? 0 : n->rebuild.depth;
     if (n->op->rebuild == NULL || n->executed || n->segment != NULL || n->n_inputs > MAX_INPUTS) return 0;
@@ -44,8 +52,13 @@ static int chain_depth(fr_node *n, int level) {
         only_leaves = false;
         fr_node *up = n->edges[i].node;
         if (up == NULL) return 0;
-        int d = chain_depth(up, level + 1);
+        size_t below = 0;
+        int d = chain_depth(up, level + 1, &below);
         if (d == 0 && !output_alive(up)) return 0;
+        if (d > 0)
+            *held += below;
+        else if (!held_anyway(up->output))
+            *held += up->output->block->requested;
         if (d > deepest) deepest = d;
     }
     const fr_switches *switches = fri_switches();
@@ -54,40 +67,20 @@ static int chain_depth(fr_node *n, int level) {
     return depth <= MAX_DEPTH ? depth : 0;
 }
 
-/* True if a slot keeps the full value anyway. Slots that need only a sign may become bits and do not count. */
-static bool held_anyway(const fri_storage *s) {
-    for (const fri_slot *slot = s->savers; slot != NULL; slot = slot->next)
-        if (!(slot->flags & FR_SAVE_SIGN)) return true;
-    return false;
-}
-
-/* Bytes that only fri_rebuild_hold would keep alive. Bytes shared by two inputs count twice. */
-static size_t newly_held(fr_node *n) {
-    size_t bytes = 0;
-    if (n->rebuild.depth > 0) return 0;
-    for (int i = 0; i < n->n_inputs; i++) {
-        if (!needs_input(n, i) || kept_input(n, i)->kind != FRI_SLOT_EMPTY) continue;
-        fr_node *up = n->edges[i].node;
-        if (chain_depth(up, 1) > 0)
-            bytes += newly_held(up);
-        else if (output_alive(up) && !held_anyway(up->output))
-            bytes += up->output->block->requested;
-    }
-    return bytes;
-}
-
 bool fri_rebuildable(fr_node *n, size_t freed) {
-    return chain_depth(n, 0) > 0 && newly_held(n) <= freed;
+    size_t held = 0;
+    return chain_depth(n, 0, &held) > 0 && held <= freed;
 }
 
-fr_status fri_rebuild_hold(fr_node *n) {
+fr_status fri_rebuild_hold(fr_node *n, int level) {
+    size_t unused = 0;
     if (n->rebuild.depth > 0) return FR_OK;
-    int d = chain_depth(n, 0);
+    const int depth = chain_depth(n, level, &unused);
     for (int i = 0; i < n->n_inputs; i++) {
         if (!needs_input(n, i) || kept_input(n, i)->kind != FRI_SLOT_EMPTY) continue;
         fr_node *up = n->edges[i].node;
-        if (chain_depth(up, 1) > 0) {
-            FRI_TRY(fri_rebuild_hold(up));
+        if (chain_depth(up, level + 1, &unused) > 0) {
+            FRI_TRY(fri_rebuild_hold(up, level + 1));
         } else {
             fr_tensor *value = NULL;
             FRI_TRY(fri_tensor_on_storage(up->output, up->output_offset, &up->shape, up->dtype, &value));
@@ -95,7 +88,7 @@ fr_status fri_rebuild_hold(fr_node *n) {
             fr_tensor_release(&value);
         }
     }
-    n->rebuild.depth = d;
+    n->rebuild.depth = depth;
     return FR_OK;
 }
 
@@ -110,13 +103,6 @@ static fr_node *missing_source(fr_node *n, int i) {
 
 static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out);
 
-static fr_status input_value(fr_node *n, int i, size_t *room, fr_tensor **out) {
-    if (kept_input(n, i)->kind != FRI_SLOT_EMPTY) return fri_slot_value(kept_input(n, i), out);
-    fr_status s = value_of(n->edges[i].node, n->edges[i].node->rebuild.users, room, out);
-    if (s == FR_OK) fri_settle_own_signs(n->edges[i].node, *out);
-    return s;
-}
-
 /* Runs the longest chain first, while no other input is alive, so a residual network keeps a single value alive. */
 static fr_status run_on(fr_node *n, size_t *room, fr_tensor **in, fr_tensor **out) {
     int first = 0, deepest = -1;
@@ -129,7 +115,9 @@ static fr_status run_on(fr_node *n, size_t *room, fr_tensor **in, fr_tensor **ou
     for (int k = 0; k < n->n_inputs; k++) {
         const int i = k == 0 ? first : k <= first ? k - 1 : k;
         if (!needs_input(n, i)) continue;
-        FRI_TRY(input_value(n, i, room, &in[i]));
+        fr_node *up = n->edges[i].node;
+        FRI_TRY(kept_input(n, i)->kind != FRI_SLOT_EMPTY ? fri_slot_value(kept_input(n, i), &in[i])
+                                                         : value_of(up, up->rebuild.users, room, &in[i]));
         if (!n->op->rebuild_parts) continue;
         FRI_TRY(n->op->rebuild(n, in, out));
         fr_tensor_release(&in[i]);
@@ -181,16 +169,22 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
     fri_scope_op_pop(op);
     fri_scope_module_pop(module);
     fr_no_grad_end(was);
-    if (s == FR_OK && keeps) n->rebuild.kept = fr_tensor_retain(y);
-    if (s == FR_OK) fri_tensor_put(&y, out);
-    return s;
+    if (s < 0) return s;
+    if (keeps) n->rebuild.kept = fr_tensor_retain(y);
+    if (!fri_backward_runs(n->is_shadow ? n->twin : n)) fri_settle_own_signs(n, y);
+    fri_tensor_put(&y, out);
+    return FR_OK;
 }
 
-fr_node *fri_slot_source(const fri_slot *slot) {
-    fr_node *n = slot->source;
-    const bool sole = slot->kind == FRI_SLOT_REBUILD && n->rebuild.kept == NULL && !output_alive(n) &&
-                      n->rebuild.users == 1 && slot->dtype == n->dtype && fri_shape_equal(&slot->shape, &n->shape);
-    return sole ? n : NULL;
+fr_status fri_rebuild_source(fr_node *n, int index, fr_node **source) {
+    fri_slot *slot = NULL;
+    FRI_TRY(fri_slot_resolve(n, index, &slot));
+    const fr_node *from = slot->source;
+    const bool sole = slot->kind == FRI_SLOT_REBUILD && from->rebuild.kept == NULL && !output_alive(from) &&
+                      from->rebuild.users == 1 && slot->dtype == from->dtype &&
+                      fri_shape_equal(&slot->shape, &from->shape);
+    *source = sole ? slot->source : NULL;
+    return FR_OK;
 }
 
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {

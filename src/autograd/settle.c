@@ -144,7 +144,7 @@ void fri_settle(fri_storage *s) {
         }
     } else if (may_rebuild(s)) {
         fr_node *p = s->producer;
-        if (fri_rebuild_hold(p) < 0) return;
+        if (fri_rebuild_hold(p, 0) < 0) return;
         for (fri_slot *slot = s->savers, *next; slot != NULL; slot = next) {
             next = slot->next;
             if (!becomes_bits(slot, p) || encode_bits(slot) < 0) to_rebuild(slot, p);

@@ -102,7 +102,6 @@ static fr_status rebuilt_value(const fri_slot *slot, fr_tensor **out) {
     const bool own = slot->source == slot->owner;
     const bool last = !own && fri_backward_runs(slot->owner); /* the slot is released after this use */
     FRI_TRY(fri_rebuild_value(slot->source, slot->source->rebuild.users - last, &value));
-    if (!own) fri_settle_own_signs(slot->source, value);
     FRI_TRY(fri_tensor_view(value, &slot->shape, &view));
     fri_tensor_put(&view, out);
     return FR_OK;
@@ -121,28 +120,29 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
     }
 }
 
-fr_status fri_slot_resolve(fr_node **node, fri_slot **slot) {
-    while ((*slot)->kind == FRI_SLOT_INDEX) {
-        fr_node *n = *node;
-        int index = (int)(*slot - n->slots);
-        if (n->shadow == NULL && n->segment != NULL) {
-            FRI_TRY(fri_segment_recompute(n->segment));
-        }
-        if (n->shadow == NULL)
+fri_slot *fri_slot_found(fr_node *n, int index) {
+    fri_slot *slot = &n->slots[index];
+    for (; slot->kind == FRI_SLOT_INDEX && n->shadow != NULL; n = n->shadow) slot = &n->shadow->slots[index];
+    return slot;
+}
+
+fr_status fri_slot_resolve(fr_node *node, int index, fri_slot **slot) {
+    while ((*slot = fri_slot_found(node, index))->kind == FRI_SLOT_INDEX) {
+        node = (*slot)->owner;
+        if (node->segment != NULL) FRI_TRY(fri_segment_recompute(node->segment));
+        if (node->shadow == NULL)
             return fr_fail(FR_EUSAGE,
                            "checkpoint: running the function again did not produce the %s it recorded in the forward "
                            "pass; the function must do the same each time",
-                           n->op->name);
-        *node = n->shadow;
-        *slot = &n->shadow->slots[index];
+                           node->op->name);
     }
     return FR_OK;
 }
 
 fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out) {
     FRI_NOT_NULL(node, out);
-    fri_slot *slot = &node->slots[index];
-    FRI_TRY(fri_slot_resolve(&node, &slot));
+    fri_slot *slot = NULL;
+    FRI_TRY(fri_slot_resolve(node, index, &slot));
     if (slot->kind == FRI_SLOT_EMPTY) {
         fr_tensor_release(out);
         return FR_OK;
@@ -153,18 +153,14 @@ fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out) {
 void fr_node_release_saved(fr_node *node, int index) {
     if (node == NULL) return;
     if (!fri_switches()->early_release) return;
-    fri_slot *slot = &node->slots[index];
-    while (slot->kind == FRI_SLOT_INDEX && node->shadow != NULL) {
-        node = node->shadow;
-        slot = &node->slots[index];
-    }
-    /* Nodes elsewhere still rebuild from this node and need the inputs. */
-    if (slot->kind == FRI_SLOT_INDEX || fri_rebuild_wanted(node)) return;
-    fri_storage *s = slot->kind == FRI_SLOT_TENSOR ? slot->storage : NULL;
-    if (s == NULL) {
+    fri_slot *slot = fri_slot_found(node, index);
+    if (slot->kind == FRI_SLOT_EMPTY || slot->kind == FRI_SLOT_INDEX) return;
+    if (fri_rebuild_wanted(slot->owner)) return; /* nodes elsewhere rebuild from this node and need its inputs */
+    if (slot->kind != FRI_SLOT_TENSOR) {
         fri_slot_drop(slot);
         return;
     }
+    fri_storage *s = slot->storage;
     fri_storage_retain_slot(s); /* keeps the storage until fri_settle_signs has examined it */
     fri_slot_drop(slot);
     fri_settle_signs(s);
@@ -204,12 +200,6 @@ static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double 
                       (FRI_EXEC, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
 }
 
-fri_slot *fri_slot_found(fr_node *n, int index) {
-    fri_slot *slot = &n->slots[index];
-    for (; slot->kind == FRI_SLOT_INDEX && n->shadow != NULL; n = n->shadow) slot = &n->shadow->slots[index];
-    return slot;
-}
-
 bool fri_mask_adds(fr_node *n) {
     const fri_slot *slot = n->n_saves > 0 ? fri_slot_found(n, 0) : NULL;
     return slot != NULL && slot->kind == FRI_SLOT_BITS && slot->flags == FR_SAVE_MASK && fri_switches()->early_release;
@@ -218,9 +208,8 @@ bool fri_mask_adds(fr_node *n) {
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
     FRI_NOT_NULL(node, dy, dx);
     FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL, *result = NULL;
-    fr_node *holder = node;
-    fri_slot *slot = &node->slots[index];
-    FRI_TRY(fri_slot_resolve(&holder, &slot));
+    fri_slot *slot = NULL;
+    FRI_TRY(fri_slot_resolve(node, index, &slot));
     if (slot->kind == FRI_SLOT_PASS) {
         fri_tensor_put(dy, dx);
         return FR_OK;

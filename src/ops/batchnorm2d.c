@@ -27,13 +27,39 @@ typedef struct params {
 enum { INPUT_X, INPUT_GAMMA, INPUT_BETA, INPUT_ADDEND, INPUTS };
 enum { SAVED_SIGNS, SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
 
-static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
-                            const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta,
-                            const fr_tensor *addend, fri_activation act, fr_tensor *y) {
+static fri_conv2d_norm vectors_of(const fr_tensor *mean, const fr_tensor *invstd, const fr_tensor *gamma,
+                                  const fr_tensor *beta, fri_activation act) {
+    return (fri_conv2d_norm){.mean = fri_data(mean),
+                             .invstd = fri_data(invstd),
+                             .gamma = gamma != NULL ? fri_data(gamma) : NULL,
+                             .beta = beta != NULL ? fri_data(beta) : NULL,
+                             .act = act};
+}
+
+static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_conv2d_norm *v,
+                            const fr_tensor *addend, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
-                      (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
-                       gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL,
-                       addend != NULL ? fri_data(addend) : NULL, act, fri_data(y)));
+                      (FRI_EXEC, d, fri_data(x), v->mean, v->invstd, v->gamma, v->beta,
+                       addend != NULL ? fri_data(addend) : NULL, v->act, fri_data(y)));
+}
+
+void fri_norm_read_end(fri_norm_read *r) {
+    fr_tensor_release(&r->x);
+    fr_tensor_release(&r->mean);
+    fr_tensor_release(&r->invstd);
+    fr_tensor_release(&r->gamma);
+    fr_tensor_release(&r->beta);
+}
+
+/* Reads the saved operands; beta only for an activation, which backward recomputes. */
+static fr_status read_saved(fr_node *node, bool beta, fri_activation act, fri_norm_read *r) {
+    FRI_TRY(fr_node_saved(node, SAVED_X, &r->x));
+    FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &r->gamma));
+    if (beta) FRI_TRY(fr_node_saved(node, SAVED_BETA, &r->beta));
+    FRI_TRY(fr_node_saved(node, SAVED_MEAN, &r->mean));
+    FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &r->invstd));
+    r->norm = vectors_of(r->mean, r->invstd, r->gamma, r->beta, act);
+    return FR_OK;
 }
 
 /* Allocates the requested gradients of gamma and beta for a node's backward on dy. */
@@ -54,15 +80,14 @@ static fr_status add_with_sums(fr_node *node, fr_tensor **dy, fr_tensor **dgamma
     const params *p = fr_node_params(node);
     const fri_batchnorm2d_desc *d = &p->desc;
     const fri_backend *be = fri_backend_of(*dy);
-    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *mean = NULL, *invstd = NULL, *sums = NULL, *out = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *sums = NULL, *out = NULL;
+    FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     fr_shape two = FRI_SHAPE(2, d->c);
     if (node->last == NULL || !fri_mask_adds(node) || !p->train || d->sync != NULL || !fr_node_wants(node, INPUT_X) ||
         fri_slot_found(node, SAVED_X)->kind != FRI_SLOT_TENSOR)
         return FR_OK;
-    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
-    FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
-    FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
+    FRI_TRY(read_saved(node, false, FRI_ACTIVATION_NONE, &r));
     if (fri_tensor_sole(*dy))
         out = fr_tensor_retain(*dy);
     else
@@ -71,7 +96,7 @@ static fr_status add_with_sums(fr_node *node, fr_tensor **dy, fr_tensor **dgamma
     FRI_TRY(fri_tensor_new(&two, fri_real_of(*dy), be->device, FR_MEM_TEMPORARY, &sums));
     FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
     FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_sums,
-                       (&ws.exec, d, fri_data(x), fri_data(mean), fri_data(invstd),
+                       (&ws.exec, d, fri_data(r.x), r.norm.mean, r.norm.invstd,
                         fri_slot_found(node, SAVED_SIGNS)->storage->block->data, fri_data(*dy), fri_data(node->last),
                         fri_data(out), *dgamma != NULL ? fri_data(*dgamma) : NULL,
                         *dbeta != NULL ? fri_data(*dbeta) : NULL, fri_data(sums))));
@@ -89,8 +114,8 @@ static bool has_addend(const fr_node *node) {
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     const fri_batchnorm2d_desc *d = &p->desc;
-    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *dx = NULL, *invstd = NULL;
-    FRI_OWNED(fr_tensor_release) fr_tensor *mean = NULL, *beta = NULL, *gamma = NULL, *x = NULL, *half = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *dx = NULL, *half = NULL;
+    FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_activation act = p->masks ? FRI_ACTIVATION_NONE : p->act;
     if (p->masks) FRI_TRY(add_with_sums(node, dy, &dgamma, &dbeta, &half));
@@ -103,29 +128,24 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
         FRI_TRY(fr_node_grad(node, INPUT_ADDEND, &shared));
     }
     const fri_backend *be = fri_backend_of(*dy);
-    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
-    FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &gamma));
-    if (act) FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
-    FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
-    FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
+    FRI_TRY(read_saved(node, act, act, &r));
     if (half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
     if (fr_node_wants(node, INPUT_X)) /* for a smooth act, dx first holds an intermediate, and x is read again */
-        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : x, *dy, &dx));
+        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : r.x, *dy, &dx));
     if (half != NULL) {
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
-                           (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd),
-                            gamma != NULL ? fri_data(gamma) : NULL, fri_data(half), fri_data(*dy), fri_data(dx))));
+                           (FRI_EXEC, d, fri_data(r.x), r.norm.mean, r.norm.invstd, r.norm.gamma, fri_data(half),
+                            fri_data(*dy), fri_data(dx))));
     } else {
         FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                           (&ws.exec, d, p->train, fri_data(x != NULL ? x : *dy), fri_data(mean), fri_data(invstd),
-                            gamma != NULL ? fri_data(gamma) : NULL, beta != NULL ? fri_data(beta) : NULL, act,
-                            fri_data(*dy), dx != NULL ? fri_data(dx) : NULL, dgamma != NULL ? fri_data(dgamma) : NULL,
-                            dbeta != NULL ? fri_data(dbeta) : NULL)));
+                           (&ws.exec, d, p->train, fri_data(r.x != NULL ? r.x : *dy), r.norm.mean, r.norm.invstd,
+                            r.norm.gamma, r.norm.beta, act, fri_data(*dy), dx != NULL ? fri_data(dx) : NULL,
+                            dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
         fri_workspace_end(&ws);
     }
     fr_tensor_release(&half);
-    fr_tensor_release(&x);
+    fri_norm_read_end(&r);
     fr_node_release_saved(node, SAVED_X);
     fr_tensor_release(dy);
     FRI_TRY(fr_node_grad(node, INPUT_GAMMA, &dgamma));
@@ -136,18 +156,14 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const params *p = fr_node_params(node);
     fr_tensor *addend = has_addend(node) ? in[INPUT_ADDEND] : NULL;
-    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *gamma = NULL, *beta = NULL, *mean = NULL, *invstd = NULL;
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
-    FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &gamma));
-    FRI_TRY(fr_node_saved(node, SAVED_BETA, &beta));
-    FRI_TRY(fr_node_saved(node, SAVED_MEAN, &mean));
-    FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &invstd));
+    FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
+    FRI_TRY(read_saved(node, true, p->act, &r));
     if (addend != NULL)
         FRI_TRY(fri_gradient_like(addend, &out));
     else
-        FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(apply_norm(&p->desc, x, mean, invstd, gamma, beta, addend, p->act, out));
+        FRI_TRY(fri_new_like(r.x, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(apply_norm(&p->desc, r.x, &r.norm, addend, out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
@@ -160,27 +176,8 @@ static const fr_op batchnorm2d_sum_act = {SUM, .rebuild_steps = 2};
 /* Eval mode: dx is a multiple of dy, and only the gradients of gamma and of a smooth activation need x. */
 static const fr_op batchnorm2d_without_x = {NORM};
 
-void fri_norm_read_end(fri_norm_read *r) {
-    fr_tensor_release(&r->x);
-    fr_tensor_release(&r->mean);
-    fr_tensor_release(&r->invstd);
-    fr_tensor_release(&r->gamma);
-    fr_tensor_release(&r->beta);
-}
-
 fr_status fri_norm_read_of(fr_node *norm, fri_norm_read *r) {
-    if (norm->op != &batchnorm2d) return FR_OK;
-    FRI_TRY(fr_node_saved(norm, SAVED_MEAN, &r->mean));
-    FRI_TRY(fr_node_saved(norm, SAVED_INVSTD, &r->invstd));
-    FRI_TRY(fr_node_saved(norm, SAVED_GAMMA, &r->gamma));
-    FRI_TRY(fr_node_saved(norm, SAVED_BETA, &r->beta));
-    FRI_TRY(fr_node_saved(norm, SAVED_X, &r->x));
-    r->norm = (fri_conv2d_norm){.mean = fri_data(r->mean),
-                                .invstd = fri_data(r->invstd),
-                                .gamma = r->gamma != NULL ? fri_data(r->gamma) : NULL,
-                                .beta = r->beta != NULL ? fri_data(r->beta) : NULL,
-                                .act = ((const params *)norm->params)->act};
-    return FR_OK;
+    return norm->op == &batchnorm2d ? read_saved(norm, true, ((const params *)norm->params)->act, r) : FR_OK;
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */
@@ -326,7 +323,8 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, f
     p.masks = act && (addend != NULL || !keeps_x);
     FRI_TRY(get_statistics(op, &p, x, norm, &mean, &invstd));
     FRI_TRY(new_result(&c, keeps_x, p.masks, addend, y, &wanted, &out));
-    if (wanted) FRI_TRY(apply_norm(&p.desc, x, mean, invstd, in[1], in[2], in[INPUT_ADDEND], act, out));
+    const fri_conv2d_norm v = vectors_of(mean, invstd, norm->gamma, norm->beta, act);
+    if (wanted) FRI_TRY(apply_norm(&p.desc, x, &v, in[INPUT_ADDEND], out));
     const fr_save saves[SAVED_COUNT] = {{p.masks ? out : NULL,
                                          act == FRI_ACTIVATION_RELU6 ? FR_SAVE_RELU6 : FR_SAVE_MASK},
                                         {keeps_x ? x : NULL, FR_SAVE_VALUE},

@@ -38,7 +38,7 @@ fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, f
  * otherwise *x stays NULL. */
 typedef struct fri_norm_read {
     fr_tensor *x, *mean, *invstd, *gamma, *beta;
-    fri_conv2d_norm norm;
+    fri_conv2d_norm norm; /* data of the tensors */
 } fri_norm_read;
 fr_status fri_norm_read_of(fr_node *norm, fri_norm_read *r);
 void fri_norm_read_end(fri_norm_read *r);

@@ -33,12 +33,14 @@ fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src) {
                       (FRI_EXEC, dst->dtype, fri_numel(dst), fri_data(dst), fri_data(src), fri_data(dst)));
 }
 
-fr_status fri_tensor_sum_of(const fr_tensor *a, const fr_tensor *b, fr_category category, fr_tensor **out) {
+fr_status fri_tensor_add_to(fr_tensor **sum, const fr_tensor *b) {
     FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
-    FRI_TRY(fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), category, &t));
+    const fr_tensor *a = *sum;
+    if (fri_tensor_sole(a)) return fri_tensor_add_into(*sum, b);
+    FRI_TRY(fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), FR_MEM_TEMPORARY, &t));
     FRI_TRY(FRI_KERNEL(fri_backend_of(a), a->dtype, add,
                        (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
-    fri_tensor_put(&t, out);
+    fri_tensor_put(&t, sum);
     return FR_OK;
 }
 
