@@ -264,6 +264,7 @@ static fr_status run_node(fri_backward_run *p, fr_node *n) {
     fr_tensor *kept = early ? NULL : fr_tensor_retain(dy);
     p->holding = !early;
     fr_status s = fetch_next(p, n);
+    if (s == FR_OK) s = fri_segments_ready(n);
     if (s == FR_OK) s = n->op->backward(n, &dy);
     fr_tensor_release(&dy);
     if (s == FR_OK) s = check_handed(n);

@@ -4,7 +4,7 @@
  * Forward: fn runs once and records ordinary nodes, so the graph is the same as without a checkpoint. Saved tensors
  * made inside the segment are not held: their slots get kind INDEX. Tensors from outside (the segment's inputs,
  * weights) and small results (batch-norm statistics) are held as usual.
- * Backward: the first node that reads an INDEX slot runs fn again on the segment's inputs, with the random state,
+ * Backward: before a node with an INDEX slot runs, fn runs again on the segment's inputs, with the random state,
  * autocast and switches of the forward. The k-th node recorded by the second run is the shadow of the k-th node of
  * the first, and holds its saved slots, with their own settling, encoding and nested checkpoints. Recording stops the
  * run (FRI_STOP) after the last node that has not yet run backward.
@@ -152,7 +152,7 @@ static fr_status run_again(fri_segment_record *g) {
     return s;
 }
 
-fr_status fri_segment_recompute(fri_segment_record *g) {
+static fr_status recompute(fri_segment_record *g) {
     fri_autograd_state *state = fri_autograd();
     fri_recompute r = {.segment = g, .last = last_needed(g)};
     fri_autograd_state was = *state;
@@ -179,6 +179,21 @@ fr_status fri_segment_recompute(fri_segment_record *g) {
     fri_scope_module_pop(module);
     segment_release(g);
     return s;
+}
+
+fr_status fri_segments_ready(fr_node *n) {
+    for (int i = 0; i < n->n_saves; i++) {
+        for (fri_slot *slot; (slot = fri_slot_found(n, i))->kind == FRI_SLOT_INDEX;) {
+            const fr_node *of = slot->owner;
+            if (of->segment != NULL) FRI_TRY(recompute(of->segment));
+            if (of->shadow == NULL)
+                return fr_fail(FR_EUSAGE,
+                               "checkpoint: running the function again did not produce the %s it recorded in the "
+                               "forward pass; the function must do the same each time",
+                               of->op->name);
+        }
+    }
+    return FR_OK;
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------- */

@@ -131,10 +131,8 @@ fr_status fri_slot_value(fri_slot *slot, fr_tensor **out);
 fr_status fri_slot_fetch(fri_slot *slot);
 /* True if x, the value of slot `index`, may be overwritten. Releases the slot if nothing else needs the bytes. */
 bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x);
-/* Slot behind an INDEX slot if the segment has been recomputed, else the INDEX slot. */
+/* Slot behind an INDEX slot if the segment has been recomputed, else the INDEX slot. In n's backward it has been. */
 fri_slot *fri_slot_found(fr_node *n, int index);
-/* Slot behind an INDEX slot; recomputes the segment if necessary. */
-fr_status fri_slot_resolve(fr_node *n, int index, fri_slot **slot);
 
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
@@ -166,7 +164,7 @@ static inline bool fri_rebuild_wanted(const fr_node *n) {
     return n->rebuild.users > 0 || n->rebuild.links > 0;
 }
 /* Node that would rebuild the value of slot `index` of n, if no other slot needs the value; or NULL. */
-fr_status fri_rebuild_source(fr_node *n, int index, fr_node **source);
+fr_node *fri_rebuild_source(fr_node *n, int index);
 
 /* Bytes that the running backward may keep without a higher peak: alive earlier in the backward and free now. */
 size_t fri_backward_room(fr_device device);
@@ -180,7 +178,8 @@ bool fri_backward_runs(const fr_node *n); /* true while backward runs n */
 fr_status fri_segment_enter(fr_node *n);
 /* True if t was made inside the segment being recorded, so slots must not hold t. */
 bool fri_segment_owns(const fr_tensor *t);
-fr_status fri_segment_recompute(struct fri_segment_record *segment);
+/* Recomputes the segments that hold n's saved tensors, before n's backward. */
+fr_status fri_segments_ready(fr_node *n);
 void fri_segment_forget(fr_node *n); /* the node is freed */
 /* True in a recomputation if the next node, of an op on `in`, is the last needed. An op that does not save its output
  * may then skip computing the output. */

@@ -176,15 +176,13 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
     return FR_OK;
 }
 
-fr_status fri_rebuild_source(fr_node *n, int index, fr_node **source) {
-    fri_slot *slot = NULL;
-    FRI_TRY(fri_slot_resolve(n, index, &slot));
-    const fr_node *from = slot->source;
+fr_node *fri_rebuild_source(fr_node *n, int index) {
+    const fri_slot *slot = fri_slot_found(n, index);
+    fr_node *from = slot->source;
     const bool sole = slot->kind == FRI_SLOT_REBUILD && from->rebuild.kept == NULL && !output_alive(from) &&
                       from->rebuild.users == 1 && slot->dtype == from->dtype &&
                       fri_shape_equal(&slot->shape, &from->shape);
-    *source = sole ? slot->source : NULL;
-    return FR_OK;
+    return sole ? from : NULL;
 }
 
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {

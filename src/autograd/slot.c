@@ -126,23 +126,9 @@ fri_slot *fri_slot_found(fr_node *n, int index) {
     return slot;
 }
 
-fr_status fri_slot_resolve(fr_node *node, int index, fri_slot **slot) {
-    while ((*slot = fri_slot_found(node, index))->kind == FRI_SLOT_INDEX) {
-        node = (*slot)->owner;
-        if (node->segment != NULL) FRI_TRY(fri_segment_recompute(node->segment));
-        if (node->shadow == NULL)
-            return fr_fail(FR_EUSAGE,
-                           "checkpoint: running the function again did not produce the %s it recorded in the forward "
-                           "pass; the function must do the same each time",
-                           node->op->name);
-    }
-    return FR_OK;
-}
-
 fr_status fr_node_saved(fr_node *node, int index, fr_tensor **out) {
     FRI_NOT_NULL(node, out);
-    fri_slot *slot = NULL;
-    FRI_TRY(fri_slot_resolve(node, index, &slot));
+    fri_slot *slot = fri_slot_found(node, index);
     if (slot->kind == FRI_SLOT_EMPTY) {
         fr_tensor_release(out);
         return FR_OK;
@@ -154,7 +140,7 @@ void fr_node_release_saved(fr_node *node, int index) {
     if (node == NULL) return;
     if (!fri_switches()->early_release) return;
     fri_slot *slot = fri_slot_found(node, index);
-    if (slot->kind == FRI_SLOT_EMPTY || slot->kind == FRI_SLOT_INDEX) return;
+    if (slot->kind == FRI_SLOT_EMPTY) return;
     if (fri_rebuild_wanted(slot->owner)) return; /* nodes elsewhere rebuild from this node and need its inputs */
     if (slot->kind != FRI_SLOT_TENSOR) {
         fri_slot_drop(slot);
@@ -208,8 +194,7 @@ bool fri_mask_adds(fr_node *n) {
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
     FRI_NOT_NULL(node, dy, dx);
     FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL, *result = NULL;
-    fri_slot *slot = NULL;
-    FRI_TRY(fri_slot_resolve(node, index, &slot));
+    fri_slot *slot = fri_slot_found(node, index);
     if (slot->kind == FRI_SLOT_PASS) {
         fri_tensor_put(dy, dx);
         return FR_OK;

@@ -90,9 +90,8 @@ fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w,
 /* Finds the norm that would recompute x, if the kernel can normalize and activate while reading the norm's x. */
 static fr_status read_normalized(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy, fri_norm_read *r) {
     fri_conv2d_reads_norm_fn *reads = fri_kernels_for(fri_backend_of(dy), d->dtype)->conv2d_reads_norm;
-    fr_node *source = NULL;
     if (reads == NULL || is_empty(d) || !reads(d) || fri_results_examined()) return FR_OK;
-    FRI_TRY(fri_rebuild_source(node, 0, &source));
+    fr_node *source = fri_rebuild_source(node, 0);
     return source != NULL ? fri_norm_read_of(source, r) : FR_OK;
 }
 
