@@ -4,6 +4,7 @@
 #endif
 #include "base/threads.h"
 
+#include "base/clock.h"
 #include "base/container.h"
 #include "base/env.h"
 #include "base/process.h"
@@ -16,10 +17,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct gate {
@@ -81,7 +80,7 @@ int fri_threads_startable(int n) {
 
 enum {
     TEAM_MOST = 256,   /* threads of one loop */
-    SPIN_NS = 20000,   /* an idle thread looks for work so long before it sleeps */
+    SPIN_US = 20,      /* an idle thread looks for work so long before it sleeps */
     RUNS_PER_SPAN = 16 /* parts of a span that threads take in turn */
 };
 
@@ -121,17 +120,11 @@ static void wake(_Atomic uint32_t *word) {
     if (atomic_exchange(word, 0) == 1) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static int64_t nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* Returns when w->offer is not `value` (idle workers: when the library ends, too): looks for SPIN_NS, then sleeps. */
+/* Returns when w->offer is not `value` (idle workers: when the library ends, too): looks for SPIN_US, then sleeps. */
 static void wait_while(worker *w, uintptr_t value, _Atomic uint32_t *sleeps) {
-    const int64_t until = nanoseconds() + SPIN_NS;
+    const double until = fri_now() + 1e-6 * SPIN_US;
     while (atomic_load(&w->offer) == value && !(value == 0 && atomic_load(&ending))) {
-        if (nanoseconds() < until) {
+        if (fri_now() < until) {
             for (int i = 0; i < 16; i++) {
 #if defined(__x86_64__)
                 __builtin_ia32_pause();
@@ -243,9 +236,10 @@ void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *con
 
 /* ---- the number of threads ------------------------------------------------------------------------------------- */
 
+/* 0: no number of threads. */
 static int number(const char *text) {
     const int n = text != NULL ? atoi(text) : 0;
-    return n <= FRI_THREADS_MOST ? n : 0;
+    return n >= 1 && n <= FRI_THREADS_MOST ? n : 0;
 }
 
 static int processors(void) {
@@ -257,11 +251,10 @@ static int processors(void) {
 }
 
 int fr_threads_get(void) {
-    int n = fri_here.threads;
-    if (n > 0) return n;
-    n = number(fri_env_get()->threads);
-    if (n < 1) n = number(getenv("OMP_NUM_THREADS"));
-    if (n < 1) n = processors();
+    if (fri_here.threads > 0) return fri_here.threads;
+    int n = number(fri_env_get()->threads);
+    if (n == 0) n = number(getenv("OMP_NUM_THREADS"));
+    if (n == 0) n = processors();
     return fri_here.threads = 1 + grow(n - 1);
 }
 
