@@ -22,8 +22,8 @@ fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
 /* True if pixels of y and of dx are computed one by one, because many taps lie outside of the map: for 3 x 3 filters on
  * 2 x 2 pixels 20 of 36. */
 static bool by_pixel(const fri_conv2d_desc *d) {
-    enum { PIXELS = 4, CHANNELS = 80 };
-    return d->p * d->q <= PIXELS && d->h * d->w <= PIXELS && d->groups == 1 && fri_min_i64(d->c, d->k) > CHANNELS;
+    const int64_t pixels = fri_max_i64(d->p * d->q, d->h * d->w), channels = fri_min_i64(d->c, d->k);
+    return d->groups == 1 && d->r * d->s > 1 && pixels <= 4 && channels > 80;
 }
 
 /* True if a tap meets the map in one of `grid` windows at distance `step`. */
