@@ -85,8 +85,8 @@ enum {
 };
 
 typedef struct span {
-    _Alignas(64) _Atomic int64_t next;
-    int64_t end;
+    _Atomic int64_t next;
+    int64_t end, apart[6]; /* spans lie in lines of the cache of their own */
 } span;
 
 typedef struct loop {
