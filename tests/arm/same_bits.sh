@@ -4,7 +4,7 @@
 #
 #     same_bits.sh STEPS        STEPS: the program of steps.c
 set -eu
-export FRUGAL_ONEDNN=off OMP_WAIT_POLICY=passive
+export FRUGAL_ONEDNN=off
 for model in resnet18 mobilenet_v2 densenet121 vgg16_bn efficientnet_b0 convnext_tiny; do
     expected=$(FRUGAL_THREADS=1 "$1" $model 32 4)
     for run in "AVX2 1" "AVX2 3" "DEFAULT 2" "DEFAULT 4"; do

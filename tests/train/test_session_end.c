@@ -446,7 +446,7 @@ Test(session_end, a_killed_training_of_photos_predicts_in_another_process) {
     snprintf(weights, sizeof weights, "%s/resumed.safetensors", folder);
     snprintf(photo, sizeof photo, "%s/photos/train/dog/3.jpg", folder);
     cr_assert(pipe(ends) == 0 && pipe(start) == 0);
-    const pid_t other = fork(); /* now: OpenMP's threads do not survive a fork */
+    const pid_t other = fork(); /* now: threads do not survive a fork */
     if (other == 0) {
         char go = 0;
         if (read(start[0], &go, 1) != 1) _exit(1);
