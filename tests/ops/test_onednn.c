@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -174,4 +175,23 @@ Test(onednn, the_module_reports_as_the_library_does) {
     if (fri_dnnl()->major == 0) cr_skip_test("oneDNN is not used here");
     cr_expect_eq(fri_dnnl()->matmul(&p, &op), FR_ELIBRARY);
     cr_expect_not_null(strstr(fr_last_error(), "oneDNN: memory_desc"), "%s", fr_last_error());
+}
+
+static int tasks(void) {
+    struct stat s;
+    return stat("/proc/self/task", &s) == 0 ? (int)s.st_nlink - 2 : 0;
+}
+
+static int idle_threads_sleep(void) {
+    unsetenv("OMP_WAIT_POLICY");
+    unsetenv("GOMP_SPINCOUNT");
+    if (fr_threads_set(2) < 0 || step(FR_F32)) return 2;
+    const int team = 1 + (int)sysconf(_SC_NPROCESSORS_ONLN);
+    for (int i = 0; i < 1000 && tasks() < 2 + team; i++) usleep(1000);
+    return tasks() < 2 + team;
+}
+
+Test(onednn, a_sleeping_team_keeps_idle_threads_from_looping) {
+    if (fri_dnnl()->major == 0) cr_skip_test("oneDNN is not used here");
+    cr_expect_eq(idle_threads_sleep(), 0);
 }
