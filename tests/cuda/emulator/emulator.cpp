@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <ucontext.h>
 #include <vector>
@@ -18,39 +19,60 @@ struct barrier {
     unsigned generation;
 };
 
+/* A thread of a block; the next block's thread of that number goes on in it. Switches are by _longjmp: swapcontext
+ * would ask the kernel for the mask of signals each time. */
 struct fiber {
-    ucontext_t context;
-    bool alive;
+    jmp_buf context;
+    bool begun, alive;
 };
 
 static fiber fibers[THREADS];
 static char *stacks;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static const std::function<void()> *body;
 static int current, threads, alive, warp_alive[THREADS / WARP];
 static barrier block_barrier, warp_barrier[THREADS / WARP];
 static unsigned warp_epoch[THREADS / WARP]; /* barriers that order memory: exchanges do not */
 static uint64_t given[2][THREADS / WARP][WARP];
 
+static void leave(fiber *own) {
+    if (_setjmp(own->context) == 0) _longjmp(scheduler, 1);
+}
+
 static void enter() {
-    (*body)();
-    fibers[current].alive = false;
-    alive--;
-    warp_alive[current / WARP]--;
-    swapcontext(&fibers[current].context, &scheduler);
+    for (;;) {
+        (*body)();
+        fibers[current].alive = false;
+        alive--;
+        warp_alive[current / WARP]--;
+        leave(&fibers[current]);
+    }
+}
+
+static void begin(int i) {
+    static ucontext_t first;
+    getcontext(&first);
+    first.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+    first.uc_stack.ss_size = STACK;
+    first.uc_link = NULL;
+    makecontext(&first, enter, 0);
+    fibers[i].begun = true;
+    setcontext(&first);
 }
 
 static void resume(int i) {
     current = i;
     fri_race_thread = {i, block_barrier.generation, warp_epoch[i / WARP]};
     threadIdx = dim3((unsigned)i % blockDim.x, (unsigned)i / blockDim.x);
-    swapcontext(&scheduler, &fibers[i].context);
+    if (_setjmp(scheduler) != 0) return;
+    if (fibers[i].begun) _longjmp(fibers[i].context, 1);
+    begin(i);
 }
 
 /* Waits until all living threads have arrived. Threads that left early count as arrived, as on the GPU. */
 static void wait_at(barrier *b, const int *living) {
     const unsigned generation = b->generation;
-    const int own = current;
+    fiber *const own = &fibers[current];
     b->arrived++;
     while (b->generation == generation) {
         if (b->arrived >= *living) {
@@ -58,7 +80,7 @@ static void wait_at(barrier *b, const int *living) {
             b->generation++;
             break;
         }
-        swapcontext(&fibers[own].context, &scheduler);
+        leave(own);
     }
 }
 
@@ -123,14 +145,7 @@ static void arrange(std::vector<int> *v, int order) {
 static void run_block(const std::vector<int> &order) {
     alive = threads;
     for (int w = 0; w * WARP < threads; w++) warp_alive[w] = std::min((int)WARP, threads - w * WARP);
-    for (int i = 0; i < threads; i++) {
-        getcontext(&fibers[i].context);
-        fibers[i].context.uc_stack.ss_sp = stacks + (size_t)i * STACK;
-        fibers[i].context.uc_stack.ss_size = STACK;
-        fibers[i].context.uc_link = NULL;
-        fibers[i].alive = true;
-        makecontext(&fibers[i].context, enter, 0);
-    }
+    for (int i = 0; i < threads; i++) fibers[i].alive = true;
     while (alive > 0)
         for (int i : order)
             if (fibers[i].alive) resume(i);
