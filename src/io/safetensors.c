@@ -462,7 +462,7 @@ fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri
     if (path == NULL || out == NULL)
         return fr_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", path == NULL ? "path" : "slot");
     f = new_file();
-    if (f == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%s': no host memory to open it", path);
+    if (f == NULL) return fr_fail(FR_ENOMEM, "file '%s': no host memory to open it", path);
     FR_TRY(s, fr_file_open(path, &fd, &bytes));
     if (how == FRI_SAFETENSORS_MAPPED) {
         FR_TRY(s, map_file(fd, bytes, f));
@@ -476,7 +476,7 @@ fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri
     FRI_MOVE(out, f);
 done:
     if (fd >= 0) close(fd);
-    if (s < 0) fr_fail_prefix(s, "safetensors file '%.300s': ", path);
+    if (s < 0) fr_fail_prefix(s, "file '%.300s': ", path);
     fri_safetensors_close(&f);
     return s;
 }
