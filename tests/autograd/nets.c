@@ -446,30 +446,6 @@ done:
     return s;
 }
 
-void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps, record *r, fr_memory_stats *stats) {
-    const fri_backend *b = fri_backend_get(device);
-    fri_allocator *a = NULL;
-    net n;
-    must(fri_allocator_create(device, (fri_segment_source){b->segment_alloc, b->segment_free}, &a));
-    fri_allocator_override(device, a);
-    const fri_backend *was = fri_meta_target_set(fri_backend_get(test_device()));
-    fr_seed(5);
-    must(net_create(&n, kind, device));
-    n.cuts = cuts;
-    n.autocast = autocast;
-    for (int i = 0; i < steps; i++) must(net_step(&n, i, r));
-    net_clear_gradients(&n);
-    fri_allocator_stats(a, stats);
-    net_release(&n);
-    fr_memory_stats end;
-    fri_allocator_stats(a, &end);
-    cr_expect_eq(end.requested, 0u, "%zu bytes live at the end", end.requested);
-    cr_expect_eq(fr_graph_stats_get().nodes, 0u, "%d nodes live at the end", (int)fr_graph_stats_get().nodes);
-    fri_meta_target_set(was);
-    fri_allocator_override(device, NULL);
-    if (end.requested == 0) fri_allocator_destroy(&a);
-}
-
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 /* The first batch from the same random numbers, and what it computes. Parameters and running values are put back. */

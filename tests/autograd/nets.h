@@ -39,9 +39,6 @@ void net_release(net *n);
 fr_status net_step(net *n, int step, record *r);
 void net_clear_gradients(net *n);
 
-/* A fresh network of the kind, trained for some steps on its own allocator, whose last statistics are *stats. */
-void net_run(net_kind kind, fr_device device, int cuts, bool autocast, int steps, record *r, fr_memory_stats *stats);
-
 /* Distance between the points tried by a test of faults: `usual`, three times as much under the address sanitizer,
  * where a point takes longer, or 1 with FRUGAL_FAULTS=all, which takes minutes. */
 uint64_t fault_stride(uint64_t usual);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every fuzz target for a while and prints what it did; exit status 1 if one found something.
 #
-#   sh tests/fuzz/run.sh                  20 seconds each: what CI does
+#   sh tests/fuzz/run.sh                  20 seconds each
 #   sh tests/fuzz/run.sh 3600             an hour each
 #   sh tests/fuzz/run.sh 60 state json    only these
 #   BUILD=build-fuzz CORPUS=dir           where the targets are; a folder that keeps what was found interesting

@@ -91,10 +91,6 @@ bool host_faults_disarm(void) {
     return plan.failed;
 }
 
-uint64_t host_faults_seen(void) {
-    return plan.seen;
-}
-
 int64_t host_faults_live(void) {
     return atomic_load_explicit(&live, memory_order_relaxed);
 }

@@ -15,8 +15,6 @@ void host_faults_begin(void);
 void host_faults_arm(uint64_t at, uint64_t more);
 /* Ends it; true if a request has failed. */
 bool host_faults_disarm(void);
-/* Requests of this thread since arming. */
-uint64_t host_faults_seen(void);
 /* Blocks that are alive, of all threads. */
 int64_t host_faults_live(void);
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs on several ranks beside those of one process: memory as planned, evaluations of any size, resumed on any number.
 
-runs.py BUILD [PART...]   without parts: all. Skips (exit 77) with a reason where no MPI is.
+runs.py BUILD [PART...]   without parts: all. FRUGAL_DIST_SETS=all: more networks, flags and numbers of ranks. Skips
+(exit 77) with a reason where no MPI is.
 """
 import filecmp
 import json
@@ -17,6 +18,9 @@ from faults import ENV, ranks_of
 from law import RESNET, RUN, VGG, missing, newest, program, run
 from parts import expect, main
 
+EVERY = os.environ.get("FRUGAL_DIST_SETS") == "all"
+
+
 def report(build, where, launcher, n, flags, more=()):
     name = os.path.join(where, "report.json")
     run((RUN[launcher] + [str(n)] if n > 1 else []) + program(build, flags) + [*more, "--report", name])
@@ -27,8 +31,9 @@ def report(build, where, launcher, n, flags, more=()):
 def memory(build, where):
     """On each rank what was planned is what was reserved, and no allocation departed; of the first rank the plan tells
     it without the others. A step sends 2 (N - 1)/N of the gradients, rounded up to slices."""
-    for flags in (VGG + ["--optimizer", "adam"], RESNET + ["--optimizer", "adam8", "--clip", "1"]):
-        for launcher, n in (("openmpi", 2), ("mpich", 3)):
+    ways = (("openmpi", 2), ("mpich", 3))
+    for i, flags in enumerate((VGG + ["--optimizer", "adam"], RESNET + ["--optimizer", "adam8", "--clip", "1"])):
+        for launcher, n in ways if EVERY else ways[i:i + 1]:
             ran = report(build, where, launcher, n, flags + ["--steps", "3"])
             name = os.path.join(where, "plan.json")
             run(program(build, flags) + ["--steps", "3", "--plan", "--ranks", str(n), "--report", name])
@@ -62,10 +67,10 @@ def mnist(where, train, test):
 def evaluation(build, where):
     """Test sets of 1, N + 1 and 297 images in batches of 1 and more: each image counts once, and the numbers
     are those of one process."""
-    for images in (1, 4, 297):
+    for images, batches in ((1, (1, 2)), (4, (2, 1)), (297, (75, 4))):
         data = os.path.join(where, str(images))
         mnist(data, 100, images)
-        for batch in (1, 2) if images < 297 else (75, 4):
+        for batch in batches if EVERY else batches[:1]:
             flags = ["--steps", "1", "--accumulate", "1", "--batch-size", str(batch), "--dataset", "mnist",
                      "--data", data, "--image-size", "32" if batch > 1 else "64"]
             one = report(build, where, None, 1, RESNET, flags)
@@ -81,21 +86,23 @@ def resume(build, where):
     """A training goes on wherever it was saved: M stays, N does not matter."""
     flags = RESNET + ["--optimizer", "adamw", "--schedule", "constant", "--warmup", "0"]
     one, many = os.path.join(where, "one"), os.path.join(where, "many")
-    run(program(build, flags) + ["--steps", "4", "--accumulate", "3", "--save", one])
-    for i, (launcher, n) in enumerate((("openmpi", 3), ("mpich", 2), ("openmpi", 4), (None, 1))):
+    ways = (("openmpi", 3), ("mpich", 2), ("openmpi", 4), (None, 1))
+    ways = ways if EVERY else ways[:2]
+    run(program(build, flags) + ["--steps", str(len(ways)), "--accumulate", "3", "--save", one])
+    for i, (launcher, n) in enumerate(ways):
         run((RUN[launcher] + [str(n)] if launcher else []) + program(build, flags) +
             ["--steps", str(i + 1), "--save", many, "--resume", "latest"])
     same = filecmp.cmp(newest(one), newest(many), shallow=False)
-    expect(same, "a training that was resumed on 3, 2, 4 and 1 ranks differs")
+    expect(same, f"a training that was resumed on {[n for _, n in ways]} ranks differs")
 
 
 def sync(build, where):
     """Synchronized batch norms: two or four ranks make the step of one large batch, up to rounding; planned as well."""
-    for more in ([], ["--inplace-abn"]):
+    for i, more in enumerate(([], ["--inplace-abn"])):
         flags = RESNET + more + ["--steps", "2", "--lr", "0.00002", "--warmup", "0", "--exact-convolutions",
                                  "--augment", "none", "--threads", "1"]
         whole = report(build, where, None, 1, flags, ["--batch-size", "8"])["loss"]["steps"]
-        for launcher, n in (("openmpi", 2), ("mpich", 4)):
+        for launcher, n in (("openmpi", 2), ("mpich", 4)) if EVERY or i == 0 else (("mpich", 4),):
             part = ["--batch-size", str(8 // n)]
             got = report(build, where, launcher, n, flags, part + ["--sync-batch-norm"])
             far = max(abs(a / b - 1) for a, b in zip(got["loss"]["steps"], whole))
@@ -113,8 +120,8 @@ def sync(build, where):
 
 def killed(build, where):
     """A rank is killed at some moment, and the training goes on on some number of ranks, until it is over: its weights
-    are the undisturbed run's. FRUGAL_DIST_SETS=all: up to 50 kills, else 3."""
-    wanted, steps = (50, "100") if os.environ.get("FRUGAL_DIST_SETS") == "all" else (3, "15")
+    are the undisturbed run's. FRUGAL_DIST_SETS=all: up to 50 kills, else 2."""
+    wanted, steps = (50, "100") if EVERY else (2, "10")
     flags = RESNET + ["--accumulate", "3", "--steps", steps]
     kills, choice = 0, random.Random(5)
     once, again, states = (os.path.join(where, n) for n in ("once", "again", "states"))
