@@ -106,13 +106,13 @@ done:
 
 /* ---- adding contributions ---------------------------------------------------------------------------------- */
 
-/* *sum += *dx, taking *dx. */
-static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx) {
+/* *sum += *dx, taking *dx. A shared *sum becomes a new tensor of the category. */
+static fr_status add_contribution(fr_tensor **sum, fr_tensor **dx, fr_category category) {
     fr_status s = FR_OK;
     if (*sum == NULL)
         FRI_MOVE(sum, *dx);
     else
-        s = fri_tensor_add_to(sum, *dx);
+        s = fri_tensor_add_to(sum, *dx, category);
     fr_tensor_release(dx);
     return s;
 }
@@ -151,10 +151,10 @@ static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) 
     }
     if ((*dx)->dtype != l->tensor->dtype || (*to == NULL && !fri_tensor_sole(*dx)))
         FRI_TRY(fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
-    FRI_TRY(add_contribution(to, dx));
+    if (*to == NULL) fr_tensor_category_set(*dx, FR_MEM_GRADIENT);
+    FRI_TRY(add_contribution(to, dx, FR_MEM_GRADIENT));
     l->awaited--;
-    if (l->awaited == 0 && l->sum != NULL) FRI_TRY(add_contribution(&l->grad, &l->sum));
-    fr_tensor_category_set(l->sum != NULL ? l->sum : l->grad, FR_MEM_GRADIENT);
+    if (l->awaited == 0 && l->sum != NULL) FRI_TRY(add_contribution(&l->grad, &l->sum, FR_MEM_GRADIENT));
     return l->awaited == 0 ? complete_leaf(p, l) : FR_OK;
 }
 
@@ -187,7 +187,7 @@ static fr_status give_gradient(fri_backward_run *p, fr_node *node, int input, fr
         return fr_fail(FR_EUSAGE, "backward: the graph before op %s was already used; run forward again", up->op->name);
     up->awaited--;
     const bool adds = up->gradient != NULL && up->awaited == 0 && fri_mask_adds(up);
-    FRI_TRY(add_contribution(adds ? &up->last : &up->gradient, dx));
+    FRI_TRY(add_contribution(adds ? &up->last : &up->gradient, dx, FR_MEM_TEMPORARY));
     return up->queued ? FR_OK : queue_push(&p->todo, up);
 }
 
@@ -253,8 +253,7 @@ static void note_peak(fri_backward_run *p) {
 }
 
 static fr_status run_node(fri_backward_run *p, fr_node *n) {
-    const char *op = fri_scope_op_push(n->op->name);
-    const char *module = fri_scope_module_set(n->module);
+    const fri_scope scope = fri_scope_begin(n->op->name, n->module);
     fri_event_mark(FR_EVENT_OP_BEGIN);
     if (fri_switches()->rebuild) note_peak(p);
     p->running = n;
@@ -273,8 +272,7 @@ static fr_status run_node(fri_backward_run *p, fr_node *n) {
     fri_node_finish(n);
     s = run_hooks(p, s);
     fri_event_mark(FR_EVENT_OP_END);
-    fri_scope_op_pop(op);
-    fri_scope_module_pop(module);
+    fri_scope_end(scope);
     return s;
 }
 

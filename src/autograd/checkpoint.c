@@ -158,8 +158,7 @@ static fr_status recompute(fri_segment_record *g) {
     fri_autograd_state was = *state;
     fr_rng rng = fr_rng_get();
     fr_switches switches = *fri_switches();
-    const char *module = fri_scope_module_set(g->module);
-    const char *op = fri_scope_op_push("checkpoint");
+    const fri_scope scope = fri_scope_begin("checkpoint", g->module);
     g->references++; /* fn may release the last node of the segment */
     state->recording = NULL;
     state->recompute = &r;
@@ -175,8 +174,7 @@ static fr_status recompute(fri_segment_record *g) {
     state->grad_disabled = was.grad_disabled;
     state->autocast = was.autocast;
     state->stats.recomputed_segments++;
-    fri_scope_op_pop(op);
-    fri_scope_module_pop(module);
+    fri_scope_end(scope);
     segment_release(g);
     return s;
 }

@@ -260,6 +260,7 @@ fr_status fr_op_record(const fr_op *op, const void *params, size_t params_bytes,
     n->module = fri_scope_module();
     n->shape = out->shape;
     n->dtype = out->dtype;
+    n->bytes = fri_round_bytes(fri_nbytes(out));
     n->device = fri_device_of(out);
     for (int i = 0; i < n_in && s == FR_OK; i++) s = connect_input(n, i, in[i]);
     if (s < 0) {

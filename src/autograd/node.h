@@ -80,6 +80,7 @@ struct fr_node {
     fr_shape shape;
     fr_dtype dtype;
     fr_device device;
+    size_t bytes;        /* of the output, rounded as the allocator rounds */
     fri_storage *output; /* not owned; NULL once the storage is freed or overwritten in place */
     size_t output_offset;
     uint64_t output_version;

@@ -101,7 +101,7 @@ static fr_node *missing_source(fr_node *n, int i) {
     return up->executed && !fri_rebuild_wanted(up) ? NULL : up;
 }
 
-static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out);
+static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out); /* *out is NULL */
 
 /* Runs the longest chain first, while no other input is alive, so a residual network keeps a single value alive. */
 static fr_status run_on(fr_node *n, size_t *room, fr_tensor **in, fr_tensor **out) {
@@ -132,23 +132,13 @@ static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
     return s;
 }
 
-/* Takes the bytes of n's output from *room if they fit. */
-static bool take_room(const fr_node *n, size_t *room) {
-    const size_t bytes = fri_round_bytes((size_t)fri_shape_numel(&n->shape) * fr_dtype_size(n->dtype));
-    if (bytes > *room) return false;
-    *room -= bytes;
-    return true;
-}
-
 /* Note [Kept in backward]
  * Each block of a residual chain needs the value before the block, and rebuilding starts at the beginning of the
  * chain, so time would grow with the square of the length. Backward next needs the values closest to the requested
  * value, and keeps as many as fit into bytes that were alive earlier in the same backward. The peak does not rise. */
 static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
     if (n->rebuild.kept != NULL) {
-        y = fr_tensor_retain(n->rebuild.kept);
-        fri_tensor_put(&y, out);
+        *out = fr_tensor_retain(n->rebuild.kept);
         return FR_OK;
     }
     if (output_alive(n)) return fri_tensor_on_storage(n->output, n->output_offset, &n->shape, n->dtype, out);
@@ -159,35 +149,31 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
                        n->op->name);
     if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
         return fr_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
-    const bool keeps = users > 0 && take_room(n, room);
+    const bool keeps = users > 0 && n->bytes <= *room;
+    if (keeps) *room -= n->bytes;
     bool was = fr_no_grad_begin();
-    const char *op = fri_scope_op_push(n->op->name);
-    const char *module = fri_scope_module_set(n->module);
+    const fri_scope scope = fri_scope_begin(n->op->name, n->module);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    fr_status s = run_op(n, room, &y);
+    fr_status s = run_op(n, room, out);
+    if (s == FR_OK && !fri_backward_runs(n->is_shadow ? n->twin : n)) fri_settle_own_signs(n, *out);
+    if (s == FR_OK && keeps) n->rebuild.kept = fr_tensor_retain(*out);
     fri_event_mark(FR_EVENT_ASIDE_END);
-    fri_scope_op_pop(op);
-    fri_scope_module_pop(module);
+    fri_scope_end(scope);
     fr_no_grad_end(was);
-    if (s < 0) return s;
-    if (keeps) n->rebuild.kept = fr_tensor_retain(y);
-    if (!fri_backward_runs(n->is_shadow ? n->twin : n)) fri_settle_own_signs(n, y);
-    fri_tensor_put(&y, out);
-    return FR_OK;
+    return s;
 }
 
 fr_node *fri_rebuild_source(fr_node *n, int index) {
     const fri_slot *slot = fri_slot_found(n, index);
     fr_node *from = slot->source;
-    const bool sole = slot->kind == FRI_SLOT_REBUILD && from->rebuild.kept == NULL && !output_alive(from) &&
-                      from->rebuild.users == 1 && slot->dtype == from->dtype &&
-                      fri_shape_equal(&slot->shape, &from->shape);
+    const bool sole =
+        slot->kind == FRI_SLOT_REBUILD && from->rebuild.kept == NULL && !output_alive(from) && from->rebuild.users == 1;
     return sole ? from : NULL;
 }
 
 fr_status fri_rebuild_value(fr_node *n, int users, fr_tensor **out) {
     size_t room = fri_backward_room(n->device);
-    if (!take_room(n, &room)) room = 0; /* the requested value is alive in any case */
+    room = room > n->bytes ? room - n->bytes : 0; /* the requested value is alive in any case */
     fr_status s = value_of(n, users, &room, out);
     fri_backward_note();
     return s;

@@ -29,35 +29,30 @@ static fri_mask_rule rule_of(unsigned flags) {
     return flags == FR_SAVE_MASK ? FRI_MASK_RELU : flags == FR_SAVE_RELU6 ? FRI_MASK_RELU6 : FRI_MASK_POSITIVE;
 }
 
-/* Replaces `value` in the slot by bits, in the scope of the slot's owner, to which reports attribute the bits. */
+/* Replaces `value` in the slot by bits. */
 static fr_status bits_of(fri_slot *slot, const fri_backend *b, const void *value) {
-    fr_tensor *bits = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *bits = NULL;
     fr_node *owner = slot->owner;
     int64_t n = fri_shape_numel(&slot->shape);
     fr_shape shape = FRI_SHAPE((n + 7) / 8);
-    const char *op = fri_scope_op_push(owner->op->name);
-    const char *module = fri_scope_module_set(owner->module);
     unsigned flags = slot->flags;
-    fri_exec e = {0};
-    fri_event_mark(FR_EVENT_ASIDE_BEGIN);
-    fr_status s = fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits);
-    if (s == FR_OK)
-        s = FRI_KERNEL(b, slot->dtype, relu_encode, (&e, slot->dtype, n, rule_of(flags), value, fri_data(bits)));
-    if (s == FR_OK) {
-        fri_slot_drop(slot);
-        fri_slot_hold(slot, owner, bits, flags);
-        slot->kind = FRI_SLOT_BITS;
-        fri_autograd()->stats.encoded++;
-    }
-    fr_tensor_release(&bits);
-    fri_event_mark(FR_EVENT_ASIDE_END);
-    fri_scope_op_pop(op);
-    fri_scope_module_pop(module);
-    return s;
+    FRI_TRY(fri_tensor_new(&shape, FR_U8, b->device, FR_MEM_TEMPORARY, &bits));
+    FRI_TRY(FRI_KERNEL(b, slot->dtype, relu_encode, (FRI_EXEC, slot->dtype, n, rule_of(flags), value, fri_data(bits))));
+    fri_slot_drop(slot);
+    fri_slot_hold(slot, owner, bits, flags);
+    slot->kind = FRI_SLOT_BITS;
+    fri_autograd()->stats.encoded++;
+    return FR_OK;
 }
 
+/* Replaces the storage in the slot by bits, in the scope of the slot's owner, to which reports attribute the bits. */
 static fr_status encode_bits(fri_slot *slot) {
-    return bits_of(slot, slot->storage->backend, (char *)fri_storage_data(slot->storage) + slot->offset);
+    const fri_scope was = fri_scope_begin(slot->owner->op->name, slot->owner->module);
+    fri_event_mark(FR_EVENT_ASIDE_BEGIN);
+    fr_status s = bits_of(slot, slot->storage->backend, (char *)fri_storage_data(slot->storage) + slot->offset);
+    fri_event_mark(FR_EVENT_ASIDE_END);
+    fri_scope_end(was);
+    return s;
 }
 
 /* Lets the relu's only reader, a pool with unchanged output, apply the mask by marking its codes. The relu keeps

@@ -77,7 +77,7 @@ static fr_status bring_back(fri_slot *slot) {
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     fr_status s = fri_tensor_new(&shape, FR_U8, slot->device, FR_MEM_TEMPORARY, &bytes);
     if (s == FR_OK) s = fri_offload_in(slot->away, fri_backend_of(bytes), fri_data(bytes), &slot->arrived);
-    if (s == FR_OK) fri_tensor_put(&bytes, &slot->ahead);
+    if (s == FR_OK) FRI_MOVE(&slot->ahead, bytes);
     fr_tensor_release(&bytes);
     fri_event_mark(FR_EVENT_ASIDE_END);
     return s;
@@ -89,35 +89,30 @@ fr_status fri_slot_fetch(fri_slot *slot) {
     return s == FR_ENOMEM ? FR_OK : s;
 }
 
-static fr_status value_away(fri_slot *slot, fr_tensor **out) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL;
+static fr_status value_away(fri_slot *slot, fr_tensor **value) {
     FRI_TRY(bring_back(slot));
-    FRI_MOVE(&value, slot->ahead);
-    FRI_TRY(fri_offload_arrived(fri_backend_of(value), slot->arrived));
-    return fri_tensor_on_storage(value->storage, slot->offset, &slot->shape, slot->dtype, out);
+    FRI_MOVE(value, slot->ahead);
+    return fri_offload_arrived(fri_backend_of(*value), slot->arrived);
 }
 
-static fr_status rebuilt_value(const fri_slot *slot, fr_tensor **out) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL, *view = NULL;
+static fr_status rebuilt_value(const fri_slot *slot, fr_tensor **value) {
     const bool own = slot->source == slot->owner;
     const bool last = !own && fri_backward_runs(slot->owner); /* the slot is released after this use */
-    FRI_TRY(fri_rebuild_value(slot->source, slot->source->rebuild.users - last, &value));
-    FRI_TRY(fri_tensor_view(value, &slot->shape, &view));
-    fri_tensor_put(&view, out);
-    return FR_OK;
+    return fri_rebuild_value(slot->source, slot->source->rebuild.users - last, value);
 }
 
 fr_status fri_slot_value(fri_slot *slot, fr_tensor **out) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL; /* made for this read */
     switch (slot->kind) {
-    case FRI_SLOT_TENSOR:
-        FRI_TRY(check_version(slot));
-        return fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, out);
-    case FRI_SLOT_REBUILD: return rebuilt_value(slot, out);
-    case FRI_SLOT_AWAY: return value_away(slot, out);
+    case FRI_SLOT_TENSOR: FRI_TRY(check_version(slot)); break;
+    case FRI_SLOT_REBUILD: FRI_TRY(rebuilt_value(slot, &value)); break;
+    case FRI_SLOT_AWAY: FRI_TRY(value_away(slot, &value)); break;
     default:
         return fr_fail(FR_EINTERNAL, "%s: saved tensor is in state %d, which holds no value", slot->owner->op->name,
                        (int)slot->kind);
     }
+    return fri_tensor_on_storage(value != NULL ? value->storage : slot->storage,
+                                 slot->offset + (value != NULL ? value->offset : 0), &slot->shape, slot->dtype, out);
 }
 
 fri_slot *fri_slot_found(fr_node *n, int index) {

@@ -154,8 +154,7 @@ fr_status fr_step_end(fr_step_scope *scope) {
     a->pass = NULL; /* left by an exception thrown from a hook */
     a->statistics_frozen = scope->statistics_frozen;
     fr_phase_end(scope->phase);
-    fri_scope_op_pop(scope->op);
-    fri_scope_module_pop(scope->module);
+    fri_scope_end((fri_scope){scope->op, scope->module});
     a->stats.growing_steps = a->stats.nodes > a->nodes_at_step_end ? a->stats.growing_steps + 1 : 0;
     a->nodes_at_step_end = a->stats.nodes;
     return FR_OK;

@@ -59,14 +59,19 @@ const char *fri_scope_module_push(const char *name) {
     return was;
 }
 
-const char *fri_scope_module_set(const char *interned_path) {
-    const char *was = fri_here.module;
-    fri_here.module = interned_path;
+void fri_scope_module_pop(const char *was) {
+    fri_here.module = was;
+}
+
+fri_scope fri_scope_begin(const char *op, const char *interned_path) {
+    const fri_scope was = {fri_here.op, fri_here.module};
+    fri_scope_end((fri_scope){op, interned_path});
     return was;
 }
 
-void fri_scope_module_pop(const char *was) {
-    fri_here.module = was;
+void fri_scope_end(fri_scope was) {
+    fri_here.op = was.op;
+    fri_here.module = was.module;
 }
 
 const char *fri_scope_op(void) {

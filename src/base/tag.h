@@ -17,9 +17,14 @@ void fri_scope_op_pop(const char *was);
 
 /* Appends ".name" to the module path. The returned interned path is the old one. */
 const char *fri_scope_module_push(const char *name);
-/* Replaces the whole path (backward re-enters the path of the running node). Both are undone by ..._pop. */
-const char *fri_scope_module_set(const char *interned_path);
 void fri_scope_module_pop(const char *was);
+
+typedef struct fri_scope {
+    const char *op, *module;
+} fri_scope;
+/* Replaces the op and the whole path: backward re-enters the scope of the running node. */
+fri_scope fri_scope_begin(const char *op, const char *interned_path);
+void fri_scope_end(fri_scope was);
 
 const char *fri_scope_op(void);
 const char *fri_scope_module(void);

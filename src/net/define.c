@@ -180,7 +180,7 @@ typedef struct aside {
     fr_autocast_state autocast;
     bool grad;
     fr_module *m;
-    const char *path;
+    fri_scope scope;
 } aside;
 
 static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
@@ -192,7 +192,7 @@ static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
     a->autocast = fri_autograd()->autocast;
     fri_autograd()->autocast = (fr_autocast_state){0};
     a->grad = fr_no_grad_begin();
-    a->path = fri_scope_module_set("");
+    a->scope = fri_scope_begin(fri_scope_op(), "");
     a->m = m;
     fr_module_evaluation_begin(m);
     return FR_OK;
@@ -200,7 +200,7 @@ static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
 
 static void aside_end(aside *a) {
     fr_module_evaluation_end(a->m);
-    fri_scope_module_pop(a->path);
+    fri_scope_end(a->scope);
     fr_no_grad_end(a->grad);
     fri_autograd()->autocast = a->autocast;
     fr_rng_set(a->rng);

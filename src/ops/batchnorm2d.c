@@ -176,8 +176,9 @@ static const fr_op batchnorm2d_sum_act = {SUM, .rebuild_steps = 2};
 /* Eval mode: dx is a multiple of dy, and only the gradients of gamma and of a smooth activation need x. */
 static const fr_op batchnorm2d_without_x = {NORM};
 
-fr_status fri_norm_read_of(fr_node *norm, fri_norm_read *r) {
-    return norm->op == &batchnorm2d ? read_saved(norm, true, ((const params *)norm->params)->act, r) : FR_OK;
+fr_status fri_norm_read_of(fr_node *norm, int64_t c, fri_norm_read *r) {
+    const params *p = norm->params;
+    return norm->op == &batchnorm2d && p->desc.c == c ? read_saved(norm, true, p->act, r) : FR_OK;
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------- */

@@ -34,13 +34,13 @@ bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend);
  * no sum; else act is NONE or RELU, *addend's reference is taken, and the result may be written over *addend. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, fri_activation act, fr_tensor **y);
 
-/* Operands with which a reader recomputes act(norm(x)). norm: node of a batch norm that keeps x and adds nothing;
- * otherwise *x stays NULL. */
+/* Operands with which a reader of c channels recomputes act(norm(x)). norm: node of a batch norm over c channels that
+ * keeps x and adds nothing; otherwise *x stays NULL. */
 typedef struct fri_norm_read {
     fr_tensor *x, *mean, *invstd, *gamma, *beta;
     fri_conv2d_norm norm; /* data of the tensors */
 } fri_norm_read;
-fr_status fri_norm_read_of(fr_node *norm, fri_norm_read *r);
+fr_status fri_norm_read_of(fr_node *norm, int64_t c, fri_norm_read *r);
 void fri_norm_read_end(fri_norm_read *r);
 
 /* fr_inplace_abn with batch norm's operands. */

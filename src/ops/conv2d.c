@@ -87,28 +87,25 @@ fr_status fri_conv2d_input(const fri_conv2d_desc *described, const fr_tensor *w,
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
-/* Finds the norm that would recompute x, if the kernel can normalize and activate while reading the norm's x. */
-static fr_status read_normalized(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy, fri_norm_read *r) {
+/* Reads the saved x; or, if a norm would recompute x and the kernel can normalize and activate while it reads, the
+ * norm's operands (then d->norm is set). */
+static fr_status read_x(fr_node *node, const fr_tensor *dy, fri_conv2d_desc *d, fri_norm_read *r) {
     fri_conv2d_reads_norm_fn *reads = fri_kernels_for(fri_backend_of(dy), d->dtype)->conv2d_reads_norm;
-    if (reads == NULL || is_empty(d) || !reads(d) || fri_results_examined()) return FR_OK;
     fr_node *source = fri_rebuild_source(node, 0);
-    return source != NULL ? fri_norm_read_of(source, r) : FR_OK;
+    if (source != NULL && reads != NULL && !is_empty(d) && reads(d) && !fri_results_examined())
+        FRI_TRY(fri_norm_read_of(source, d->c, r));
+    if (r->x == NULL) return fr_node_saved(node, 0, &r->x);
+    d->norm = &r->norm;
+    return FR_OK;
 }
 
-static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *described, const fr_tensor *dy) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *x = NULL;
+static fr_status weight_gradient(fr_node *node, fri_conv2d_desc d, const fr_tensor *dy) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL;
     FRI_OWNED(fri_norm_read_end) fri_norm_read read = {0};
-    fri_conv2d_desc normalized = *described;
-    const fri_conv2d_desc *d = &normalized;
-    fr_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
-    FRI_TRY(read_normalized(node, d, dy, &read));
-    if (read.x != NULL)
-        normalized.norm = &read.norm;
-    else
-        FRI_TRY(fr_node_saved(node, 0, &x));
-    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(fri_conv2d_weight(d, x != NULL ? x : read.x, dy, dw));
-    fr_tensor_release(&x);
+    fr_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
+    FRI_TRY(read_x(node, dy, &d, &read));
+    FRI_TRY(fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
+    FRI_TRY(fri_conv2d_weight(&d, read.x, dy, dw));
     fri_norm_read_end(&read);
     return fr_node_grad(node, 1, &dw);
 }
@@ -141,7 +138,7 @@ static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *d, fr_tens
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     fri_conv2d_desc d = desc_of(node);
     if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) FRI_TRY(bias_gradient(node, &d, *dy));
-    if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, &d, *dy));
+    if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, d, *dy));
     fr_node_release_saved(node, 0);
     return fr_node_wants(node, 0) ? input_gradient(node, &d, dy) : FR_OK;
 }

@@ -47,7 +47,7 @@ static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor 
     FRI_TRY(fri_tensor_fill(eps, d->eps));
     FRI_TRY(FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
                        (FRI_EXEC, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
-    FRI_TRY(fri_tensor_add_into(w, eps));
+    FRI_TRY(fri_tensor_add_to(&w, eps, FR_MEM_TEMPORARY));
     fri_tensor_put(&w, out);
     return FR_OK;
 }

@@ -202,11 +202,11 @@ bool fri_optimizer_can_skip(const fr_optimizer *o) {
 
 fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
     if (!fri_parameter_moves(o, p)) return FR_OK;
-    const char *module = fri_scope_module_set(fri_intern(p->path));
+    const fri_scope scope = fri_scope_begin(fri_scope_op(), fri_intern(p->path));
     bool first = !p->made;
     fr_status s = fri_optimizer_make_state(o, p);
     p->unused = p->unused || (first && p->made);
-    fri_scope_module_pop(module);
+    fri_scope_end(scope);
     return s;
 }
 

@@ -63,12 +63,12 @@ static fr_status prepare_step(const fr_optimizer *o, fri_parameter *p, const fr_
     fr_tensor *w = p->parameter;
     const bool has_master = fri_optimizer_has_master(o, w);
     const int states = fri_optimizer_slots(o, w, slots) - has_master - (o->ema > 0);
-    const char *module = fri_scope_module_set(fri_intern(p->path));
+    const fri_scope scope = fri_scope_begin(fri_scope_op(), fri_intern(p->path));
     *key = (fri_update_key){.dtype = has_master ? FR_F32 : w->dtype,
                             .grad_dtype = g != NULL ? g->dtype : w->dtype,
                             .group = p->group};
     fr_status s = o->kind == FRI_SGD ? make_momentum(o, p, found, &key->first) : fri_optimizer_make_state(o, p);
-    fri_scope_module_pop(module);
+    fri_scope_end(scope);
     if (s < 0) return s;
     p->unused = false;
     key->eight = fri_optimizer_in_8_bits(o, w);

@@ -27,20 +27,13 @@ fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst) {
                       (FRI_EXEC, src->dtype, dst->dtype, fri_numel(src), fri_data(src), fri_data(dst)));
 }
 
-fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src) {
-    fri_bump_version(dst);
-    return FRI_KERNEL(fri_backend_of(dst), dst->dtype, add,
-                      (FRI_EXEC, dst->dtype, fri_numel(dst), fri_data(dst), fri_data(src), fri_data(dst)));
-}
-
-fr_status fri_tensor_add_to(fr_tensor **sum, const fr_tensor *b) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *t = NULL;
-    const fr_tensor *a = *sum;
-    if (fri_tensor_sole(a)) return fri_tensor_add_into(*sum, b);
-    FRI_TRY(fri_tensor_new(&a->shape, a->dtype, fri_device_of(a), FR_MEM_TEMPORARY, &t));
-    FRI_TRY(FRI_KERNEL(fri_backend_of(a), a->dtype, add,
-                       (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(t))));
-    fri_tensor_put(&t, sum);
+fr_status fri_tensor_add_to(fr_tensor **sum, const fr_tensor *b, fr_category category) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *to = fri_tensor_sole(*sum) ? fr_tensor_retain(*sum) : NULL;
+    if (to == NULL) FRI_TRY(fri_tensor_new(&b->shape, b->dtype, fri_device_of(b), category, &to));
+    fri_bump_version(to);
+    FRI_TRY(FRI_KERNEL(fri_backend_of(b), b->dtype, add,
+                       (FRI_EXEC, b->dtype, fri_numel(b), fri_data(*sum), fri_data(b), fri_data(to))));
+    fri_tensor_put(&to, sum);
     return FR_OK;
 }
 

@@ -73,8 +73,8 @@ double fri_element(fr_dtype t, const void *data, int64_t i);
 /* N(a, b) or U[a, b) from the thread's generator. */
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b);
 fr_status fri_tensor_cast_into(const fr_tensor *src, fr_tensor *dst); /* equal shape and device */
-fr_status fri_tensor_add_into(fr_tensor *dst, const fr_tensor *src);  /* dst += src; equal shape, device, dtype */
-fr_status fri_tensor_add_to(fr_tensor **sum, const fr_tensor *b); /* *sum += b; a shared *sum becomes a new tensor */
+/* *sum += b, of equal shape, device and dtype. A shared *sum becomes a new tensor of the category. */
+fr_status fri_tensor_add_to(fr_tensor **sum, const fr_tensor *b, fr_category category);
 fr_status fri_tensor_clone_as(const fr_tensor *t, fr_dtype dtype, fr_category category, fr_tensor **out);
 /* Copies `part` into rows first .. of *whole, a tensor of n rows, which the call with *whole NULL allocates. */
 fr_status fri_tensor_put_rows(fr_tensor *part, int64_t first, int64_t n, fr_category category, fr_tensor **whole);

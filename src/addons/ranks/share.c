@@ -39,18 +39,16 @@ fr_status fri_share_wait(fr_share *p, const fri_bucket *b) {
 
 /* Allocates the sums of the rank's part. */
 static fr_status make_sums(fri_bucket *b) {
-    const char *op = fri_scope_op_push("exchange");
     fr_status s = FR_OK;
     for (int i = 0; i < b->n && s == FR_OK; i++) {
         fri_parameter *of = b->member[i].parameter;
         if (of->count == 0) continue;
         const fr_shape shape = FRI_SHAPE(of->count);
-        const char *module = fri_scope_module_set(fri_intern(of->path));
+        const fri_scope scope = fri_scope_begin("exchange", fri_intern(of->path));
         s = fri_tensor_new(&shape, b->dtype, fri_device_of(of->parameter), FR_MEM_GRADIENT, &of->sum);
-        fri_scope_module_pop(module);
+        fri_scope_end(scope);
         if (s == FR_OK) b->member[i].to = fri_data(of->sum);
     }
-    fri_scope_op_pop(op);
     return s;
 }
 
