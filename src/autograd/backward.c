@@ -216,6 +216,20 @@ fr_status fr_node_grad(fr_node *node, int input, fr_tensor **dx) {
     return s;
 }
 
+fr_tensor *fri_gradient_sum(const fr_node *n, int input) {
+    fr_node *up = n->edges[input].node;
+    if (up == NULL || up->gradient == NULL || !fri_tensor_sole(up->gradient)) return NULL;
+    for (int i = 0; i < input; i++)
+        if (n->edges[i].node == up) return NULL; /* a second kernel adds */
+    const bool adds = up->awaited == 1 && fri_mask_adds(up);
+    return adds || up->executed || fri_autograd()->pass->holding || fri_results_examined() ? NULL : up->gradient;
+}
+
+void fri_gradient_added(fr_node *n, int input) {
+    n->handed++;
+    n->edges[input].node->awaited--;
+}
+
 /* An op that withholds a wanted gradient would leave leaves incomplete without an error. */
 static fr_status check_handed(const fr_node *n) {
     int wanted = 0;

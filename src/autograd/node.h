@@ -171,6 +171,10 @@ fr_node *fri_rebuild_source(fr_node *n, int index);
 size_t fri_backward_room(fr_device device);
 void fri_backward_note(void);             /* records the bytes alive now */
 bool fri_backward_runs(const fr_node *n); /* true while backward runs n */
+/* Sum of the gradients of n's input so far, to which n's backward may add in place, followed by fri_gradient_added;
+ * NULL: fr_node_grad takes n's gradient. */
+fr_tensor *fri_gradient_sum(const fr_node *n, int input);
+void fri_gradient_added(fr_node *n, int input);
 
 /* ---- checkpoint --------------------------------------------------------------------------------------------- */
 

@@ -112,6 +112,7 @@
     X(linear_backward_weight, fri_linear_backward_weight_fn, REQUIRED)                                                 \
     X(linear_backward_bias, fri_linear_backward_bias_fn, REQUIRED)                                                     \
     X(conv2d_reads_norm, fri_conv2d_reads_norm_fn, OPTIONAL)                                                           \
+    X(batchnorm2d_reads_parts, fri_batchnorm2d_reads_parts_fn, OPTIONAL)                                               \
     X(conv2d_constant_plan, fri_conv2d_constant_plan_fn, OPTIONAL)                                                     \
     X(conv2d_constant_pack, fri_conv2d_constant_pack_fn, OPTIONAL)                                                     \
     X(conv2d_constant_forward, fri_conv2d_forward_fn, OPTIONAL)

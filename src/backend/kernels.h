@@ -232,6 +232,14 @@ typedef struct fri_statistics_sync {
     void *ctx;
 } fri_statistics_sync;
 
+/* A tensor [rows, c] with some channels of x, in the order of channels. */
+typedef struct fri_batchnorm2d_part {
+    int64_t c;
+    const void *x;
+    void *dx;  /* NULL: no gradient */
+    bool adds; /* dx += the gradient, which is rounded before */
+} fri_batchnorm2d_part;
+
 typedef struct fri_batchnorm2d_desc {
     fr_dtype dtype;  /* of x, y, dy, dx */
     int64_t rows, c; /* x [rows, c], rows = n * h * w */
@@ -240,9 +248,12 @@ typedef struct fri_batchnorm2d_desc {
     int64_t *batches; /* on the device: incremented by stats; or NULL */
     const fri_statistics_sync
         *sync; /* of stats and backward in train mode, on the CPU; NULL: the rows are the whole batch */
+    const fri_batchnorm2d_part *part; /* parts of x and dx; NULL: x and dx are whole */
 } fri_batchnorm2d_desc;
 
 typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);
+/* True if stats, apply (without an addend) and backward read x in parts, with the bits of the joined tensor. */
+typedef bool fri_batchnorm2d_reads_parts_fn(fr_dtype dtype);
 /* mean [c], invstd [c] (real) of the batch: mean first, then squared distances, biased, invstd = 1/sqrt(var + eps).
  * running_mean, running_var [c] (real) or both NULL are updated. */
 typedef fr_status fri_batchnorm2d_stats_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,

@@ -100,6 +100,10 @@ static void cpu_describe(char *buf, size_t bytes) {
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 
+static bool reads_parts(fr_dtype dtype) {
+    return fr_dtype_is_float(dtype);
+}
+
 extern const fri_backend fri_backend_cpu; /* only the registry reads the table, so no header declares it */
 
 #define SLOT(name_, type, need)     FRI_IF_##need(.name_ = fri_cpu_##name_, )
@@ -117,9 +121,10 @@ const fri_backend fri_backend_cpu = {
     .describe = cpu_describe,
     .numerics = 1,
     .synchronize = cpu_synchronize,
-    .kernels = {FRI_KERNEL_MAP(SLOT).conv2d_reads_norm = fri_cpu_conv2d_reads_norm,
-                .conv2d_constant_plan = fri_cpu_conv2d_constant_plan,
+    .kernels = {FRI_KERNEL_MAP(SLOT).batchnorm2d_reads_parts = reads_parts,
+                .conv2d_reads_norm = fri_cpu_conv2d_reads_norm, .conv2d_constant_plan = fri_cpu_conv2d_constant_plan,
                 .conv2d_constant_pack = fri_cpu_conv2d_constant_pack,
                 .conv2d_constant_forward = fri_cpu_conv2d_constant_forward},
-    .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT_F64) FRI_LIBRARY_KERNELS(SLOT_F64)},
+    .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT_F64) FRI_LIBRARY_KERNELS(SLOT_F64)
+                        .batchnorm2d_reads_parts = reads_parts},
 };

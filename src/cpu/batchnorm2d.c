@@ -15,15 +15,20 @@ static real *target_rows(const fri_batchnorm2d_desc *d, const tile *t, void *y, 
     return d->dtype == FRI_REAL_DTYPE ? (real *)y + row * d->c + t->c : buf;
 }
 
-static void store_rows(const fri_batchnorm2d_desc *d, const tile *t, void *y, int64_t row, int64_t rows,
-                       const real *values) {
-    if (d->dtype == FRI_REAL_DTYPE) return; /* computed in place */
-    if (t->width == d->c) {
-        fri_cpu_store(d->dtype, y, row * d->c, rows * d->c, values);
+/* Inverse of load_values, for half data: other data is computed in place. */
+static void store_values(const fri_batchnorm2d_desc *d, void *y, int64_t at, int64_t ld, int64_t rows, int64_t width,
+                         const real *values) {
+    if (d->dtype == FRI_REAL_DTYPE) return;
+    if (width == ld) {
+        fri_cpu_store(d->dtype, y, at, rows * ld, values);
         return;
     }
-    for (int64_t i = 0; i < rows; i++)
-        fri_cpu_store(d->dtype, y, (row + i) * d->c + t->c, t->width, values + i * t->width);
+    for (int64_t i = 0; i < rows; i++) fri_cpu_store(d->dtype, y, at + i * ld, width, values + i * width);
+}
+
+static void store_rows(const fri_batchnorm2d_desc *d, const tile *t, void *y, int64_t row, int64_t rows,
+                       const real *values) {
+    store_values(d, y, row * d->c + t->c, d->c, rows, t->width, values);
 }
 
 /* total[j] = sum over the chunks of partial[.][c + j], width <= COMBINE. */
@@ -43,28 +48,28 @@ static inline void ahead(const real *row, int64_t width) {
     fri_cpu_prefetch_bytes(row, (size_t)width * sizeof *row);
 }
 
-ROWS apply(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean, const real *scale,
-           const real *beta, const real *addend, fri_activation act, real *y) {
-    for (int64_t i = 0; i < rows * ld; i += ld) {
-        ahead(x + i, width);
+ROWS apply(int64_t rows, int64_t width, int64_t ld_x, const real *x, const real *mean, const real *scale,
+           const real *beta, const real *addend, fri_activation act, int64_t ld, real *y) {
+    for (int64_t i = 0; i < rows * ld; i += ld, x += ld_x) {
+        ahead(x, width);
 #pragma GCC ivdep
         for (int64_t j = 0; j < width; j++) {
-            const real v = fri_batchnorm_apply(x[i + j], mean[j], scale[j], beta[j]);
+            const real v = fri_batchnorm_apply(x[j], mean[j], scale[j], beta[j]);
             y[i + j] = fri_activate(act, addend != NULL ? v + addend[i + j] : v);
         }
         ahead(y + i, width);
     }
 }
 
-/* y = act(apply(x) + addend), addend or NULL, on f32 or f64 data. */
-FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean,
+/* y = act(apply(x) + addend), addend or NULL, on f32 or f64 data; x in rows of ld_x, addend and y in rows of ld. */
+FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld_x, const real *x, const real *mean,
                                   const real *scale, const real *beta, const real *addend, fri_activation act,
-                                  real *y) {
+                                  int64_t ld, real *y) {
     switch (act) {
-#define APPLY(word)                                                                                     \
-    case FRI_ACTIVATION_##word:                                                                         \
-        addend != NULL ? apply(rows, width, ld, x, mean, scale, beta, addend, FRI_ACTIVATION_##word, y) \
-                       : apply(rows, width, ld, x, mean, scale, beta, NULL, FRI_ACTIVATION_##word, y);  \
+#define APPLY(word)                                                                                           \
+    case FRI_ACTIVATION_##word:                                                                               \
+        addend != NULL ? apply(rows, width, ld_x, x, mean, scale, beta, addend, FRI_ACTIVATION_##word, ld, y) \
+                       : apply(rows, width, ld_x, x, mean, scale, beta, NULL, FRI_ACTIVATION_##word, ld, y);  \
         break;
         FRI_FUSED_ACTIVATIONS(APPLY)
     }
@@ -72,7 +77,7 @@ FRI_CLONES static void apply_rows(int64_t rows, int64_t width, int64_t ld, const
 
 void fri_cpu_norm_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *mean, const real *scale,
                        const real *shift, fri_activation act, real *y) {
-    apply_rows(rows, width, ld, x, mean, scale, shift, NULL, act, y);
+    apply_rows(rows, width, ld, x, mean, scale, shift, NULL, act, ld, y);
 }
 
 ROWS finish(int64_t n, const real *addend, fri_activation act, real *y) {
@@ -112,11 +117,11 @@ static bool streams(const fri_batchnorm2d_desc *d, const tile *t, const void *x,
 /* A pass over the tiles. */
 typedef struct norm_loop {
     const fri_batchnorm2d_desc *d;
-    const void *x;
+    const fri_batchnorm2d_part *part; /* parts of x and dx */
     const real *mean, *invstd, *gamma, *beta;
     const void *in; /* NULL, an addend or dy */
     fri_activation act;
-    void *out;
+    void *out;        /* y or dz */
     const scratch *w; /* backward: sums of the channels. NULL: the statistics are constants */
 } norm_loop;
 
@@ -127,9 +132,9 @@ static void norm_pieces(fri_piece *piece, const norm_loop *l) {
 static void apply_tile(const void *context, int64_t at, int thread) {
     const norm_loop *l = context;
     const fri_batchnorm2d_desc *d = l->d;
-    const tile own = tile_at(d, at), *t = &own;
+    const tile own = tile_at(d, l->part, at), *t = &own;
     const real *beta = l->beta;
-    const void *x = l->x, *addend = l->in;
+    const void *x = l->part->x, *addend = l->in;
     const fri_activation act = l->act;
     void *y = l->out;
     _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK], xbuf[TILE], ybuf[TILE];
@@ -140,13 +145,15 @@ static void apply_tile(const void *context, int64_t at, int thread) {
     for (int64_t j = 0; j < t->width; j++) shift[j] = beta != NULL ? beta[t->c + j] : 0;
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
-        const real *v = load_rows(d, t, x, t->row + i, rows, xbuf);
         real *out = stream ? ybuf : target_rows(d, t, y, t->row + i, ybuf);
-        if (once) {
-            const real *plus = load_rows(d, t, addend, t->row + i, rows, xbuf);
-            apply_rows(rows, t->width, ld, v, l->mean + t->c, scale, shift, plus, act, out);
-        } else {
-            apply_rows(rows, t->width, ld, v, l->mean + t->c, scale, shift, NULL, FRI_ACTIVATION_NONE, out);
+        const real *plus = once ? load_rows(d, t, addend, t->row + i, rows, xbuf) : NULL;
+        FOR_PARTS(t, s) {
+            const int64_t k = s.c - t->c;
+            apply_rows(rows, s.width, part_pitch(d, &s), load_part(d, &s, t->row + i, rows, xbuf), l->mean + s.c,
+                       scale + k, shift + k, plus != NULL ? plus + k : NULL, once ? act : FRI_ACTIVATION_NONE, ld,
+                       out + k);
+        }
+        if (!once) {
             round_values(d, rows * t->width, out);
             finish_values(rows * t->width, load_rows(d, t, addend, t->row + i, rows, xbuf), act, out);
         }
@@ -162,7 +169,9 @@ fr_status fri_cpu_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_des
                                     const void *invstd, const void *gamma, const void *beta, const void *addend,
                                     fri_activation act, void *y) {
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
-    norm_pieces(apply_tile, &(norm_loop){d, x, mean, invstd, gamma, beta, addend, act, y, NULL});
+    const fri_batchnorm2d_part whole = {.c = d->c, .x = x};
+    norm_pieces(apply_tile,
+                &(norm_loop){d, d->part != NULL ? d->part : &whole, mean, invstd, gamma, beta, addend, act, y, NULL});
     return FR_OK;
 }
 
@@ -200,9 +209,9 @@ static void gate_of(const fri_batchnorm2d_desc *d, const tile *t, const real *in
     for (int64_t j = 0; j < t->width; j++) p->shift[j] = beta != NULL ? beta[t->c + j] : 0;
 }
 
-ROWS gate_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy, const real *mean, const gate *p,
-               fri_activation act, int64_t ld_out, real *out) {
-    for (int64_t i = 0; i < rows; i++, x += ld, dy += ld, out += ld_out) {
+ROWS gate_rows(int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t ld, const real *dy, const real *mean,
+               const gate *p, fri_activation act, int64_t ld_out, real *out) {
+    for (int64_t i = 0; i < rows; i++, x += ld_x, dy += ld, out += ld_out) {
         ahead(x, width);
         ahead(dy, width);
 #pragma GCC ivdep
@@ -215,12 +224,14 @@ ROWS gate_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const rea
     }
 }
 
-/* x and dy in rows of ld; out, which may be dy, in rows of ld_out. */
-FRI_CLONES static void pass_rows(int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
+/* x in rows of ld_x, dy in rows of ld; out, which may be dy, in rows of ld_out. */
+FRI_CLONES static void pass_rows(int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t ld, const real *dy,
                                  const real *mean, const gate *p, int64_t ld_out, real *out) {
     switch (p->act) {
-#define GATE_ROWS(word) \
-    case FRI_ACTIVATION_##word: gate_rows(rows, width, ld, x, dy, mean, p, FRI_ACTIVATION_##word, ld_out, out); break;
+#define GATE_ROWS(word)                                                                       \
+    case FRI_ACTIVATION_##word:                                                               \
+        gate_rows(rows, width, ld_x, x, ld, dy, mean, p, FRI_ACTIVATION_##word, ld_out, out); \
+        break;
         FRI_FUSED_ACTIVATIONS(GATE_ROWS)
     }
 }
@@ -239,14 +250,14 @@ FRI_CLONES static void bend_values(int64_t n, const real *z, const real *dy, fri
 }
 
 /* Computes the gradient for any data type; z and dz are rounded as stored values are. */
-static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int64_t ld, const real *x, const real *dy,
-                 const real *mean, const gate *p, int64_t ld_out, real *out) {
+static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t ld,
+                 const real *dy, const real *mean, const gate *p, int64_t ld_out, real *out) {
     _Alignas(FRI_LINE) real z[TILE];
     if (d->dtype == FRI_REAL_DTYPE || p->act == FRI_ACTIVATION_RELU) {
-        pass_rows(rows, width, ld, x, dy, mean, p, ld_out, out);
+        pass_rows(rows, width, ld_x, x, ld, dy, mean, p, ld_out, out);
         return;
     }
-    apply_rows(rows, width, ld, x, mean, p->scale, p->shift, NULL, FRI_ACTIVATION_NONE, z);
+    apply_rows(rows, width, ld_x, x, mean, p->scale, p->shift, NULL, FRI_ACTIVATION_NONE, width, z);
     round_values(d, rows * width, z);
     bend_values(rows * width, z, dy, p->act, out);
     round_values(d, rows * width, out);
@@ -258,10 +269,8 @@ static int64_t pass_step(const fri_batchnorm2d_desc *d, const tile *t) {
 }
 
 /* out (NULL, or dy): receives the gradient before the activation. */
-static void reduce_tile(const void *context, int64_t at, int thread) {
-    const norm_loop *l = context;
+static void reduce_part(const norm_loop *l, const tile *t) {
     const fri_batchnorm2d_desc *d = l->d;
-    const tile own = tile_at(d, at), *t = &own;
     const real *mean = l->mean;
     const scratch *w = l->w;
     void *dz = l->out;
@@ -269,19 +278,24 @@ static void reduce_tile(const void *context, int64_t at, int thread) {
     if (l->act) gate_of(d, t, l->invstd, l->gamma, l->beta, l->act, p);
     _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
     real *sum_dy = w->partial_a + t->chunk * d->c + t->c, *sum_dyx = w->partial_b + t->chunk * d->c + t->c;
-    int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t);
+    int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld_x = part_pitch(d, t), ld = pitch(d, t);
     int64_t ld_dy = p != NULL && dz == NULL ? t->width : ld;
     memset(sum_dy, 0, (size_t)t->width * sizeof *sum_dy);
     memset(sum_dyx, 0, (size_t)t->width * sizeof *sum_dyx);
     for (int64_t i = 0; i < t->rows; i += step) {
         int64_t rows = fri_min_i64(step, t->rows - i);
-        const real *v = load_rows(d, t, l->x, t->row + i, rows, xbuf),
-                   *g = load_rows(d, t, l->in, t->row + i, rows, dybuf);
+        const real *v = load_part(d, t, t->row + i, rows, xbuf), *g = load_rows(d, t, l->in, t->row + i, rows, dybuf);
         real *out = dz != NULL ? target_rows(d, t, dz, t->row + i, dybuf) : dybuf;
-        if (p != NULL) pass(d, rows, t->width, ld, v, g, mean + t->c, p, ld_dy, out);
-        reduce_rows(rows, t->width, ld, v, ld_dy, p != NULL ? out : g, mean + t->c, sum_dy, sum_dyx);
+        if (p != NULL) pass(d, rows, t->width, ld_x, v, ld, g, mean + t->c, p, ld_dy, out);
+        reduce_rows(rows, t->width, ld_x, v, ld_dy, p != NULL ? out : g, mean + t->c, sum_dy, sum_dyx);
         if (dz != NULL) store_rows(d, t, dz, t->row + i, rows, out);
     }
+}
+
+static void reduce_tile(const void *context, int64_t at, int thread) {
+    const norm_loop *l = context;
+    const tile t = tile_at(l->d, l->part, at);
+    FOR_PARTS(&t, s) reduce_part(l, &s);
 }
 
 /* Writes the terms subtracted in dx to w->a and w->b. */
@@ -335,10 +349,10 @@ static void reduce_channels(const fri_batchnorm2d_desc *d, const real *invstd, c
 
 FRI_CLONES static void gradient_rows(int64_t rows, int64_t width, int64_t ld, const real *x, int64_t ld_dy,
                                      const real *dy, const real *mean, const real *scale, const real *mean_dy,
-                                     const real *slope, real *dx) {
+                                     const real *slope, int64_t ld_dx, real *dx) {
     for (int64_t i = 0; i < rows; i++) {
         const real *v = x + i * ld, *g = dy + i * ld_dy;
-        real *out = dx + i * ld;
+        real *out = dx + i * ld_dx;
         ahead(v, width);
         ahead(g, width);
 #pragma GCC ivdep
@@ -355,31 +369,61 @@ FRI_CLONES static void scale_rows(int64_t rows, int64_t width, int64_t ld_dy, co
     }
 }
 
-static void gradient_tile(const void *context, int64_t at, int thread) {
-    const norm_loop *l = context;
+/* sum += values, in rows of `width` values. */
+FRI_CLONES static void add_rows(int64_t rows, int64_t width, const real *values, int64_t ld, real *sum) {
+    for (int64_t i = 0; i < rows; i++)
+#pragma GCC ivdep
+        for (int64_t j = 0; j < width; j++) sum[i * ld + j] += values[i * width + j];
+}
+
+/* Adds a gradient to that of the part, as the sum of two tensors would. */
+static void add_to_part(const fri_batchnorm2d_desc *d, const tile *t, int64_t row, int64_t rows, real *values) {
+    real buf[TILE];
+    void *dx = t->part->dx;
+    const int64_t at = part_at(t, row), ld = t->part->c;
+    round_values(d, rows * t->width, values);
+    (void)load_values(d, dx, at, ld, rows, t->width, buf);
+    add_rows(rows, t->width, values, part_pitch(d, t), d->dtype == FRI_REAL_DTYPE ? (real *)dx + at : buf);
+    store_values(d, dx, at, ld, rows, t->width, buf);
+}
+
+static void gradient_part(const norm_loop *l, const tile *t) {
     const fri_batchnorm2d_desc *d = l->d;
-    const tile own = tile_at(d, at), *t = &own;
     const real *mean = l->mean;
     const scratch *w = l->w;
+    void *dx = t->part->dx;
+    const bool adds = t->part->adds, buffered = adds || d->dtype != FRI_REAL_DTYPE;
+    if (dx == NULL) return;
     gate open, *p = l->act ? &open : NULL; /* NULL: no activation follows */
     gate_of(d, t, l->invstd, l->gamma, l->act ? l->beta : NULL, l->act, &open);
     _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
-    int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t), ld_dy = p != NULL ? t->width : ld;
+    int64_t step = p != NULL || adds ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t), ld_x = part_pitch(d, t);
+    int64_t ld_dy = p != NULL ? t->width : ld, ld_dx = buffered ? t->width : t->part->c;
     for (int64_t i = 0; i < t->rows; i += step) {
-        int64_t rows = fri_min_i64(step, t->rows - i);
-        const real *v = w != NULL || p != NULL ? load_rows(d, t, l->x, t->row + i, rows, xbuf) : NULL;
+        int64_t rows = fri_min_i64(step, t->rows - i), at = part_at(t, t->row + i);
+        const real *v = w != NULL || p != NULL ? load_part(d, t, t->row + i, rows, xbuf) : NULL;
         const real *g = load_rows(d, t, l->in, t->row + i, rows, dybuf);
-        real *out = target_rows(d, t, l->out, t->row + i, dybuf);
+        real *out = buffered ? dybuf : (real *)dx + at;
         if (p != NULL) {
-            pass(d, rows, t->width, ld, v, g, mean + t->c, p, t->width, dybuf);
+            pass(d, rows, t->width, ld_x, v, ld, g, mean + t->c, p, t->width, dybuf);
             g = dybuf;
         }
         if (w != NULL)
-            gradient_rows(rows, t->width, ld, v, ld_dy, g, mean + t->c, open.scale, w->a + t->c, w->b + t->c, out);
+            gradient_rows(rows, t->width, ld_x, v, ld_dy, g, mean + t->c, open.scale, w->a + t->c, w->b + t->c, ld_dx,
+                          out);
         else
-            scale_rows(rows, t->width, ld_dy, g, open.scale, ld, out);
-        store_rows(d, t, l->out, t->row + i, rows, out);
+            scale_rows(rows, t->width, ld_dy, g, open.scale, ld_dx, out);
+        if (adds)
+            add_to_part(d, t, t->row + i, rows, out);
+        else
+            store_values(d, dx, at, t->part->c, rows, t->width, out);
     }
+}
+
+static void gradient_tile(const void *context, int64_t at, int thread) {
+    const norm_loop *l = context;
+    const tile t = tile_at(l->d, l->part, at);
+    FOR_PARTS(&t, s) gradient_part(l, &s);
 }
 
 static void reduce_all(const norm_loop *l, real *dgamma, real *dbeta) {
@@ -391,16 +435,17 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
                                        fri_activation act, const void *dy, void *dx, void *dgamma, void *dbeta) {
     scratch w = {0};
-    void *dz = fri_reads_x(act) ? dx : NULL; /* computed once for both passes */
+    void *dz = d->part == NULL && fri_reads_x(act) ? dx : NULL; /* computed once for both passes */
+    const fri_batchnorm2d_part whole = {.c = d->c, .x = x, .dx = dx}, *part = d->part != NULL ? d->part : &whole;
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     if (train || dgamma != NULL || dbeta != NULL) {
         FRI_TRY(scratch_of(e, d, &w));
-        reduce_all(&(norm_loop){d, x, mean, invstd, gamma, beta, dy, act, dz, &w}, dgamma, dbeta);
+        reduce_all(&(norm_loop){d, part, mean, invstd, gamma, beta, dy, act, dz, &w}, dgamma, dbeta);
         if (dz != NULL) dy = dz, act = FRI_ACTIVATION_NONE;
         if (train && d->sync != NULL) FRI_TRY(sync_means(d, invstd, &w));
     }
-    const norm_loop l = {d, x, mean, invstd, gamma, beta, dy, act, dx, train ? &w : NULL};
-    if (dx != NULL) norm_pieces(gradient_tile, &l);
+    const norm_loop l = {d, part, mean, invstd, gamma, beta, dy, act, .w = train ? &w : NULL};
+    if (dx != NULL || d->part != NULL) norm_pieces(gradient_tile, &l);
     return FR_OK;
 }
 
@@ -413,7 +458,8 @@ fr_status fri_cpu_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchno
     if (s < 0) return s;
     w.a = half;
     w.b = w.a + d->c;
-    reduce_all(&(norm_loop){d, x, mean, invstd, .in = dy, .w = &w}, dgamma, dbeta);
+    const fri_batchnorm2d_part whole = {.c = d->c, .x = x};
+    reduce_all(&(norm_loop){d, &whole, mean, invstd, .in = dy, .w = &w}, dgamma, dbeta);
     return FR_OK;
 }
 
@@ -422,7 +468,8 @@ fr_status fri_cpu_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchno
                                             const void *dy, void *dx) {
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     const scratch w = {.a = (real *)(uintptr_t)half, .b = (real *)(uintptr_t)half + d->c}; /* only read */
+    const fri_batchnorm2d_part whole = {.c = d->c, .x = x, .dx = dx};
     (void)e;
-    norm_pieces(gradient_tile, &(norm_loop){d, x, mean, invstd, gamma, .in = dy, .out = dx, .w = &w});
+    norm_pieces(gradient_tile, &(norm_loop){d, &whole, mean, invstd, gamma, .in = dy, .w = &w});
     return FR_OK;
 }

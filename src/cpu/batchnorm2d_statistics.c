@@ -68,42 +68,41 @@ FRI_CLONES static void merge_block(int64_t width, real before, real rows, const 
 
 /* Takes the first row (0 where infinite) as shift. The shift is within some deviations of the mean, so that sums of
  * rows minus shift lose little precision if |mean| >> std. */
-static void set_shift(const fri_batchnorm2d_desc *d, const void *x, real *shift) {
-    if (d->rows == 0) return;
-    for (int64_t c = 0; c < d->c; c += TILE) {
-        real buf[TILE];
-        const int64_t width = fri_min_i64(TILE, d->c - c);
-        const real *row = fri_cpu_load(d->dtype, x, c, width, buf);
-        for (int64_t j = 0; j < width; j++) shift[c + j] = row[j] - row[j] == 0 ? row[j] : 0;
+static void set_shift(const fri_batchnorm2d_desc *d, const fri_batchnorm2d_part *part, real *shift) {
+    for (int64_t i = 0; d->rows > 0 && i < fri_ceil_div(d->c, C_BLOCK); i++) {
+        const tile t = tile_at(d, part, i);
+        FOR_PARTS(&t, s) {
+            real buf[TILE];
+            const real *row = load_part(d, &s, 0, 1, buf);
+            for (int64_t j = 0; j < s.width; j++) shift[s.c + j] = row[j] - row[j] == 0 ? row[j] : 0;
+        }
     }
 }
 
 /* Rows of a tile that fit the cache together. */
 static int64_t block_rows(const fri_batchnorm2d_desc *d, const tile *t) {
-    return d->dtype == FRI_REAL_DTYPE ? BATCH_BLOCK / t->width : step_rows(d, t);
+    return d->dtype == FRI_REAL_DTYPE ? BATCH_BLOCK / t->block : step_rows(d, t);
 }
 
 typedef struct stats_loop {
     const fri_batchnorm2d_desc *d;
-    const void *x;
+    const fri_batchnorm2d_part *part;
     const scratch *w;
 } stats_loop;
 
-/* Mean minus shift (w->a) and squared distances of one tile. */
-static void stats_tile(const void *context, int64_t at, int thread) {
-    const stats_loop *l = context;
+/* Mean minus shift (w->a) and squared distances of one part of a tile. */
+static void stats_part(const stats_loop *l, const tile *t) {
     const fri_batchnorm2d_desc *d = l->d;
-    const tile own = tile_at(d, at), *t = &own;
     const scratch *w = l->w;
     real buf[TILE], block_mean[C_BLOCK], center[C_BLOCK], block_squares[C_BLOCK];
     real *mean = w->partial_a + t->chunk * d->c + t->c, *squares = w->partial_b + t->chunk * d->c + t->c;
-    const int64_t step = block_rows(d, t), ld = pitch(d, t);
+    const int64_t step = block_rows(d, t), ld = part_pitch(d, t);
     const size_t bytes = (size_t)t->width * sizeof *mean;
     memset(mean, 0, bytes);
     memset(squares, 0, bytes);
     for (int64_t i = 0; i < t->rows; i += step) {
         const int64_t rows = fri_min_i64(step, t->rows - i);
-        const real *v = load_rows(d, t, l->x, t->row + i, rows, buf);
+        const real *v = load_part(d, t, t->row + i, rows, buf);
         memset(block_mean, 0, bytes);
         memset(block_squares, 0, bytes);
         sum_rows(rows, t->width, ld, v, w->a + t->c, block_mean);
@@ -111,6 +110,12 @@ static void stats_tile(const void *context, int64_t at, int thread) {
         square_rows(rows, t->width, ld, v, center, block_squares);
         merge_block(t->width, (real)i, (real)rows, block_mean, block_squares, mean, squares);
     }
+}
+
+static void stats_tile(const void *context, int64_t at, int thread) {
+    const stats_loop *l = context;
+    const tile t = tile_at(l->d, l->part, at);
+    FOR_PARTS(&t, s) stats_part(l, &s);
 }
 
 /* Merges mean and squared distances of `rows` rows into those of the rows before. */
@@ -178,10 +183,11 @@ fr_status fri_cpu_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_des
     scratch w = {0};
     const statistics to = {mean, invstd, running_mean, running_var};
     double means[COMBINE], squares[COMBINE];
+    const fri_batchnorm2d_part whole = {.c = d->c, .x = x}, *part = d->part != NULL ? d->part : &whole;
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     FRI_TRY(scratch_of(e, d, &w));
-    set_shift(d, x, w.a);
-    fri_cpu_pieces(d->rows * d->c, tiles(d), stats_tile, &(stats_loop){d, x, &w});
+    set_shift(d, part, w.a);
+    fri_cpu_pieces(d->rows * d->c, tiles(d), stats_tile, &(stats_loop){d, part, &w});
     if (d->batches != NULL) ++*d->batches;
     if (d->sync != NULL) return sync_stats(d, &w, &to);
     for (int64_t c = 0; c < d->c; c += COMBINE) {

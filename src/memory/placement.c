@@ -41,6 +41,11 @@ static int longest_first(const void *a, const void *b) {
     return largest_first(a, b);
 }
 
+static int last_freed_first(const void *a, const void *b) {
+    const size_t p = (*(fri_lifetime *const *)a)->end, q = (*(fri_lifetime *const *)b)->end;
+    return p != q ? (p < q ? 1 : -1) : largest_first(a, b);
+}
+
 static int oldest_first(const void *a, const void *b) {
     return by_begin(*(fri_lifetime *const *)a, *(fri_lifetime *const *)b);
 }
@@ -145,7 +150,7 @@ static bool move_to_front(search *t, const group *g, size_t target) {
 
 /* The best extent found, at the blocks' offsets. */
 static size_t place_group(search *t, const group *g, size_t bound) {
-    static order_fn *const orders[] = {largest_first, longest_first, oldest_first};
+    static order_fn *const orders[] = {largest_first, longest_first, oldest_first, last_freed_first};
     size_t least = SIZE_MAX;
     for (size_t k = 0; k < sizeof orders / sizeof *orders && least > close_enough(bound); k++) {
         memcpy(t->order, g->blocks, g->n * sizeof(*t->order));

@@ -5,6 +5,10 @@ size_t fri_meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
     return FRI_META_BYTES(d->dtype, batchnorm2d_workspace, (d));
 }
 
+bool fri_meta_batchnorm2d_reads_parts(fr_dtype dtype) {
+    return fri_meta_target() == NULL || FRI_META_TARGET(dtype, batchnorm2d_reads_parts) != NULL;
+}
+
 static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, double flops, double moves, int variant) {
     double n = (double)d->rows * (double)d->c;
     return FRI_META_CALL(name, d->dtype, flops * n, moves * fri_meta_size(d->dtype) * n, d->rows, d->c, variant);

@@ -1,4 +1,4 @@
-/* fuse.c - the table of fused calls.
+/* fuse.c - the table of fused calls. Rows without an addition may begin with a concatenation.
  *
  * The layers of a row must follow each other in the list, each inner result must have one reader, the next layer (a
  * tap counts as a reader), and the in-place permissions of all layers must be equal. A fused call produces the bits of
@@ -44,6 +44,11 @@ static bool row_matches(const fri_list *l, int i, int row) {
 
 fri_fused fri_fuse(const fri_list *l, int i, int end) {
     fri_fused f = {.layers = 1};
+    if (fri_layer_kind_of(l, i) == FRI_LAYER_CONCAT) { /* before a norm and its activation */
+        if (i + 1 >= end || !feeds_next(l, i) || fri_layer_kind_of(l, i + 1) != FRI_LAYER_NORM) return f;
+        const fri_fused norm = fri_fuse(l, i + 1, end);
+        return norm.add ? f : (fri_fused){.layers = norm.layers + 1, .joins = true, .act = norm.act};
+    }
     for (int row = 0; row < (int)(sizeof table / sizeof *table) && f.layers == 1; row++)
         if (i + table[row].layers <= end && row_matches(l, i, row)) f.layers = table[row].layers;
     for (int k = i + 1; k < i + f.layers; k++) {

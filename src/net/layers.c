@@ -146,7 +146,8 @@ static fr_status batchnorm2d_call(fr_module *m, const fri_layer_args *args, fr_t
     const fr_norm_state *n = m->state;
     const fri_norm norm =
         norm_of(m, FR_BATCHNORM2D_OPTS(.train = fri_norm_trains(m), .eps = n->eps, .momentum = n->momentum));
-    return fri_norm_act(*x, &norm, args->addend, args->act, x);
+    return args->parts > 0 ? fri_norm_parts(args->part, args->parts, &norm, args->act, x)
+                           : fri_norm_act(*x, &norm, args->addend, args->act, x);
 }
 
 static fr_status batchnorm2d_forward(fr_module *m, fr_tensor **x) {

@@ -88,8 +88,8 @@ static inline fri_activation fri_layer_activation(const fri_list *l, int i) {
 /* ---- fuse.c -------------------------------------------------------------------------------------------------- */
 
 typedef struct fri_fused {
-    int layers; /* 1: not fused */
-    bool add;
+    int layers;      /* 1: not fused */
+    bool add, joins; /* joins: the first layer is a concatenation */
     fri_activation act;
     int addend, add_layer; /* number of the value; layer that adds */
 } fri_fused;

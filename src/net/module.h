@@ -41,10 +41,12 @@ fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_d
 /* Adds a parameter with the path of the module itself, the module's only tensor. Takes *t also on failure. */
 fr_status fri_module_add_own(fr_module *m, fr_tensor **t);
 
-/* Additional work of a batch norm in a fused call, as in fri_norm_act. */
+/* Additional work of a batch norm in a fused call, as in fri_norm_act, or with parts as in fri_norm_parts. */
 typedef struct fri_layer_args {
     fr_tensor **addend;
     fri_activation act;
+    fr_tensor *const *part;
+    int parts; /* 0: x is whole */
 } fri_layer_args;
 
 /* Kinds of layers in the table of fused calls. */
@@ -54,6 +56,7 @@ typedef enum fri_layer_kind {
     FRI_LAYER_NORM,
     FRI_LAYER_INPLACE_NORM,
     FRI_LAYER_ADD,
+    FRI_LAYER_CONCAT,
     FRI_LAYER_RELU, /* in the order of fri_activation from here on */
     FRI_LAYER_RELU6,
     FRI_LAYER_HARDSWISH,

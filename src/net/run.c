@@ -41,6 +41,16 @@ static fr_tensor *take(const fri_net_pass *p, int i, int value, bool again) {
     return t;
 }
 
+/* Takes the handles of all inputs of layer i. */
+static void take_all(const fri_net_pass *p, int i, fr_tensor **in) {
+    const fri_net_layer *a = &p->list->layer[i];
+    for (int k = 0; k < a->n_in; k++) {
+        bool again = false; /* true if a later input is equal */
+        for (int j = k + 1; j < a->n_in; j++) again = again || a->in[j] == a->in[k];
+        in[k] = take(p, i, a->in[k], again);
+    }
+}
+
 /* Runs layers with several inputs or results, and all others without fused calls. */
 static fr_status run_many(fri_net_pass *p, int i) {
     const fri_net_layer *a = &p->list->layer[i];
@@ -52,11 +62,7 @@ static fr_status run_many(fri_net_pass *p, int i) {
         s = fr_fail(FR_ENOMEM, "%s: no host memory for %d values", a->name, a->n_in + a->n_out);
         goto done;
     }
-    for (int k = 0; k < a->n_in; k++) {
-        bool again = false; /* true if a later input is equal */
-        for (int j = k + 1; j < a->n_in; j++) again = again || a->in[j] == a->in[k];
-        in[k] = take(p, i, a->in[k], again);
-    }
+    take_all(p, i, in);
     for (int k = 0; k < a->n_out; k++) out[k] = NULL;
     s = fri_layer_run_n(a->module, a->name, in, a->n_in, out, a->n_out);
     for (int k = 0; k < a->n_in; k++) fr_tensor_release(&in[k]);
@@ -73,11 +79,16 @@ done:
 
 static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     const fri_list *l = p->list;
-    const fri_net_layer *a = &l->layer[i], *last = &l->layer[i + f->layers - 1];
-    fr_tensor *x = take(p, i, a->in[0], false), *addend = f->add ? take(p, f->add_layer, f->addend, false) : NULL;
-    const fri_layer_args args = {.addend = f->add ? &addend : NULL, .act = f->act};
+    const fri_net_layer *a = &l->layer[i + f->joins], *last = &l->layer[i + f->layers - 1];
+    fr_tensor *part[FRI_NORM_PARTS], *x = NULL, *addend = NULL;
+    const int parts = f->joins ? l->layer[i].n_in : 0;
+    const fri_layer_args args = {.addend = f->add ? &addend : NULL, .act = f->act, .part = part, .parts = parts};
+    take_all(p, i, parts > 0 ? part : &x);
+    if (f->add) addend = take(p, f->add_layer, f->addend, false);
     fr_status s = fri_layer_run(a->module, a->name, &args, &x);
-    for (int k = 1; s == FR_OK && k < f->layers; k++) fri_module_ran(l->layer[i + k].module, l->layer[i + k].name, x);
+    for (int k = 0; k < parts; k++) fr_tensor_release(&part[k]);
+    for (int k = 0; s == FR_OK && k < f->layers; k++)
+        if (k != f->joins) fri_module_ran(l->layer[i + k].module, l->layer[i + k].name, x);
     fr_tensor_release(&addend);
     if (s == FR_OK && l->value[last->out[0]].last_reader >= 0) {
         FRI_MOVE(&p->value[last->out[0]], x);
@@ -86,14 +97,24 @@ static fr_status run_fused(fri_net_pass *p, int i, const fri_fused *f) {
     return s;
 }
 
+/* True if the call may leave its inner results out. */
+static bool fuses(const fri_net_pass *p, int i, const fri_fused *f) {
+    const fri_net_layer *a = &p->list->layer[i];
+    if (!f->joins) return fri_norm_fuses(p->value[a->in[0]], f->add ? p->value[f->addend] : NULL);
+    const fr_module *norm = p->list->layer[i + 1].module;
+    fr_tensor *part[FRI_NORM_PARTS];
+    for (int k = 0; k < a->n_in && k < FRI_NORM_PARTS; k++) part[k] = p->value[a->in[k]];
+    return fri_norm_joins(part, a->n_in, fri_norm_trains(norm) || norm->tensors[FR_NORM_WEIGHT].tensor->requires_grad);
+}
+
 fr_status fri_net_pass_run(fri_net_pass *p, int first, int end) {
     fr_status s = FR_OK;
     for (int i = first; i < end && s == FR_OK;) {
         const fri_net_layer *a = &p->list->layer[i];
         fri_fused f = fri_fuse(p->list, i, end);
-        if (f.layers > 1 && !fri_norm_fuses(p->value[a->in[0]], f.add ? p->value[f.addend] : NULL))
-            f = (fri_fused){.layers = 1};
-        s = a->n_in == 1 && a->n_out == 1 && a->module->class_->forward != NULL ? run_fused(p, i, &f) : run_many(p, i);
+        if (f.layers > 1 && !fuses(p, i, &f)) f = (fri_fused){.layers = 1};
+        const bool simple = a->n_in == 1 && a->n_out == 1 && a->module->class_->forward != NULL;
+        s = simple || f.joins ? run_fused(p, i, &f) : run_many(p, i);
         i += f.layers;
     }
     return s;

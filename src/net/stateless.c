@@ -381,8 +381,10 @@ static fr_status concat_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **
     (void)n_out;
     return fr_concat(in, n_in, out);
 }
+static const fri_layer_call concat_fused = {FRI_LAYER_CONCAT, NULL};
 const fr_module_class fri_concat_class = {.name = "Concat",
                                           .run = concat_run,
+                                          .fri_call = &concat_fused,
                                           .traits = FR_LAYER_CONCATENATES | FR_LAYER_PER_IMAGE};
 
 static fr_status upsample_to_run(fr_module *m, fr_tensor **in, int n_in, fr_tensor **out, int n_out) {

@@ -2,6 +2,7 @@
  *   forward    y = (x - mean) * invstd * gamma + beta,  invstd = 1 / sqrt(var + eps)
  *   backward   dbeta = sum dy;  dgamma = sum dy * xhat;
  *              train dx = gamma * invstd * (dy - mean(dy) - xhat * mean(dy * xhat));  eval dx = gamma * invstd * dy
+ *   parts      kernels read the parts of a concatenation, which is never made; dx is added to the parts' gradients
  *   saves      x, gamma, beta, and [C] values mean and invstd (small: kept inside checkpoints). In eval mode x is
  *              saved only if gamma or a smooth activation needs x; otherwise relu's or relu6's signs are saved
  *   fused      norm [+ addend] [+ activation] in one call is one node. Without an addend, backward applies the mask, or
@@ -12,20 +13,24 @@
  *   recompute  statistics are read from the first forward's node; running values are never touched */
 #include "ops/batchnorm2d.h"
 
+#include "autograd/anomaly.h"
 #include "backend/arith.h"
 #include "base/status.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct params {
     fri_batchnorm2d_desc desc;
+    int n;      /* tensors of x */
+    bool joins; /* x is the concatenation of the tensors; else there is one */
     bool train;
     bool masks;         /* backward masks dy by the saved signs; else it recomputes the activation's input */
     fri_activation act; /* of the node's output */
 } params;
 
-enum { INPUT_X, INPUT_GAMMA, INPUT_BETA, INPUT_ADDEND, INPUTS };
-enum { SAVED_SIGNS, SAVED_X, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_COUNT };
+enum { GAMMA, BETA, ADDEND, OTHERS }; /* inputs after the tensors of x */
+enum { SAVED_SIGNS, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_X };
 
 static fri_conv2d_norm vectors_of(const fr_tensor *mean, const fr_tensor *invstd, const fr_tensor *gamma,
                                   const fr_tensor *beta, fri_activation act) {
@@ -36,6 +41,12 @@ static fri_conv2d_norm vectors_of(const fr_tensor *mean, const fr_tensor *invstd
                              .act = act};
 }
 
+/* Lists the tensors of x for kernels. */
+static void list_parts(fr_tensor *const *x, int n, fri_batchnorm2d_part *part, fri_batchnorm2d_desc *d) {
+    for (int i = 0; i < n; i++) part[i] = (fri_batchnorm2d_part){.c = x[i]->shape.dim[3], .x = fri_data(x[i])};
+    d->part = part;
+}
+
 static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_conv2d_norm *v,
                             const fr_tensor *addend, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
@@ -44,7 +55,8 @@ static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, c
 }
 
 void fri_norm_read_end(fri_norm_read *r) {
-    fr_tensor_release(&r->x);
+    for (int i = 0; i < r->n; i++) fr_tensor_release(&r->x[i]);
+    for (int i = 0; i < r->n; i++) fr_tensor_release(&r->dx[i]);
     fr_tensor_release(&r->mean);
     fr_tensor_release(&r->invstd);
     fr_tensor_release(&r->gamma);
@@ -53,7 +65,11 @@ void fri_norm_read_end(fri_norm_read *r) {
 
 /* Reads the saved operands; beta only for an activation, which backward recomputes. */
 static fr_status read_saved(fr_node *node, bool beta, fri_activation act, fri_norm_read *r) {
-    FRI_TRY(fr_node_saved(node, SAVED_X, &r->x));
+    const params *p = fr_node_params(node);
+    r->n = p->n;
+    r->desc = p->desc;
+    for (int i = 0; i < p->n; i++) FRI_TRY(fr_node_saved(node, SAVED_X + i, &r->x[i]));
+    if (p->joins) list_parts(r->x, p->n, r->part, &r->desc);
     FRI_TRY(fr_node_saved(node, SAVED_GAMMA, &r->gamma));
     if (beta) FRI_TRY(fr_node_saved(node, SAVED_BETA, &r->beta));
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &r->mean));
@@ -66,10 +82,10 @@ static fr_status read_saved(fr_node *node, bool beta, fri_activation act, fri_no
 static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor **dgamma, fr_tensor **dbeta) {
     const params *p = fr_node_params(node);
     fr_shape vector = FRI_SHAPE(p->desc.c);
-    if (fr_node_inputs(node) <= INPUT_GAMMA) return FR_OK;
-    if (fr_node_wants(node, INPUT_GAMMA))
+    if (fr_node_inputs(node) <= p->n) return FR_OK;
+    if (fr_node_wants(node, p->n + GAMMA))
         FRI_TRY(fri_tensor_new(&vector, fri_real_of(dy), fri_device_of(dy), FR_MEM_TEMPORARY, dgamma));
-    if (fr_node_wants(node, INPUT_BETA))
+    if (fr_node_wants(node, p->n + BETA))
         FRI_TRY(fri_tensor_new(&vector, fri_real_of(dy), fri_device_of(dy), FR_MEM_TEMPORARY, dbeta));
     return FR_OK;
 }
@@ -84,7 +100,7 @@ static fr_status add_with_sums(fr_node *node, fr_tensor **dy, fr_tensor **dgamma
     FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     fr_shape two = FRI_SHAPE(2, d->c);
-    if (node->last == NULL || !fri_mask_adds(node) || !p->train || d->sync != NULL || !fr_node_wants(node, INPUT_X) ||
+    if (node->last == NULL || !fri_mask_adds(node) || !p->train || d->sync != NULL || !fr_node_wants(node, 0) ||
         fri_slot_found(node, SAVED_X)->kind != FRI_SLOT_TENSOR)
         return FR_OK;
     FRI_TRY(read_saved(node, false, FRI_ACTIVATION_NONE, &r));
@@ -96,7 +112,7 @@ static fr_status add_with_sums(fr_node *node, fr_tensor **dy, fr_tensor **dgamma
     FRI_TRY(fri_tensor_new(&two, fri_real_of(*dy), be->device, FR_MEM_TEMPORARY, &sums));
     FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
     FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_sums,
-                       (&ws.exec, d, fri_data(r.x), r.norm.mean, r.norm.invstd,
+                       (&ws.exec, d, fri_data(r.x[0]), r.norm.mean, r.norm.invstd,
                         fri_slot_found(node, SAVED_SIGNS)->storage->block->data, fri_data(*dy), fri_data(node->last),
                         fri_data(out), *dgamma != NULL ? fri_data(*dgamma) : NULL,
                         *dbeta != NULL ? fri_data(*dbeta) : NULL, fri_data(sums))));
@@ -108,69 +124,94 @@ static fr_status add_with_sums(fr_node *node, fr_tensor **dy, fr_tensor **dgamma
 }
 
 static bool has_addend(const fr_node *node) {
-    return fr_node_inputs(node) > INPUT_ADDEND;
+    return fr_node_inputs(node) > ((const params *)fr_node_params(node))->n + ADDEND;
+}
+
+/* Finds room for the gradient of part i: the sum of earlier gradients, the part itself, or a new tensor. */
+static fr_status part_gradient(fr_node *node, int i, fri_norm_read *r) {
+    fr_tensor *sum = fri_gradient_sum(node, i), *x = r->x[i];
+    r->part[i].adds = sum != NULL;
+    if (sum == NULL && fri_slot_yields(node, SAVED_X + i, x)) {
+        fri_bump_version(x);
+        r->dx[i] = fr_tensor_retain(x);
+    } else if (sum == NULL) {
+        FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &r->dx[i]));
+    }
+    r->part[i].dx = fri_data(sum != NULL ? sum : r->dx[i]);
+    return FR_OK;
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    const fri_batchnorm2d_desc *d = &p->desc;
-    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *dx = NULL, *half = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *half = NULL, *masked = NULL;
     FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
+    const fri_batchnorm2d_desc *d = &r.desc;
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_activation act = p->masks ? FRI_ACTIVATION_NONE : p->act;
     if (p->masks) FRI_TRY(add_with_sums(node, dy, &dgamma, &dbeta, &half));
     if (p->masks && half == NULL) {
-        FRI_TRY(fr_node_mask(node, SAVED_SIGNS, 0, dy, &dx));
-        FRI_MOVE(dy, dx);
+        FRI_TRY(fr_node_mask(node, SAVED_SIGNS, 0, dy, &masked));
+        FRI_MOVE(dy, masked);
     }
     if (has_addend(node)) { /* its gradient is dy itself */
         fr_tensor *shared = fr_tensor_retain(*dy);
-        FRI_TRY(fr_node_grad(node, INPUT_ADDEND, &shared));
+        FRI_TRY(fr_node_grad(node, p->n + ADDEND, &shared));
     }
     const fri_backend *be = fri_backend_of(*dy);
     FRI_TRY(read_saved(node, act, act, &r));
     if (half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
-    if (fr_node_wants(node, INPUT_X)) /* for a smooth act, dx first holds an intermediate, and x is read again */
-        FRI_TRY(fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : r.x, *dy, &dx));
+    for (int i = 0; i < p->n; i++) /* for a smooth act, dx first holds an intermediate, and x is read again */
+        if (fr_node_wants(node, i))
+            FRI_TRY(p->joins ? part_gradient(node, i, &r)
+                             : fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : r.x[0], *dy, &r.dx[0]));
+    void *dx = r.dx[0] != NULL ? fri_data(r.dx[0]) : NULL;
     if (half != NULL) {
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
-                           (FRI_EXEC, d, fri_data(r.x), r.norm.mean, r.norm.invstd, r.norm.gamma, fri_data(half),
-                            fri_data(*dy), fri_data(dx))));
+                           (FRI_EXEC, d, fri_data(r.x[0]), r.norm.mean, r.norm.invstd, r.norm.gamma, fri_data(half),
+                            fri_data(*dy), dx)));
     } else {
         FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
         FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                           (&ws.exec, d, p->train, fri_data(r.x != NULL ? r.x : *dy), r.norm.mean, r.norm.invstd,
-                            r.norm.gamma, r.norm.beta, act, fri_data(*dy), dx != NULL ? fri_data(dx) : NULL,
-                            dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
+                           (&ws.exec, d, p->train, fri_data(r.x[0] != NULL ? r.x[0] : *dy), r.norm.mean, r.norm.invstd,
+                            r.norm.gamma, r.norm.beta, act, fri_data(*dy), dx, dgamma != NULL ? fri_data(dgamma) : NULL,
+                            dbeta != NULL ? fri_data(dbeta) : NULL)));
         fri_workspace_end(&ws);
     }
     fr_tensor_release(&half);
-    fri_norm_read_end(&r);
-    fr_node_release_saved(node, SAVED_X);
+    for (int i = 0; i < p->n; i++) {
+        fr_tensor_release(&r.x[i]);
+        fr_node_release_saved(node, SAVED_X + i);
+    }
     fr_tensor_release(dy);
-    FRI_TRY(fr_node_grad(node, INPUT_GAMMA, &dgamma));
-    FRI_TRY(fr_node_grad(node, INPUT_BETA, &dbeta));
-    return fr_node_grad(node, INPUT_X, &dx);
+    FRI_TRY(fr_node_grad(node, p->n + GAMMA, &dgamma));
+    FRI_TRY(fr_node_grad(node, p->n + BETA, &dbeta));
+    for (int i = 0; i < p->n; i++)
+        if (r.part[i].adds)
+            fri_gradient_added(node, i);
+        else
+            FRI_TRY(fr_node_grad(node, i, &r.dx[i]));
+    return FR_OK;
 }
 
 static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
     const params *p = fr_node_params(node);
-    fr_tensor *addend = has_addend(node) ? in[INPUT_ADDEND] : NULL;
+    fr_tensor *addend = has_addend(node) ? in[p->n + ADDEND] : NULL;
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
     FRI_TRY(read_saved(node, true, p->act, &r));
     if (addend != NULL)
         FRI_TRY(fri_gradient_like(addend, &out));
     else
-        FRI_TRY(fri_new_like(r.x, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(apply_norm(&p->desc, r.x, &r.norm, addend, out));
+        FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
+    FRI_TRY(apply_norm(&r.desc, r.x[0], &r.norm, addend, out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
 
 #define NORM .name = "batchnorm2d", .backward = backward
-#define SUM  NORM, .rebuild = rebuild, .rebuild_inputs = 1 << INPUT_ADDEND
+#define SUM  NORM, .rebuild = rebuild, .rebuild_inputs = 1 << (1 + ADDEND)
 static const fr_op batchnorm2d = {NORM, .rebuild = rebuild};
+static const fr_op batchnorm2d_parts = {NORM, .rebuild = rebuild};
 static const fr_op batchnorm2d_sum = {SUM};
 static const fr_op batchnorm2d_sum_act = {SUM, .rebuild_steps = 2};
 /* Eval mode: dx is a multiple of dy, and only the gradients of gamma and of a smooth activation need x. */
@@ -274,19 +315,31 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
     return FR_OK;
 }
 
-static fr_status get_statistics(const fr_op *op, const params *p, const fr_tensor *x, const fri_norm *norm,
-                                fr_tensor **mean, fr_tensor **invstd) {
-    return p->train ? fri_batch_statistics(op, SAVED_MEAN, &p->desc, x, norm, mean, invstd)
-                    : fri_running_statistics(&p->desc, x, norm, mean, invstd);
+/* True if backward reads x. A recomputation asks what the node of the forward saved. */
+static bool keeps_input(const params *p, const fri_norm *norm, const fr_tensor *x, bool smooth) {
+    const fr_node *twin = fri_recompute_twin();
+    const bool gamma = norm->gamma != NULL && norm->gamma->requires_grad;
+    const bool beta = norm->beta != NULL && norm->beta->requires_grad;
+    if (p->joins) return true;
+    if (twin != NULL) return twin->op != &batchnorm2d_without_x;
+    return p->train || gamma || (smooth && (x->requires_grad || beta));
 }
 
-/* True if backward reads x. A recomputation asks what the node of the forward saved. */
-static bool keeps_input(const params *p, fr_tensor *const *in, bool smooth) {
+bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
     const fr_node *twin = fri_recompute_twin();
-    const bool gamma = in[INPUT_GAMMA] != NULL && in[INPUT_GAMMA]->requires_grad;
-    const bool beta = in[INPUT_BETA] != NULL && in[INPUT_BETA]->requires_grad;
-    if (twin != NULL) return twin->op != &batchnorm2d_without_x;
-    return p->train || gamma || (smooth && (in[INPUT_X]->requires_grad || beta));
+    if (n < 1 || n > FRI_NORM_PARTS || x[0]->shape.rank != 4 || !fr_dtype_is_float(x[0]->dtype)) return false;
+    for (int i = 0; i < n; i++) {
+        fr_shape shape = x[i]->shape;
+        shape.dim[3] = x[0]->shape.dim[3];
+        if (!fri_shape_equal(&shape, &x[0]->shape) || x[i]->dtype != x[0]->dtype ||
+            fri_device_of(x[i]) != fri_device_of(x[0]))
+            return false;
+    }
+    fri_batchnorm2d_reads_parts_fn *reads = fri_kernels_for(fri_backend_of(x[0]), x[0]->dtype)->batchnorm2d_reads_parts;
+    if (reads == NULL || !reads(x[0]->dtype)) return false;
+    if (twin != NULL) return twin->op == &batchnorm2d_parts;
+    return fri_switches()->rebuild && !fri_results_examined() && fri_statistics_sync_get() == NULL &&
+           (keeps || !fr_grad_enabled());
 }
 
 bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend) {
@@ -299,48 +352,69 @@ bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend) {
 }
 
 /* Result of a call: over the addend or x where the caller gives it up and no slot keeps it. */
-static fr_status new_result(fri_call *c, bool keeps_x, bool masks, fr_tensor **addend, fr_tensor *const *y,
-                            bool *wanted, fr_tensor **out) {
-    fr_tensor *x = c->in[INPUT_X];
-    if (addend != NULL && (masks || !fri_recompute_ends(c->in, c->n_in))) return fri_result_like(*addend, addend, out);
+static fr_status new_result(fr_tensor *const *in, int n_in, bool keeps_x, bool masks, fr_tensor **addend,
+                            fr_tensor *const *y, bool *wanted, fr_tensor **out) {
+    fr_tensor *x = in[0];
+    if (addend != NULL && (masks || !fri_recompute_ends(in, n_in))) return fri_result_like(*addend, addend, out);
     if (addend == NULL && *y == x && !(keeps_x && fr_grad_enabled())) return fri_result_like(x, y, out);
     if (addend == NULL && masks) return fri_new_like(x, FR_MEM_TEMPORARY, out);
-    return fri_result_new(c, &x->shape, x->dtype, wanted, out);
+    return fri_result_new(in, n_in, &x->shape, x->dtype, wanted, out);
 }
 
-fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, fri_activation act, fr_tensor **y) {
+/* A joined result comes first: its shape is the one that x would have. */
+static fr_status run_norm(fr_tensor *const *x, int n, bool joins, const fri_norm *norm, fr_tensor **addend,
+                          fri_activation act, fr_tensor **y) {
     FRI_OWNED(fri_call_end) fri_call c = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *invstd = NULL, *mean = NULL, *out = NULL;
-    fr_tensor *in[INPUTS] = {x, norm->gamma, norm->beta, addend != NULL ? *addend : NULL};
-    params p = {.train = norm->opts == NULL || norm->opts->train, .act = act};
+    fri_batchnorm2d_part part[FRI_NORM_PARTS];
+    fr_tensor *in[FRI_NORM_PARTS + OTHERS];
+    params p = {.n = n, .joins = joins, .train = norm->opts == NULL || norm->opts->train, .act = act};
+    const int n_in = n + (addend != NULL ? OTHERS : norm->gamma != NULL ? ADDEND : 0);
     bool wanted = true;
-    FRI_TRY(fri_call_begin(&c, &batchnorm2d, 1, in, INPUTS));
-    FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d, x, norm, &p.desc));
-    const bool keeps_x = keeps_input(&p, in, fri_reads_x(act));
-    const fr_op *op = !keeps_x         ? &batchnorm2d_without_x
+    memcpy(in, x, (size_t)n * sizeof *in);
+    in[n + GAMMA] = norm->gamma;
+    in[n + BETA] = norm->beta;
+    in[n + ADDEND] = addend != NULL ? *addend : NULL;
+    FRI_TRY(fri_call_begin(&c, &batchnorm2d, 1, in, joins ? 1 : 1 + OTHERS));
+    if (joins) {
+        fr_shape shape = x[0]->shape;
+        for (int i = 1; i < n; i++) shape.dim[3] += x[i]->shape.dim[3];
+        FRI_TRY(fri_result_new(in, n_in, &shape, x[0]->dtype, &wanted, &out));
+    }
+    FRI_TRY(fri_batchnorm2d_describe(&batchnorm2d, joins ? out : x[0], norm, &p.desc));
+    const bool keeps_x = keeps_input(&p, norm, x[0], fri_reads_x(act));
+    const fr_op *op = joins            ? &batchnorm2d_parts
+                      : !keeps_x       ? &batchnorm2d_without_x
                       : addend == NULL ? &batchnorm2d
                       : act            ? &batchnorm2d_sum_act
                                        : &batchnorm2d_sum;
+    fri_batchnorm2d_desc d = p.desc;
+    if (joins) list_parts(x, n, part, &d);
     p.masks = act && (addend != NULL || !keeps_x);
-    FRI_TRY(get_statistics(op, &p, x, norm, &mean, &invstd));
-    FRI_TRY(new_result(&c, keeps_x, p.masks, addend, y, &wanted, &out));
+    FRI_TRY(p.train ? fri_batch_statistics(op, SAVED_MEAN, &d, x[0], norm, &mean, &invstd)
+                    : fri_running_statistics(&d, x[0], norm, &mean, &invstd));
+    if (!joins) FRI_TRY(new_result(in, 1 + OTHERS, keeps_x, p.masks, addend, y, &wanted, &out));
     const fri_conv2d_norm v = vectors_of(mean, invstd, norm->gamma, norm->beta, act);
-    if (wanted) FRI_TRY(apply_norm(&p.desc, x, &v, in[INPUT_ADDEND], out));
-    const fr_save saves[SAVED_COUNT] = {{p.masks ? out : NULL,
-                                         act == FRI_ACTIVATION_RELU6 ? FR_SAVE_RELU6 : FR_SAVE_MASK},
-                                        {keeps_x ? x : NULL, FR_SAVE_VALUE},
-                                        {norm->gamma, FR_SAVE_SMALL},
-                                        {norm->beta, FR_SAVE_SMALL},
-                                        {mean, FR_SAVE_SMALL},
-                                        {invstd, FR_SAVE_SMALL}};
-    FRI_TRY(fr_op_record(op, &p, sizeof p, in,
-                         addend != NULL        ? INPUTS
-                         : norm->gamma != NULL ? INPUT_ADDEND
-                                               : 1,
-                         saves, SAVED_COUNT, out));
+    if (wanted) FRI_TRY(apply_norm(&d, x[0], &v, in[n + ADDEND], out));
+    fr_save saves[SAVED_X + FRI_NORM_PARTS] = {{p.masks ? out : NULL,
+                                                act == FRI_ACTIVATION_RELU6 ? FR_SAVE_RELU6 : FR_SAVE_MASK},
+                                               {norm->gamma, FR_SAVE_SMALL},
+                                               {norm->beta, FR_SAVE_SMALL},
+                                               {mean, FR_SAVE_SMALL},
+                                               {invstd, FR_SAVE_SMALL}};
+    for (int i = 0; i < n; i++) saves[SAVED_X + i] = (fr_save){keeps_x ? x[i] : NULL, FR_SAVE_VALUE};
+    FRI_TRY(fr_op_record(op, &p, sizeof p, in, n_in, saves, SAVED_X + n, out));
     if (addend != NULL) fr_tensor_release(addend);
     fri_tensor_put(&out, y);
     return FR_OK;
+}
+
+fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, fri_activation act, fr_tensor **y) {
+    return run_norm(&x, 1, false, norm, addend, act, y);
+}
+
+fr_status fri_norm_parts(fr_tensor *const *x, int n, const fri_norm *norm, fri_activation act, fr_tensor **y) {
+    return run_norm(x, n, true, norm, NULL, act, y);
 }
 
 fr_status fr_batchnorm2d(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,

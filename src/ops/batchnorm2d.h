@@ -34,11 +34,23 @@ bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend);
  * no sum; else act is NONE or RELU, *addend's reference is taken, and the result may be written over *addend. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, fri_activation act, fr_tensor **y);
 
+enum { FRI_NORM_PARTS = 62 }; /* with gamma and beta 64 inputs, the most of a node that is rebuilt */
+/* True if fri_norm_parts may normalize the concatenation of x[0 .. n - 1] without making it: the parts fit each other,
+ * the backend's kernels read parts, no reader looks at inner results, and rebuild is on. keeps: the norm's backward,
+ * if there is one, reads x. A recomputation fuses if the forward did. */
+bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps);
+/* *y = act(batch_norm(concatenation of x)) as one node that saves the parts; bits are those of the separate calls. */
+fr_status fri_norm_parts(fr_tensor *const *x, int n, const fri_norm *norm, fri_activation act, fr_tensor **y);
+
 /* Operands with which a reader of c channels recomputes act(norm(x)). norm: node of a batch norm over c channels that
- * keeps x and adds nothing; otherwise *x stays NULL. */
+ * keeps x and adds nothing; otherwise n stays 0. */
 typedef struct fri_norm_read {
-    fr_tensor *x, *mean, *invstd, *gamma, *beta;
+    int n;
+    fr_tensor *x[FRI_NORM_PARTS], *dx[FRI_NORM_PARTS]; /* n of each */
+    fr_tensor *mean, *invstd, *gamma, *beta;
     fri_conv2d_norm norm; /* data of the tensors */
+    fri_batchnorm2d_part part[FRI_NORM_PARTS];
+    fri_batchnorm2d_desc desc;
 } fri_norm_read;
 fr_status fri_norm_read_of(fr_node *norm, int64_t c, fri_norm_read *r);
 void fri_norm_read_end(fri_norm_read *r);

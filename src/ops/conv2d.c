@@ -94,7 +94,10 @@ static fr_status read_x(fr_node *node, const fr_tensor *dy, fri_conv2d_desc *d, 
     fr_node *source = fri_rebuild_source(node, 0);
     if (source != NULL && reads != NULL && !is_empty(d) && reads(d) && !fri_results_examined())
         FRI_TRY(fri_norm_read_of(source, d->c, r));
-    if (r->x == NULL) return fr_node_saved(node, 0, &r->x);
+    if (r->n == 0) {
+        r->n = 1;
+        return fr_node_saved(node, 0, &r->x[0]);
+    }
     d->norm = &r->norm;
     return FR_OK;
 }
@@ -105,7 +108,7 @@ static fr_status weight_gradient(fr_node *node, fri_conv2d_desc d, const fr_tens
     fr_shape shape = FRI_SHAPE(d.k, d.r, d.s, d.c / d.groups);
     FRI_TRY(read_x(node, dy, &d, &read));
     FRI_TRY(fri_tensor_new(&shape, d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(fri_conv2d_weight(&d, read.x, dy, dw));
+    FRI_TRY(fri_conv2d_weight(&d, read.x[0], dy, dw));
     fri_norm_read_end(&read);
     return fr_node_grad(node, 1, &dw);
 }
@@ -222,7 +225,7 @@ fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_op
     FRI_TRY(fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, w, b}, 3));
     FRI_TRY(fri_conv2d_describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV2D_OPTS(), &plain));
     fr_shape shape = FRI_SHAPE(plain.n, plain.p, plain.q, plain.k);
-    FRI_TRY(fri_result_new(&c, &shape, plain.dtype, &wanted, &out));
+    FRI_TRY(fri_result_new(c.in, c.n_in, &shape, plain.dtype, &wanted, &out));
     d = limit_workspace(&plain, FRI_SCRATCH_FORWARD, out);
     if (wanted) FRI_TRY(run_forward(&d, c.in[0], c.in[1], c.in[2], out));
     /* Each factor is needed only for the gradient of the other factor. */

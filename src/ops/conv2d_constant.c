@@ -39,7 +39,7 @@ fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k) {
 static fr_status run_fused(const fri_call *c, const fri_conv2d_desc *d, fr_tensor **addend, fr_tensor **out) {
     const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
     bool wanted = true;
-    if (addend == NULL) return fri_result_new(c, &shape, d->dtype, &wanted, out);
+    if (addend == NULL) return fri_result_new(c->in, c->n_in, &shape, d->dtype, &wanted, out);
     if (!fri_shape_equal(&(*addend)->shape, &shape) || (*addend)->dtype != d->dtype) {
         char is[FRI_SHAPE_TEXT], wants[FRI_SHAPE_TEXT];
         return fr_fail(FR_ESHAPE, "conv2d: the addend is %s but the result is %s",

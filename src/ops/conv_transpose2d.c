@@ -133,7 +133,7 @@ fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr
     FRI_TRY(fri_call_begin(&c, &conv_transpose2d, 2, (fr_tensor *[]){x, w, b}, 3));
     FRI_TRY(describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));
     fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
-    FRI_TRY(fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    FRI_TRY(fri_result_new(c.in, c.n_in, &shape, d.dtype, &wanted, &out));
     if (wanted) FRI_TRY(fri_conv2d_input(&d, c.in[1], c.in[0], out));
     if (wanted && b != NULL) FRI_TRY(fri_add_vector(c.in[2], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},

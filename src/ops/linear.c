@@ -140,7 +140,7 @@ fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
     FRI_TRY(describe(c.in[0], c.in[1], c.in[2], &d));
     fr_shape shape = c.in[0]->shape;
     shape.dim[shape.rank - 1] = d.out;
-    FRI_TRY(fri_result_new(&c, &shape, d.dtype, &wanted, &out));
+    FRI_TRY(fri_result_new(c.in, c.n_in, &shape, d.dtype, &wanted, &out));
     if (wanted) FRI_TRY(fri_linear_forward(&d, c.in[0], c.in[1], c.in[2], out));
     fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
                        {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};

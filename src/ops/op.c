@@ -152,12 +152,13 @@ fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out) {
     return fri_new_like(x, FR_MEM_TEMPORARY, out);
 }
 
-fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out) {
+fr_status fri_result_new(fr_tensor *const *in, int n_in, const fr_shape *shape, fr_dtype dtype, bool *wanted,
+                         fr_tensor **out) {
     fr_shape none = FRI_SHAPE(0);
     FRI_OWNED(fr_tensor_release) fr_tensor *empty = NULL;
-    *wanted = !fri_recompute_ends(c->in, c->n_in);
-    if (*wanted) return fri_tensor_new(shape, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, out);
-    FRI_TRY(fri_tensor_new(&none, dtype, fri_device_of(c->in[0]), FR_MEM_TEMPORARY, &empty));
+    *wanted = !fri_recompute_ends(in, n_in);
+    if (*wanted) return fri_tensor_new(shape, dtype, fri_device_of(in[0]), FR_MEM_TEMPORARY, out);
+    FRI_TRY(fri_tensor_new(&none, dtype, fri_device_of(in[0]), FR_MEM_TEMPORARY, &empty));
     return fri_tensor_on_storage(empty->storage, 0, shape, dtype, out);
 }
 

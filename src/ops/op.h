@@ -46,7 +46,8 @@ int64_t fri_rows(const fr_tensor *x);
 fr_status fri_result_like(fr_tensor *x, fr_tensor *const *y, fr_tensor **out);
 /* Result of a costly op that does not save its result. At the end of a recomputation the result is not needed:
  * *wanted is false, and *out has a shape but no storage. */
-fr_status fri_result_new(const fri_call *c, const fr_shape *shape, fr_dtype dtype, bool *wanted, fr_tensor **out);
+fr_status fri_result_new(fr_tensor *const *in, int n_in, const fr_shape *shape, fr_dtype dtype, bool *wanted,
+                         fr_tensor **out);
 
 /* Refuses an explicit in-place op on a leaf that requires grad, as PyTorch does. */
 fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);

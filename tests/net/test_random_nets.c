@@ -197,8 +197,33 @@ static bool draw_two(drawing *d, int x) {
     return true;
 }
 
+/* Up to four values of equal size side by side, a batch norm, an activation or none, and sometimes another reader of
+ * the joined value or of a part. */
+static bool draw_dense(drawing *d, int x) {
+    typedef fr_value layer(fr_net * n, const char *name, fr_value x);
+    static layer *const acts[] = {fr_net_relu, fr_net_relu6, fr_net_hardswish, fr_net_silu};
+    fr_value parts[4] = {d->value[x]};
+    int n = 1;
+    int64_t c = dim(d, x, 3);
+    if (dim(d, x, 1) * dim(d, x, 2) < 6) return false;
+    for (int i = 0; i < d->count && n < 4; i++) {
+        if (i == x || dim(d, i, 1) != dim(d, x, 1) || dim(d, i, 2) != dim(d, x, 2) || c + dim(d, i, 3) > 40) continue;
+        c += dim(d, i, 3);
+        parts[n++] = d->value[i];
+        d->read[i] = true;
+    }
+    const fr_value joined = fr_net_concat(d->net, NULL, parts, n);
+    const int64_t act = below(d, 6), reader = below(d, 4);
+    fr_value y = fr_net_batchnorm2d(d->net, NULL, joined, NULL);
+    if (act < 4) y = acts[act](d->net, NULL, y);
+    keep(d, fr_net_conv2d(d->net, NULL, y, 4, 1, NULL, FR_NO_BIAS));
+    if (reader == 0) keep(d, fr_net_conv2d(d->net, NULL, joined, 4, 1, NULL, FR_NO_BIAS));
+    if (reader == 1) keep(d, fr_net_relu(d->net, NULL, parts[n - 1]));
+    return true;
+}
+
 static bool draw_other(drawing *d, int x) {
-    const int64_t kind = below(d, d->random ? 6 : 3);
+    const int64_t kind = below(d, d->random ? 8 : 3);
     fr_value y;
     switch (kind) {
     case 0:
@@ -216,7 +241,8 @@ static bool draw_other(drawing *d, int x) {
         return true;
     case 3: keep(d, fr_net_dropout(d->net, NULL, d->value[x], 0.25)); return true;
     case 4: keep(d, fr_net_dropout2d(d->net, NULL, d->value[x], 0.25)); return true;
-    default: keep(d, fr_net_stochastic_depth(d->net, NULL, d->value[x], 0.25)); return true;
+    case 5: keep(d, fr_net_stochastic_depth(d->net, NULL, d->value[x], 0.25)); return true;
+    default: return draw_dense(d, x);
     }
 }
 
