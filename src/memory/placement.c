@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Comparisons of two lifetimes, about two nanoseconds each. */
-static const size_t WORK_AT_MOST = 8 * 1000 * 1000;
+static const size_t WORK_AT_MOST = 16 * 1000 * 1000;
 enum { ROUNDS_AT_MOST = 40 };
 
 /* Distance from the lower bound where the search stops: a thousandth. */
