@@ -42,8 +42,8 @@ def wire(build, where):
     is sent."""
     name = os.path.join(where, "report.json")
     with Hosts() as hosts:
-        for launcher in RUN:
-            for each in (1, 2) if EVERY else (1 + (launcher == "openmpi"),):
+        for launcher in RUN if EVERY else ["openmpi"]:
+            for each in (1, 2) if EVERY else (2,):
                 sent = []
                 for steps in (2, 6):
                     before = hosts.sent(0)
