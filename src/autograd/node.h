@@ -149,6 +149,7 @@ void fri_settle(fri_storage *s);
 void fri_settle_signs(fri_storage *s);
 /* Called after n's output y was recomputed for another reader. Takes the sign mask for n's own backward. */
 void fri_settle_own_signs(fr_node *n, const fr_tensor *y);
+enum { FRI_REBUILD_INPUTS = 64 }; /* the most inputs of a node that is rebuilt */
 /* True if n's output can be rebuilt while newly holding at most `freed` bytes. */
 bool fri_rebuildable(fr_node *n, size_t freed);
 /* Holds the inputs that no slot keeps. level: number of ops between n and the requested node. */

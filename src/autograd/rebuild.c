@@ -12,14 +12,14 @@
 
 /* Longest chain of ops to rebuild. Rebuilding a chain of residual blocks takes time in proportion to its length at
  * every use, so longer chains are cut by keeping a value (13: a norm, then add and relu of six blocks). */
-enum { MAX_DEPTH = 13, MAX_INPUTS = 64 };
+enum { MAX_DEPTH = 13 };
 
 static bool output_alive(const fr_node *n) {
     return n->output != NULL && n->output->version == n->output_version;
 }
 
 static bool needs_input(const fr_node *n, int i) {
-    return i < MAX_INPUTS && (n->op->rebuild_inputs >> i & 1);
+    return i < FRI_REBUILD_INPUTS && (n->op->rebuild_inputs >> i & 1);
 }
 
 static fri_slot *kept_input(fr_node *n, int i) {
@@ -43,7 +43,7 @@ static bool held_anyway(const fri_storage *s) {
 static int chain_depth(fr_node *n, int level, size_t *held) {
     if (level > 0 && n->op->rebuild_alone) return 0;
     if (n->rebuild.depth > 0) return n->executed ? 0 : n->rebuild.depth;
-    if (n->op->rebuild == NULL || n->executed || n->segment != NULL || n->n_inputs > MAX_INPUTS) return 0;
+    if (n->op->rebuild == NULL || n->executed || n->segment != NULL || n->n_inputs > FRI_REBUILD_INPUTS) return 0;
     if (level >= MAX_DEPTH) return 0;
     int deepest = 0;
     bool only_leaves = true;
@@ -126,7 +126,7 @@ static fr_status run_on(fr_node *n, size_t *room, fr_tensor **in, fr_tensor **ou
 }
 
 static fr_status run_op(fr_node *n, size_t *room, fr_tensor **out) {
-    fr_tensor *in[MAX_INPUTS] = {0};
+    fr_tensor *in[FRI_REBUILD_INPUTS] = {0};
     fr_status s = run_on(n, room, in, out);
     for (int i = 0; i < n->n_inputs; i++) fr_tensor_release(&in[i]);
     return s;
@@ -147,7 +147,7 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
                        "backward: a saved tensor is rebuilt from op %s, whose graph was already used by an earlier "
                        "backward pass and has been freed",
                        n->op->name);
-    if (n->n_inputs > MAX_INPUTS || n->op->rebuild == NULL)
+    if (n->n_inputs > FRI_REBUILD_INPUTS || n->op->rebuild == NULL)
         return fr_fail(FR_EINTERNAL, "rebuild: op %s cannot be rebuilt", n->op->name);
     const bool keeps = users > 0 && n->bytes <= *room;
     if (keeps) *room -= n->bytes;

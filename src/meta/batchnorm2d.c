@@ -6,7 +6,7 @@ size_t fri_meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
 }
 
 bool fri_meta_batchnorm2d_reads_parts(fr_dtype dtype) {
-    return fri_meta_target() == NULL || FRI_META_TARGET(dtype, batchnorm2d_reads_parts) != NULL;
+    return FRI_META_TARGET(dtype, batchnorm2d_reads_parts) != NULL;
 }
 
 static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, double flops, double moves, int variant) {

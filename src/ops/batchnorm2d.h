@@ -34,7 +34,7 @@ bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend);
  * no sum; else act is NONE or RELU, *addend's reference is taken, and the result may be written over *addend. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, fri_activation act, fr_tensor **y);
 
-enum { FRI_NORM_PARTS = 62 }; /* with gamma and beta 64 inputs, the most of a node that is rebuilt */
+enum { FRI_NORM_PARTS = FRI_REBUILD_INPUTS - 2 }; /* the other inputs are gamma and beta */
 /* True if fri_norm_parts may normalize the concatenation of x[0 .. n - 1] without making it: the parts fit each other,
  * the backend's kernels read parts, no reader looks at inner results, and rebuild is on. keeps: the norm's backward,
  * if there is one, reads x. A recomputation fuses if the forward did. */
