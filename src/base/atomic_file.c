@@ -166,7 +166,7 @@ static void close_file(fr_atomic_file *f) {
 static fr_status finish_file(fr_atomic_file *f) {
     errno = 0;
     bool whole = f->stream == NULL || (fflush(f->stream) == 0 && ferror(f->stream) == 0);
-    if (!whole && errno == 0 && (f->temporary == NULL || write(f->fd, "", 1) == 1))
+    if (!whole && errno == 0 && write(f->fd, "", 1) == 1)
         return fr_fail(FR_EIO, "cannot be written: a part of it is lost");
     if (!whole) return fail_with_errno("written");
     return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : fail_with_errno("synced");

@@ -95,6 +95,18 @@ Test(atomic_file, an_abandoned_or_failed_file_leaves_the_old_one) {
     cr_expect_eq(files_in(folder), 1, "a temporary file is left");
 }
 
+/* Around the buffer of a stream, which forgets why it lost a byte. */
+Test(atomic_file, a_loss_on_the_way_has_its_reason) {
+    for (int n = 4090; n < 4110; n++) {
+        fr_atomic_file f;
+        OK(fr_atomic_open("/dev/full", 0666, &f));
+        OK(fr_atomic_stream(&f));
+        for (int i = 0; i < n; i++) fputs("x", f.stream);
+        cr_expect_eq(fr_atomic_commit(&f), FR_EIO);
+        EXPECT_SENTENCE("No space left on device");
+    }
+}
+
 Test(atomic_file, a_file_keeps_its_mode_and_a_new_one_has_the_umask) {
     umask(027);
     OK(write_text(in_folder("new"), "one"));

@@ -146,12 +146,6 @@ Test(save_faults, a_file_that_may_not_grow_is_told_and_the_last_state_is_good) {
     cr_expect_eq(count("s", "state-"), 1, "half a state is left");
     good("--steps 6 --save %s/s --resume latest --export %s/resumed.st");
     expect_same("whole.st", "resumed.st");
-    /* Weights are written by the same code, after the last step. */
-    file_limit = (rlim_t)size_of("whole.st") / 2;
-    o = run_as((how){.prepare = limit_files}, "--steps 6 --resume %s/s --export %s/whole.st");
-    cr_expect_eq(o.status, 1, "%d: %s", o.status, o.err);
-    expect_one_sentence(&o, "whole.st.*File too large");
-    expect_same("whole.st", "resumed.st");
 }
 
 static void read_only(void) {
@@ -202,29 +196,31 @@ static bool remove_states(void) {
 }
 
 static bool remove_parent(void) {
-    if (count("p/s", "step-20.") != 1 || count("p/s", ".tmp") != 0) return false;
+    if (count("p/s", "step-100.") != 1 || count("p/s", ".tmp") != 0) return false;
     shell("mv %s/p %s/elsewhere");
     return true;
 }
 
 Test(save_faults, a_folder_that_vanishes) {
     files_make_folder("p");
-    good("--steps 200 --export %s/whole.st");
+    good("--schedule constant --steps 200 --export %s/whole.st");
     /* The removed folder is made anew; at most the save that meets the removal is lost. */
-    outcome o = run_as((how){.watch = remove_states}, "--steps 200 --save %s/p/s --save-every 1 --keep 0");
+    outcome o =
+        run_as((how){.watch = remove_states}, "--schedule constant --steps 200 --save %s/p/s --save-every 1 --keep 0");
     cr_expect_eq(o.status, 0, "%d: %s", o.status, o.err);
     cr_expect_leq(count_text(o.err, "\n"), 2, "%s", o.err);
     cr_expect_eq(count("p/s", "step-200."), 1);
     cr_expect_leq(count("p/s", "state-"), 198);
-    good("--steps 200 --save %s/p/s --resume latest --export %s/resumed.st");
+    good("--schedule constant --steps 200 --save %s/p/s --resume latest --export %s/resumed.st");
     expect_same("whole.st", "resumed.st");
     shell("rm -rf %s/p/s");
-    /* The parent of the folder is gone: each save says so, the last save ends the run. */
-    o = run_as((how){.watch = remove_parent}, "--steps 200 --save %s/p/s --save-every 20 --keep 0");
+    /* The parent of the folder is gone: each save says so, the last save ends the run, which a slow watch can meet. */
+    o = run_as((how){.watch = remove_parent},
+               "--schedule constant --steps 2000 --save %s/p/s --save-every 100 --keep 0");
     cr_expect_eq(o.status, 1, "%d: %s", o.status, o.err);
     EXPECT_MATCH(o.err, "/p/s' cannot be made: No such file or directory; the training goes on");
     EXPECT_MATCH(o.err, "/p/s' cannot be made: No such file or directory\n$");
-    good("--steps 200 --resume %s/elsewhere/s --export %s/resumed.st");
+    good("--schedule constant --steps 200 --resume %s/elsewhere/s --export %s/resumed.st");
     expect_same("whole.st", "resumed.st");
 }
 
@@ -342,7 +338,7 @@ Test(save_faults, images_that_vanish_or_shrink_end_the_run_with_their_name) {
         bool (*fault)(void);
         const char *sentence;
     } cases[] = {{remove_images, "d/train/[ab]/[0-9]+.png: cannot be (opened|read): No such file or directory"},
-                 {shrink_images, "d/train/[ab]/[0-9]+.png: (broken PNG of 60 bytes|cannot be read: it changed)"}};
+                 {shrink_images, "d/train/[ab]/[0-9]+.png: (broken PNG of 60|shrank from at least .* to 60) bytes"}};
     image_folder();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int workers = 0; workers <= 2; workers += 2) {
