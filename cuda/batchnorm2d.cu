@@ -2,8 +2,6 @@
  *   stats      n * size + 16 * chunks * c bytes           x; two f32 per chunk and channel, written and read
  *   apply      2 * n * size bytes                         x, y; with an addend 3 * n * size: that, too
  *   backward   5 * n * size + 16 * chunks * c bytes       x, dy for the sums, then x, dy, dx; the sums as in stats
- *     sums     4 * n * size + n / 8 + 16 * chunks * c     x, two gradients, bits; their masked sum; sums as above
- *     rest     3 * n * size bytes                         x, dy, dx
  *              2 * n * size bytes                         dy, dx: in eval mode without parameter gradients
  *              the same where an activation follows (in eval mode 3 * n * size): what it read is made again from x, in
  *              registers
@@ -190,36 +188,6 @@ template <typename T, int N, bool ACT> struct backward_terms {
     }
 };
 
-/* Sums of dy and of dy * (x - mean), where dy = a + b if the bit is 1, else 0, is written in the pass. The bits of N
- * elements are in a byte. */
-template <typename T, int N> struct masked_terms {
-    struct state {
-        float m[N];
-    };
-    const T *x;
-    const float *mean;
-    const uint8_t *bits;
-    const T *a, *b;
-    T *dy;
-    __device__ void begin(int64_t c, state *s) const {
-#pragma unroll
-        for (int k = 0; k < N; k++) s->m[k] = mean[c + k];
-    }
-    __device__ void add(const state &s, int64_t, int64_t i, float (*sum)[N]) const {
-        const unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
-        fri_pack<T, N> v = fri_load_pack<T, N>(x + i), p = fri_load_pack<T, N>(a + i);
-        const fri_pack<T, N> q = fri_load_pack<T, N>(b + i);
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, 0, fri_load(p.v[k]) + fri_load(q.v[k])));
-            const float gradient = fri_load(p.v[k]);
-            sum[0][k] += gradient;
-            sum[1][k] += gradient * (fri_load(v.v[k]) - s.m[k]);
-        }
-        fri_store_pack<T, N>(dy + i, p);
-    }
-};
-
 /* dgamma, dbeta and the subtrahends of the gradient of x. */
 struct backward_end {
     double rows;
@@ -393,45 +361,4 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
     float *dg = (float *)dgamma, *db = (float *)dbeta;
     return act ? launch_backward<true>(e, d, train, x, m, p, dy, dx, dg, db)
                : launch_backward<false>(e, d, train, x, m, p, dy, dx, dg, db);
-}
-
-extern "C" fr_status fri_cuda_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                                        const void *mean, const void *invstd, const uint8_t *bits,
-                                                        const void *a, const void *b, void *dy, void *dgamma,
-                                                        void *dbeta, void *half) {
-    const char *kernel = "batchnorm2d_backward_sums";
-    scratch w;
-    fri_columns g;
-    if (d->c == 0) return FR_OK;
-    fr_status s = scratch_of(e, d, kernel, &w);
-    if (s < 0) return s;
-    const bool packs = fri_aligned(x, 16) && fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(dy, 16);
-    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, packs, {
-                        g = fri_columns_of(d->rows, d->c, N);
-                        if (g.chunks > 0)
-                            fri_sum_columns<N, 2><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
-                                g,
-                                masked_terms<T, N>{(const T *)x, (const float *)mean, bits, (const T *)a, (const T *)b,
-                                                   (T *)dy},
-                                w.partial);
-                    }))
-    s = fri_cuda_launched(kernel);
-    if (s < 0) return s;
-    fri_sum_ends<2>
-        <<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g.chunks, d->c, w.partial,
-                                                                      backward_end{(double)d->rows,
-                                                                                   (const float *)invstd,
-                                                                                   (float *)dgamma, (float *)dbeta,
-                                                                                   (float *)half,
-                                                                                   (float *)half + d->c});
-    return fri_cuda_launched(kernel);
-}
-
-extern "C" fr_status fri_cuda_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                                        const void *mean, const void *invstd, const void *gamma,
-                                                        const void *half, const void *dy, void *dx) {
-    if (d->rows * d->c == 0) return FR_OK;
-    const gate p = {(const float *)invstd, (const float *)gamma, NULL, FRI_ACTIVATION_NONE};
-    return launch_gradient<false>(e, d, x, (const float *)mean, p, (const float *)half, (const float *)half + d->c, dy,
-                                  dx);
 }

@@ -40,10 +40,8 @@ static const struct {
     const char *name;
     double part;  /* of a convolution's rate; 0: an own kernel */
     double share; /* of the bandwidth; 0: own_share */
-    double moved; /* part of the call's bytes; 0: all bytes */
     double chain; /* seconds of turns for 1,024 chunks, 8 at a time */
     int launches; /* 0: 1 */
-    bool counts;  /* batches: a separate launch in 2042fd4 */
 } kernels[] = {
     {.name = "conv2d_forward", .part = 1},
     {.name = "conv2d_backward_input", .part = 0.9},
@@ -51,8 +49,7 @@ static const struct {
     {.name = "linear_forward", .part = 1},
     {.name = "linear_backward_input", .part = 1},
     {.name = "linear_backward_weight", .part = 1},
-    {.name = "batchnorm2d_stats", .share = 0.82, .moved = 0.5, .chain = 66e-6, .launches = 2, .counts = true},
-    {.name = "batchnorm2d_backward_sums", .chain = 23e-6, .launches = 2},
+    {.name = "batchnorm2d_stats", .share = 0.82, .chain = 66e-6, .launches = 2},
     {.name = "batchnorm2d_backward", .chain = 23e-6, .launches = 3},
     {.name = "cross_entropy_forward", .launches = 2},
     {.name = "maxpool2d_forward", .share = 0.75},
@@ -69,8 +66,7 @@ typedef struct call {
 } call;
 
 typedef struct call_list {
-    int64_t images, turn;
-    bool counters;               /* are separate launches */
+    int64_t images;
     int64_t expect[COLUMNS + 1]; /* images/s and launches */
     int n;
     call call[MOST_CALLS];
@@ -90,18 +86,16 @@ static int64_t chunks_of(int64_t rows, int64_t c) {
 }
 
 /* Seconds and *launches of a call. */
-static double seconds(const call_list *l, const call *c, int column, int *launches) {
+static double seconds(const call *c, int column, int *launches) {
     double flops = c->flops, bytes = c->bytes, share = own_share, part = 0, chain = 0;
     *launches = strcmp(c->name, "sgd") == 0 ? (int)ceil_div(c->dim[1], MOST_LISTED) : 1;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
         if (strcmp(c->name, kernels[i].name) != 0) continue;
         part = kernels[i].part;
         share = part > 0 ? conv_share[column] : kernels[i].share > 0 ? kernels[i].share : own_share;
-        if (kernels[i].moved > 0) bytes *= kernels[i].moved;
         if (kernels[i].launches > 0) *launches = kernels[i].launches;
-        *launches += kernels[i].counts && l->counters;
         if (kernels[i].chain > 0)
-            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), l->turn) * TURN_OF_CHAIN / CHUNKS_MOST *
+            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), TURN) * TURN_OF_CHAIN / CHUNKS_MOST *
                         kernels[i].chain +
                     chain_end;
     }
@@ -114,7 +108,7 @@ static double step_seconds(const call_list *l, int column, int64_t *launches) {
     *launches = 0;
     for (int i = 0; i < l->n; i++) {
         int own = 0;
-        sum += (double)l->call[i].times * seconds(l, &l->call[i], column, &own);
+        sum += (double)l->call[i].times * seconds(&l->call[i], column, &own);
         *launches += l->call[i].times * own;
     }
     return sum;
@@ -225,7 +219,6 @@ static void dry_run(network which, int64_t batch, call_list *out) {
     const fri_backend *target = fri_meta_target_set(&scratchless);
     memset(out, 0, sizeof *out);
     out->images = batch;
-    out->turn = TURN;
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(), FR_META, &g), "scaler");
     step(m, o, g, batch, which == UNET);
@@ -239,7 +232,7 @@ static void dry_run(network which, int64_t batch, call_list *out) {
 }
 
 static void write_list(const call_list *l) {
-    printf("images %" PRId64 "\nturn %" PRId64 "\n", l->images, l->turn);
+    printf("images %" PRId64 "\n", l->images);
     for (int i = 0; i < l->n; i++) {
         const call *c = &l->call[i];
         printf("%" PRId64 " %s %s %.17g %.17g", c->times, c->name, c->dtype, c->flops, c->bytes);
@@ -270,18 +263,12 @@ static void read_list(const char *path, call_list *out) {
     if (f == NULL) fail(path, "no such file");
     while (fgets(line, sizeof line, f) != NULL) {
         if (line[0] == '#') continue;
-        if (strcmp(line, "counters\n") == 0) {
-            out->counters = true;
-            continue;
-        }
-        if (sscanf(line, "images %" SCNd64, &out->images) == 1 || sscanf(line, "turn %" SCNd64, &out->turn) == 1)
-            continue;
+        if (sscanf(line, "images %" SCNd64, &out->images) == 1) continue;
         if (read_expect(line, "expect", out->expect)) continue;
         read_call(line, out);
     }
     fclose(f);
-    if (out->images < 1 || out->turn < 1 || out->n == 0)
-        fail(path, "expected lines 'images N' and 'turn CHUNKS', and calls");
+    if (out->images < 1 || out->n == 0) fail(path, "expected a line 'images N', and calls");
 }
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
@@ -314,7 +301,7 @@ static void by_kernel(const call_list *l) {
             if (strcmp(l->call[k].name, l->call[i].name) != 0) continue;
             if (k < i) first = false;
             times += l->call[k].times;
-            sum += (double)l->call[k].times * seconds(l, &l->call[k], MIDDLE, &launches);
+            sum += (double)l->call[k].times * seconds(&l->call[k], MIDDLE, &launches);
         }
         if (first) printf("| %s | %" PRId64 " | %.2f |\n", l->call[i].name, times, 1e3 * sum);
     }
@@ -370,14 +357,10 @@ static double own_gigabytes(const call_list *l, int64_t *launches) {
     double sum = 0;
     (void)step_seconds(l, MIDDLE, launches);
     for (int i = 0; i < l->n; i++) {
-        double moved = 1;
         bool library = false;
-        for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++) {
-            if (strcmp(l->call[i].name, kernels[k].name) != 0) continue;
-            library = kernels[k].part > 0;
-            if (kernels[k].moved > 0) moved = kernels[k].moved;
-        }
-        if (!library) sum += (double)l->call[i].times * l->call[i].bytes * moved;
+        for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
+            if (strcmp(l->call[i].name, kernels[k].name) == 0) library = kernels[k].part > 0;
+        if (!library) sum += (double)l->call[i].times * l->call[i].bytes;
     }
     return sum / 1e9;
 }

@@ -14,7 +14,8 @@ fr_node *fri_node_retain(fr_node *n) {
     return n;
 }
 
-static void release_edges(fr_node *n) {
+static void release_graph(fr_node *n) {
+    for (int i = 0; i < n->n_saves + n->n_inputs; i++) fri_slot_drop(&n->slots[i]);
     for (int i = 0; i < n->n_inputs; i++) {
         fr_node *up = n->edges[i].node;
         if (up != NULL && up->consumer == n) up->consumer = NULL;
@@ -23,23 +24,13 @@ static void release_edges(fr_node *n) {
     }
 }
 
-static void release_slots(fr_node *n) {
-    for (int i = 0; i < n->n_saves + n->n_inputs; i++) fri_slot_drop(&n->slots[i]);
-}
-
-static void release_graph(fr_node *n) {
-    release_slots(n);
-    release_edges(n);
-}
-
 void fri_node_shed_shadow(fr_node *n) {
     if (n->shadow != NULL) n->shadow->twin = NULL;
     fri_node_release(&n->shadow);
 }
 
 static void node_destroy(fr_node *n) {
-    release_slots(n);
-    release_edges(n);
+    release_graph(n);
     fri_node_shed_shadow(n);
     if (n->segment != NULL) fri_segment_forget(n);
     if (n->output != NULL) n->output->producer = NULL;

@@ -138,7 +138,7 @@ fri_slot *fri_slot_found(fr_node *n, int index);
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
  * relu then stores no bits. If several gradients meet at a relu's output, the pass that applies the mask of slot 0 adds
- * the last of them, and an op with reductions over the sum computes them in this pass. */
+ * the last of them. */
 /* True if n's backward adds the last contribution to its gradient while it masks by the bits of slot 0. */
 bool fri_mask_adds(fr_node *n);
 

@@ -69,8 +69,6 @@
     X(batchnorm2d_invstd, fri_batchnorm2d_invstd_fn, REQUIRED)                                                         \
     X(batchnorm2d_apply, fri_batchnorm2d_apply_fn, REQUIRED)                                                           \
     X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
-    X(batchnorm2d_backward_sums, fri_batchnorm2d_backward_sums_fn, REQUIRED)                                           \
-    X(batchnorm2d_backward_rest, fri_batchnorm2d_backward_rest_fn, REQUIRED)                                           \
     X(group_norm_workspace, fri_group_norm_workspace_fn, REQUIRED)                                                     \
     X(group_norm_forward, fri_group_norm_forward_fn, REQUIRED)                                                         \
     X(group_norm_backward, fri_group_norm_backward_fn, REQUIRED)                                                       \

@@ -274,17 +274,6 @@ typedef fr_status fri_batchnorm2d_backward_fn(const fri_exec *e, const fri_batch
                                               const void *beta, fri_activation act, const void *dy, void *dx,
                                               void *dgamma, void *dbeta);
 
-/* Backward in train mode in two halves, without an activation. The first half computes sums in the pass of dy = a + b
- * where the bit is 1, else 0 (as add_mask); dy may be a or b. half [2, c] (real) is for the second half, the
- * computation of dx. */
-typedef fr_status fri_batchnorm2d_backward_sums_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                                   const void *mean, const void *invstd, const uint8_t *bits,
-                                                   const void *a, const void *b, void *dy, void *dgamma, void *dbeta,
-                                                   void *half);
-typedef fr_status fri_batchnorm2d_backward_rest_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                                   const void *mean, const void *invstd, const void *gamma,
-                                                   const void *half, const void *dy, void *dx);
-
 /* ---- pooling and resampling -------------------------------------------------------------------------------- */
 
 typedef struct fri_pool2d_desc {

@@ -426,11 +426,6 @@ static void gradient_tile(const void *context, int64_t at, int thread) {
     FOR_PARTS(&t, s) gradient_part(l, &s);
 }
 
-static void reduce_all(const norm_loop *l, real *dgamma, real *dbeta) {
-    norm_pieces(reduce_tile, l);
-    reduce_channels(l->d, l->invstd, l->w, dgamma, dbeta);
-}
-
 fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
                                        const void *mean, const void *invstd, const void *gamma, const void *beta,
                                        fri_activation act, const void *dy, void *dx, void *dgamma, void *dbeta) {
@@ -440,36 +435,12 @@ fr_status fri_cpu_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_
     FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
     if (train || dgamma != NULL || dbeta != NULL) {
         FRI_TRY(scratch_of(e, d, &w));
-        reduce_all(&(norm_loop){d, part, mean, invstd, gamma, beta, dy, act, dz, &w}, dgamma, dbeta);
+        norm_pieces(reduce_tile, &(norm_loop){d, part, mean, invstd, gamma, beta, dy, act, dz, &w});
+        reduce_channels(d, invstd, &w, dgamma, dbeta);
         if (dz != NULL) dy = dz, act = FRI_ACTIVATION_NONE;
         if (train && d->sync != NULL) FRI_TRY(sync_means(d, invstd, &w));
     }
     const norm_loop l = {d, part, mean, invstd, gamma, beta, dy, act, .w = train ? &w : NULL};
     if (dx != NULL || d->part != NULL) norm_pieces(gradient_tile, &l);
-    return FR_OK;
-}
-
-fr_status fri_cpu_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                            const void *mean, const void *invstd, const uint8_t *bits, const void *a,
-                                            const void *b, void *dy, void *dgamma, void *dbeta, void *half) {
-    scratch w = {0};
-    fr_status s = scratch_of(e, d, &w);
-    if (s == FR_OK) s = fri_cpu_add_mask(e, d->dtype, d->rows * d->c, bits, a, b, dy);
-    if (s < 0) return s;
-    w.a = half;
-    w.b = w.a + d->c;
-    const fri_batchnorm2d_part whole = {.c = d->c, .x = x};
-    reduce_all(&(norm_loop){d, &whole, mean, invstd, .in = dy, .w = &w}, dgamma, dbeta);
-    return FR_OK;
-}
-
-fr_status fri_cpu_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                            const void *mean, const void *invstd, const void *gamma, const void *half,
-                                            const void *dy, void *dx) {
-    FRI_TRY(fri_cpu_accepts("batchnorm2d", d->dtype));
-    const scratch w = {.a = (real *)(uintptr_t)half, .b = (real *)(uintptr_t)half + d->c}; /* only read */
-    const fri_batchnorm2d_part whole = {.c = d->c, .x = x, .dx = dx};
-    (void)e;
-    norm_pieces(gradient_tile, &(norm_loop){d, &whole, mean, invstd, gamma, .in = dy, .w = &w});
     return FR_OK;
 }

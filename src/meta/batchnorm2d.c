@@ -35,15 +35,3 @@ fr_status fri_meta_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d
                                         fri_activation act, const void *dy, void *dx, void *dgamma, void *dbeta) {
     return batchnorm("batchnorm2d_backward", d, act != FRI_ACTIVATION_NONE ? 14 : 8, 5, train + 2 * (int)act);
 }
-
-fr_status fri_meta_batchnorm2d_backward_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                             const void *mean, const void *invstd, const uint8_t *bits, const void *a,
-                                             const void *b, void *dy, void *dgamma, void *dbeta, void *half) {
-    return batchnorm("batchnorm2d_backward_sums", d, 6, 4 + 0.125 / fri_meta_size(d->dtype), 1);
-}
-
-fr_status fri_meta_batchnorm2d_backward_rest(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
-                                             const void *mean, const void *invstd, const void *gamma, const void *half,
-                                             const void *dy, void *dx) {
-    return batchnorm("batchnorm2d_backward_rest", d, 4, 3, 1);
-}

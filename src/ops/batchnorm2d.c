@@ -90,39 +90,6 @@ static fr_status new_vectors(const fr_node *node, const fr_tensor *dy, fr_tensor
     return FR_OK;
 }
 
-/* Adds and masks two gradients in the pass that computes sum(dy) and sum(dy * xhat), which saves a pass over dy. *half
- * holds the sums for the rest of backward; it stays NULL without two gradients or with x not in memory. */
-static fr_status add_with_sums(fr_node *node, fr_tensor **dy, fr_tensor **dgamma, fr_tensor **dbeta, fr_tensor **half) {
-    const params *p = fr_node_params(node);
-    const fri_batchnorm2d_desc *d = &p->desc;
-    const fri_backend *be = fri_backend_of(*dy);
-    FRI_OWNED(fr_tensor_release) fr_tensor *sums = NULL, *out = NULL;
-    FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
-    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    fr_shape two = FRI_SHAPE(2, d->c);
-    if (node->last == NULL || !fri_mask_adds(node) || !p->train || d->sync != NULL || !fr_node_wants(node, 0) ||
-        fri_slot_found(node, SAVED_X)->kind != FRI_SLOT_TENSOR)
-        return FR_OK;
-    FRI_TRY(read_saved(node, false, FRI_ACTIVATION_NONE, &r));
-    if (fri_tensor_sole(*dy))
-        out = fr_tensor_retain(*dy);
-    else
-        FRI_TRY(fri_new_like(*dy, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(new_vectors(node, *dy, dgamma, dbeta));
-    FRI_TRY(fri_tensor_new(&two, fri_real_of(*dy), be->device, FR_MEM_TEMPORARY, &sums));
-    FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_sums,
-                       (&ws.exec, d, fri_data(r.x[0]), r.norm.mean, r.norm.invstd,
-                        fri_slot_found(node, SAVED_SIGNS)->storage->block->data, fri_data(*dy), fri_data(node->last),
-                        fri_data(out), *dgamma != NULL ? fri_data(*dgamma) : NULL,
-                        *dbeta != NULL ? fri_data(*dbeta) : NULL, fri_data(sums))));
-    fr_tensor_release(&node->last);
-    fr_node_release_saved(node, SAVED_SIGNS);
-    fri_tensor_put(&out, dy);
-    fri_tensor_put(&sums, half);
-    return FR_OK;
-}
-
 static bool has_addend(const fr_node *node) {
     return fr_node_inputs(node) > ((const params *)fr_node_params(node))->n + ADDEND;
 }
@@ -143,13 +110,12 @@ static fr_status part_gradient(fr_node *node, int i, fri_norm_read *r) {
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
-    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *half = NULL, *masked = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *masked = NULL;
     FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
     const fri_batchnorm2d_desc *d = &r.desc;
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_activation act = p->masks ? FRI_ACTIVATION_NONE : p->act;
-    if (p->masks) FRI_TRY(add_with_sums(node, dy, &dgamma, &dbeta, &half));
-    if (p->masks && half == NULL) {
+    if (p->masks) {
         FRI_TRY(fr_node_mask(node, SAVED_SIGNS, 0, dy, &masked));
         FRI_MOVE(dy, masked);
     }
@@ -159,25 +125,18 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     }
     const fri_backend *be = fri_backend_of(*dy);
     FRI_TRY(read_saved(node, act, act, &r));
-    if (half == NULL) FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
+    FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
     for (int i = 0; i < p->n; i++) /* for a smooth act, dx first holds an intermediate, and x is read again */
         if (fr_node_wants(node, i))
             FRI_TRY(p->joins ? part_gradient(node, i, &r)
                              : fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : r.x[0], *dy, &r.dx[0]));
     void *dx = r.dx[0] != NULL ? fri_data(r.dx[0]) : NULL;
-    if (half != NULL) {
-        FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward_rest,
-                           (FRI_EXEC, d, fri_data(r.x[0]), r.norm.mean, r.norm.invstd, r.norm.gamma, fri_data(half),
-                            fri_data(*dy), dx)));
-    } else {
-        FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-        FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                           (&ws.exec, d, p->train, fri_data(r.x[0] != NULL ? r.x[0] : *dy), r.norm.mean, r.norm.invstd,
-                            r.norm.gamma, r.norm.beta, act, fri_data(*dy), dx, dgamma != NULL ? fri_data(dgamma) : NULL,
-                            dbeta != NULL ? fri_data(dbeta) : NULL)));
-        fri_workspace_end(&ws);
-    }
-    fr_tensor_release(&half);
+    FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                       (&ws.exec, d, p->train, fri_data(r.x[0] != NULL ? r.x[0] : *dy), r.norm.mean, r.norm.invstd,
+                        r.norm.gamma, r.norm.beta, act, fri_data(*dy), dx, dgamma != NULL ? fri_data(dgamma) : NULL,
+                        dbeta != NULL ? fri_data(dbeta) : NULL)));
+    fri_workspace_end(&ws);
     for (int i = 0; i < p->n; i++) {
         fr_tensor_release(&r.x[i]);
         fr_node_release_saved(node, SAVED_X + i);
@@ -226,35 +185,31 @@ fr_status fri_norm_read_of(fr_node *norm, int64_t c, fri_norm_read *r) {
 
 fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchnorm2d_desc *desc, const fr_tensor *x,
                                const fri_norm *norm, fr_tensor **mean, fr_tensor **invstd) {
-    fri_workspace ws = {0};
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     fri_batchnorm2d_desc counting = *desc, *d = &counting;
     fr_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
     fr_tensor *running_mean = norm->running_mean;
     fr_node *twin = fri_recompute_twin();
     if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
-        FR_TRY(s, fr_node_saved(twin, saved_mean, mean));
-        FR_TRY(s, fr_node_saved(twin, saved_mean + 1, invstd));
-        goto done;
+        FRI_TRY(fr_node_saved(twin, saved_mean, mean));
+        return fr_node_saved(twin, saved_mean + 1, invstd);
     }
     bool update = fri_statistics_move() && running_mean != NULL;
-    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
-    FR_TRY(s, fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
+    FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
+    FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, invstd));
     d->batches = update && norm->batches != NULL ? fri_data(norm->batches) : NULL;
     void *moved_mean = update ? fri_data(running_mean) : NULL;
     void *moved_var = update ? fri_data(norm->running_var) : NULL;
-    FR_TRY(s, fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FR_TRY(s, FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
-                         (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
+    FRI_TRY(fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_stats,
+                       (&ws.exec, d, fri_data(x), fri_data(*mean), fri_data(*invstd), moved_mean, moved_var)));
     if (update) {
         fri_bump_version(running_mean);
         fri_bump_version(norm->running_var);
         if (norm->batches != NULL) fri_bump_version(norm->batches);
     }
-done:
-    fri_workspace_end(&ws);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_running_statistics(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_norm *norm,

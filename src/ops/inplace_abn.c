@@ -157,24 +157,21 @@ done:
 static const fr_op inplace_abn = {.name = "inplace_abn", .backward = backward};
 
 fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_tensor **y) {
-    fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *weight = NULL, *gamma = norm->gamma, *beta = norm->beta;
-    fr_tensor *in[] = {x, gamma, beta};
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL, *mean = NULL, *invstd = NULL, *weight = NULL;
+    FRI_OWNED(fri_call_end) fri_call c = {0};
+    fr_tensor *gamma = norm->gamma, *beta = norm->beta, *in[] = {x, gamma, beta};
     params p = {.slope = slope, .train = norm->opts == NULL || norm->opts->train};
-    fri_call c;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_call_begin(&c, &inplace_abn, 3, in, 3));
-    if (!(slope > 0) && slope != FR_ABN_ELU) {
-        s = fr_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted",
-                    slope);
-        goto done;
-    }
-    FR_TRY(s, fri_batchnorm2d_describe(&inplace_abn, x, norm, &p.desc));
-    FR_TRY(s, p.train ? fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
-                      : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
-    FR_TRY(s, positive_weight(&p.desc, gamma, &weight));
-    FR_TRY(s, fri_result_like(x, y, &out));
-    FR_TRY(s, apply_norm(&p.desc, x, mean, invstd, weight, beta, out));
-    FR_TRY(s, activate(out, slope, out));
+    FRI_TRY(fri_call_begin(&c, &inplace_abn, 3, in, 3));
+    if (!(slope > 0) && slope != FR_ABN_ELU)
+        return fr_fail(FR_EINVAL, "inplace_abn: slope is %g; it must be > 0, so that the activation can be inverted",
+                       slope);
+    FRI_TRY(fri_batchnorm2d_describe(&inplace_abn, x, norm, &p.desc));
+    FRI_TRY(p.train ? fri_batch_statistics(&inplace_abn, SAVED_MEAN, &p.desc, x, norm, &mean, &invstd)
+                    : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
+    FRI_TRY(positive_weight(&p.desc, gamma, &weight));
+    FRI_TRY(fri_result_like(x, y, &out));
+    FRI_TRY(apply_norm(&p.desc, x, mean, invstd, weight, beta, out));
+    FRI_TRY(activate(out, slope, out));
     p.inverts = p.train || gamma->requires_grad || slope == FR_ABN_ELU;
     fr_save saves[SAVED_COUNT] = {{out, p.inverts ? FR_SAVE_VALUE : FR_SAVE_SIGN},
                                   {gamma, FR_SAVE_SMALL},
@@ -182,15 +179,9 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
                                   {mean, FR_SAVE_SMALL},
                                   {invstd, FR_SAVE_SMALL},
                                   {weight, FR_SAVE_SMALL}};
-    FR_TRY(s, fr_op_record(&inplace_abn, &p, sizeof p, in, 3, saves, SAVED_COUNT, out));
+    FRI_TRY(fr_op_record(&inplace_abn, &p, sizeof p, in, 3, saves, SAVED_COUNT, out));
     fri_tensor_put(&out, y);
-done:
-    fr_tensor_release(&out);
-    fr_tensor_release(&mean);
-    fr_tensor_release(&invstd);
-    fr_tensor_release(&weight);
-    fri_call_end(&c);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_inplace_abn(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, fr_tensor *running_mean,

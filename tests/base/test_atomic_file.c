@@ -95,7 +95,7 @@ Test(atomic_file, an_abandoned_or_failed_file_leaves_the_old_one) {
     cr_expect_eq(files_in(folder), 1, "a temporary file is left");
 }
 
-/* Around the buffer of a stream, which forgets why it lost a byte. */
+/* Sizes around the buffer of a stream: a loss before the last flush leaves no errno. */
 Test(atomic_file, a_loss_on_the_way_has_its_reason) {
     for (int n = 4090; n < 4110; n++) {
         fr_atomic_file f;
