@@ -179,14 +179,21 @@ static fr_status hold_gradient(fri_backward_run *p, int input, fr_tensor **dx) {
     return FR_OK;
 }
 
+/* True if the next contribution to n's gradient is the last, and the pass that masks by the bits of slot 0 adds it. */
+static bool mask_adds_next(fr_node *n) {
+    if (n->gradient == NULL || n->awaited != 1 || n->n_saves == 0 || !fri_switches()->early_release) return false;
+    const fri_slot *slot = fri_slot_found(n, 0);
+    return slot->kind == FRI_SLOT_BITS && slot->flags == FR_SAVE_MASK;
+}
+
 static fr_status give_gradient(fri_backward_run *p, fr_node *node, int input, fr_tensor **dx) {
     fr_node *up = node->edges[input].node;
     FRI_TRY(check_gradient(node, input, *dx));
     if (up == NULL) return give_to_leaf(p, node->edges[input].leaf, dx);
     if (up->executed)
         return fr_fail(FR_EUSAGE, "backward: the graph before op %s was already used; run forward again", up->op->name);
+    const bool adds = mask_adds_next(up);
     up->awaited--;
-    const bool adds = up->gradient != NULL && up->awaited == 0 && fri_mask_adds(up);
     FRI_TRY(add_contribution(adds ? &up->last : &up->gradient, dx, FR_MEM_TEMPORARY));
     return up->queued ? FR_OK : queue_push(&p->todo, up);
 }
@@ -221,8 +228,8 @@ fr_tensor *fri_gradient_sum(const fr_node *n, int input) {
     if (up == NULL || up->gradient == NULL || !fri_tensor_sole(up->gradient)) return NULL;
     for (int i = 0; i < input; i++)
         if (n->edges[i].node == up) return NULL; /* a second kernel adds */
-    const bool adds = up->awaited == 1 && fri_mask_adds(up);
-    return adds || up->executed || fri_autograd()->pass->holding || fri_results_examined() ? NULL : up->gradient;
+    return mask_adds_next(up) || up->executed || fri_autograd()->pass->holding || fri_results_examined() ? NULL
+                                                                                                         : up->gradient;
 }
 
 void fri_gradient_added(fr_node *n, int input) {

@@ -96,7 +96,7 @@ struct fr_node {
     } rebuild;
     /* backward */
     fr_tensor *gradient; /* sum of the contributions so far */
-    fr_tensor *last;     /* last contribution, which the pass of the mask adds (fri_mask_adds); or NULL */
+    fr_tensor *last;     /* last contribution, which the pass of the mask adds; or NULL */
     bool queued, executed;
     int handed;     /* gradients handed over by the node's backward */
     int awaited;    /* contributions to `gradient` still to come */
@@ -138,9 +138,7 @@ fri_slot *fri_slot_found(fr_node *n, int index);
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
  * relu then stores no bits. If several gradients meet at a relu's output, the pass that applies the mask of slot 0 adds
- * the last of them. */
-/* True if n's backward adds the last contribution to its gradient while it masks by the bits of slot 0. */
-bool fri_mask_adds(fr_node *n);
+ * the last of them (mask_adds_next in backward.c). */
 
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 

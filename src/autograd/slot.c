@@ -181,11 +181,6 @@ static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double 
                       (FRI_EXEC, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
 }
 
-bool fri_mask_adds(fr_node *n) {
-    const fri_slot *slot = n->n_saves > 0 ? fri_slot_found(n, 0) : NULL;
-    return slot != NULL && slot->kind == FRI_SLOT_BITS && slot->flags == FR_SAVE_MASK && fri_switches()->early_release;
-}
-
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {
     FRI_NOT_NULL(node, dy, dx);
     FRI_OWNED(fr_tensor_release) fr_tensor *value = NULL, *result = NULL;
