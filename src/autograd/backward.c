@@ -228,8 +228,7 @@ fr_tensor *fri_gradient_sum(const fr_node *n, int input) {
     if (up == NULL || up->gradient == NULL || !fri_tensor_sole(up->gradient)) return NULL;
     for (int i = 0; i < input; i++)
         if (n->edges[i].node == up) return NULL; /* a second kernel adds */
-    return mask_adds_next(up) || up->executed || fri_autograd()->pass->holding || fri_results_examined() ? NULL
-                                                                                                         : up->gradient;
+    return up->executed || fri_autograd()->pass->holding || fri_results_examined() ? NULL : up->gradient;
 }
 
 void fri_gradient_added(fr_node *n, int input) {
