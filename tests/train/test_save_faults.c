@@ -214,7 +214,7 @@ Test(save_faults, a_folder_that_vanishes) {
     good("--schedule constant --steps 200 --save %s/p/s --resume latest --export %s/resumed.st");
     expect_same("whole.st", "resumed.st");
     shell("rm -rf %s/p/s");
-    /* The parent of the folder is gone: each save says so, the last save ends the run, which a slow watch can meet. */
+    /* The parent is gone: each save says so, the last one ends the run. 2,000 steps outlast a slow watch. */
     o = run_as((how){.watch = remove_parent},
                "--schedule constant --steps 2000 --save %s/p/s --save-every 100 --keep 0");
     cr_expect_eq(o.status, 1, "%d: %s", o.status, o.err);
