@@ -52,7 +52,9 @@ typedef struct fr_session_opts {
     const char *name; /* of the network, for sentences and files; NULL: "network" */
 
     /* Callbacks between steps, on the session's thread, with the module in training mode; or NULL. FR_END stops as
-     * fr_session_cancel does, a failure ends fr_session_run. on_epoch follows the epoch's evaluation. */
+     * fr_session_cancel does, a failure ends fr_session_run. on_epoch follows the epoch's evaluation. A
+     * resumed run makes the evaluation that its state lacks, and then calls on_epoch a second time with the same loss
+     * and accuracy. */
     fr_status (*on_step)(void *ctx, const fr_session_info *now);
     fr_status (*on_epoch)(void *ctx, const fr_session_info *now);
     void *ctx;

@@ -50,9 +50,15 @@ static int64_t step_of(const char *line) {
     return strtoll(line, NULL, 10);
 }
 
-/* Start of the first line of a step above `resume`, or of an incomplete line. A line longer than any log line counts as
- * incomplete, so a foreign file is not read to the end. */
-static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int64_t *cut) {
+/* True for a line that a resumed run keeps. An evaluation's line has no epoch. */
+static bool is_kept(const char *line, size_t n, int64_t resume, bool evaluated) {
+    const int64_t step = step_of(line);
+    return step < resume || (step == resume && (evaluated || memmem(line, n, ",\"epoch\":", 9) != NULL));
+}
+
+/* Start of the first line that a resumed run writes again, or of an incomplete line. A line longer than any log line
+ * counts as incomplete, so a foreign file is not read to the end. */
+static fr_status find_cut(const text_file *f, int64_t resume, bool evaluated, int64_t bytes, int64_t *cut) {
     static const int64_t longest = 1 << 16;
     char *text = malloc((size_t)longest);
     fr_status s = FR_OK;
@@ -63,7 +69,7 @@ static fr_status find_cut(const text_file *f, int64_t resume, int64_t bytes, int
         const char *end = NULL;
         FR_TRY(s, fr_file_read(f->fd, text, n, (uint64_t)*cut));
         while (more && (end = memchr(text + at, '\n', n - at)) != NULL) {
-            more = step_of(text + at) <= resume;
+            more = is_kept(text + at, (size_t)(end - text) - at, resume, evaluated);
             if (more) at = (size_t)(end - text) + 1;
         }
         *cut += (int64_t)at;
@@ -74,7 +80,7 @@ done:
     return s < 0 ? fr_fail_prefix(s, "the log '%.300s' ", f->path) : s;
 }
 
-static fr_status open_text(const char *path, int64_t resume, text_file *f) {
+static fr_status open_text(const char *path, int64_t resume, bool evaluated, text_file *f) {
     struct stat st;
     if (path == NULL) return FR_OK;
     f->path = strdup(path);
@@ -84,7 +90,7 @@ static fr_status open_text(const char *path, int64_t resume, text_file *f) {
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be opened: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return fr_fail(FR_EIO, "the log '%.300s' is not a regular file", path);
-    if (resume >= 0) FRI_TRY(find_cut(f, resume, (int64_t)st.st_size, &f->bytes));
+    if (resume >= 0) FRI_TRY(find_cut(f, resume, evaluated, (int64_t)st.st_size, &f->bytes));
     if (ftruncate(f->fd, (off_t)f->bytes) != 0)
         return fr_fail(FR_EIO, "the log '%.300s' cannot be cut to %lld bytes: %s", path, (long long)f->bytes,
                        strerror(errno));
@@ -96,13 +102,13 @@ static void close_text(text_file *f) {
     free(f->path);
 }
 
-fr_status fri_log_open(const char *path, int64_t resume, fri_log **out) {
+fr_status fri_log_open(const char *path, int64_t resume, bool evaluated, fri_log **out) {
     FRI_NOT_NULL(out);
     FRI_OWNED(fri_log_close) fri_log *log = NULL;
     log = calloc(1, sizeof *log);
     if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
     log->jsonl.fd = -1;
-    FRI_TRY(open_text(path, resume, &log->jsonl));
+    FRI_TRY(open_text(path, resume, evaluated, &log->jsonl));
     fri_log_close(out);
     FRI_MOVE(out, log);
     return FR_OK;

@@ -237,6 +237,16 @@ fr_status fri_state_setting_read(const char *path, const char *name, char *value
     return FR_OK;
 }
 
+fr_status fri_state_numbers_read(const char *path, int64_t *step, const fr_state_number *numbers, size_t n) {
+    fri_state_record record;
+    FRI_NOT_NULL(path, step, numbers);
+    FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &record));
+    *step = record.step;
+    for (size_t i = 0; i < n; i++) (void)fri_state_record_number(&record, numbers[i].name, numbers[i].value);
+    fri_state_record_free(&record);
+    return FR_OK;
+}
+
 static fr_status check_file(const char *path) {
     fri_state_record record;
     fr_status s = open_record(path, FRI_SAFETENSORS_CHECKED, &record);

@@ -246,6 +246,7 @@ fr_status fri_optimizer_set_state(fr_optimizer *o, int64_t steps, fri_optimizer_
         const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
         p->averaged = ema >= 0 && p->state[ema] != NULL;
     }
+    s = fri_optimizer_make_between(o); /* as in a first step, so that all evaluations make the same requests */
 done:
     for (int i = 0; fresh != NULL && i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) fr_tensor_release(&fresh[i][k]);

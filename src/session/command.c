@@ -73,9 +73,8 @@ int fr_train_run(const fr_train_program *p, int argc, char *const *argv, const f
                          .err = shell->err,
                          .progress = &fri_progress_view};
     const fr_train_opts *o = &config.opts;
-    fri_session r = {.config = &config, .at.saved_step = -1};
+    fri_session r = {.config = &config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     fri_views *views = NULL;
-    r.tested.accuracy = r.tested.loss = r.tested.best = NAN;
     fr_status s = fri_flags_check(p);
     if (s == FR_OK) s = shell->read(shell->ctx, &config.opts);
     if (s == FR_OK) s = fri_places_check(p, o);

@@ -77,6 +77,12 @@ bool fri_evaluation_due(const fri_config *c, int64_t epoch, bool last) {
     return last || (c->opts.optim.eval_every > 0 && (epoch + 1) % c->opts.optim.eval_every == 0);
 }
 
+bool fri_evaluation_counts(const fri_config *c, int64_t step) {
+    const int64_t per_epoch = fri_steps_per_epoch(c), epoch = step / per_epoch - 1;
+    const int64_t epochs = c->opts.optim.epochs != FR_TRAIN_AUTO ? c->opts.optim.epochs : fri_epochs_total(c);
+    return step > 0 && step % per_epoch == 0 && fri_evaluation_due(c, epoch, epoch == epochs - 1);
+}
+
 fr_schedule fri_schedule(const fri_config *c) {
     const fr_train_opts *o = &c->opts;
     int64_t total = fri_steps_total(c);

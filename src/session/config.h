@@ -14,6 +14,14 @@
 
 enum { FRI_TRAIN_ONLY_WORDS = 3, FRI_TRAIN_ONLY_BYTES = 96 };
 
+/* State that a run resumes from. The numbers serve plans; the run reads them again. */
+typedef struct fri_resume_point {
+    char path[FR_STATE_PATH_BYTES]; /* "": none */
+    int64_t step;
+    double evaluated;  /* state.c: whether the state knows the evaluation of its step */
+    double since_best; /* evaluations since the best one */
+} fri_resume_point;
+
 /* Words of --train-only, as pointers into the text. */
 typedef struct fri_train_only {
     char text[FRI_TRAIN_ONLY_BYTES];
@@ -52,13 +60,13 @@ typedef struct fri_config {
     fr_augmentation augmentation;                       /* of training images, in addition to the loader's own */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* normalization constants per channel */
 
-    int64_t evaluation_images;             /* images of a test batch that run at a time; 0: all */
-    bool fit_batch;                        /* the batch size is the largest that fits the budget */
-    bool workspace_auto;                   /* the plan decides the scratch memory of kernels (workspace.c) */
-    char model_name[FR_TRAIN_NAME_BYTES];  /* model.c */
-    bool accuracy;                         /* results are class scores, so accuracy can be counted */
-    char resume_path[FR_STATE_PATH_BYTES]; /* state.c: state to resume from; "": none */
-    fri_train_only train_only;             /* choice made for --train-only auto */
+    int64_t evaluation_images;            /* images of a test batch that run at a time; 0: all */
+    bool fit_batch;                       /* the batch size is the largest that fits the budget */
+    bool workspace_auto;                  /* the plan decides the scratch memory of kernels (workspace.c) */
+    char model_name[FR_TRAIN_NAME_BYTES]; /* model.c */
+    bool accuracy;                        /* results are class scores, so accuracy can be counted */
+    fri_resume_point resume;              /* state.c */
+    fri_train_only train_only;            /* choice made for --train-only auto */
 } fri_config;
 
 /* Images of a full batch, and of the short batch after the full ones (0: none, or left out). */
@@ -93,6 +101,9 @@ int64_t fri_epochs_total(const fri_config *c);
 int64_t fri_save_every(const fri_config *c);
 /* True if an evaluation follows epoch `epoch` (from 0). */
 bool fri_evaluation_due(const fri_config *c, int64_t epoch, bool last);
+/* True if the evaluation at `step` is compared with the best: it follows a whole epoch at which the training
+ * evaluates. */
+bool fri_evaluation_counts(const fri_config *c, int64_t step);
 fr_schedule fri_schedule(const fri_config *c);
 
 /* Element type requested by --amp or --half, or f32. */

@@ -92,7 +92,8 @@ static fr_status drive_evaluation(const drive *d) {
     int64_t batches = fri_test_share(c), done = 1;
     const int64_t full = whole > c->rank ? (whole - c->rank + every - 1) / every : 0; /* full batches of this rank */
     fri_evaluation_scope was = fri_evaluation_begin(d->r);
-    fr_status s = fri_swap_averages(d->r);
+    fr_status s = d->how->evaluation_begin(d->ctx);
+    if (s == FR_OK) s = fri_swap_averages(d->r);
     for (int64_t i = 0; s == FR_OK && i < batches && !is_stopped(d); i += done) {
         fri_section part = i == 0     ? FRI_PART_EVALUATION
                            : i < full ? FRI_PART_EVALUATION_BATCH
@@ -128,9 +129,20 @@ static fr_status drive_epoch(const drive *d, int64_t *skip, bool *more) {
     FRI_TRY(call_hook(d, d->how->steps_over));
     if (e.evaluation && !is_stopped(d)) FRI_TRY(drive_evaluation(d));
     FRI_TRY(call_hook(d, d->how->epoch_over));
-    if (!is_stopped(d) && !r->tested.given_up) return FR_OK;
+    if (!is_stopped(d) && !fri_run_finished(r)) return FR_OK;
     *more = false;
-    return save_if_due(d, true); /* a signal may have arrived during the evaluation */
+    return save_if_due(d, true); /* the last state knows the last evaluation */
+}
+
+/* Makes the evaluation that a resumed run begins with. */
+static fr_status drive_first_evaluation(const drive *d) {
+    fri_session *r = d->r;
+    FRI_TRY(call_hook(d, d->how->steps_over));
+    FRI_TRY(drive_evaluation(d));
+    const bool counts = r->at.first_evaluation == FRI_FIRST_EVALUATION;
+    if (!is_stopped(d)) FRI_TRY(call_hook(d, d->how->first_evaluation_over));
+    r->at.first_evaluation = FRI_FIRST_STEP;
+    return counts && !is_stopped(d) && fri_run_finished(r) ? save_if_due(d, true) : FR_OK;
 }
 
 fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
@@ -142,10 +154,10 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
                      .steps = fri_steps_total(r->config)};
     int64_t skip = 0;
     fr_status s = FR_OK;
-    bool more = r->at.signal == 0;
-    r->at.epoch = r->at.step / d.per_epoch;
-    if (r->at.step >= d.steps)
-        r->at.epoch = d.epochs - 1; /* resumed after the last step: only the evaluation is repeated */
+    r->at.epoch = r->at.step > 0 ? (r->at.step - 1) / d.per_epoch : 0; /* the epoch that ended, at an epoch's end */
+    if (r->at.first_evaluation != FRI_FIRST_STEP) s = drive_first_evaluation(&d);
+    bool more = r->at.signal == 0 && !fri_run_finished(r);
+    if (more) r->at.epoch = r->at.step / d.per_epoch;
     while (s == FR_OK && more && r->at.epoch < d.epochs) {
         s = drive_epoch(&d, &skip, &more);
         r->at.step += skip * d.per_epoch;

@@ -36,13 +36,15 @@ typedef struct fri_execution {
     fr_status (*save)(void *ctx, bool last);
     fr_status (*prefetch)(void *ctx); /* called if another step of the epoch follows */
     fr_status (*steps_over)(void *ctx);
+    fr_status (*evaluation_begin)(void *ctx); /* begins the section that holds the first batch of an evaluation */
     fr_status (*evaluate)(void *ctx, fri_section part, int64_t alike, int64_t *done);
     fr_status (*evaluation_over)(void *ctx, fr_status s); /* s: the evaluation's status; returns s or a later
                                                              failure */
     fr_status (*epoch_over)(void *ctx);
+    fr_status (*first_evaluation_over)(void *ctx); /* of a resumed run, before the first step */
 } fri_execution;
 
-/* Runs from r->step (0, or set by a resume) to the end. */
+/* Runs from r->at.step (0, or set by a resume) to the end; r->at.first_evaluation comes first. */
 fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx);
 
 #endif

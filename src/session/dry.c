@@ -113,14 +113,13 @@ static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *do
     const bool repeats = part == FRI_PART_STEP || part == FRI_PART_EVALUATION_BATCH;
     bool again = d->out->section[part] >= 0;
     uint64_t before = fri_plan_state(d->out->plan);
-    if (part == FRI_PART_EVALUATION) d->in_a_row = 0;
     if (repeats && again &&
         (d->in_a_row == STEPS_AT_MOST || fri_plan_sections(d->out->plan) + SECTIONS_LEFT >= FRI_PLAN_SECTIONS)) {
         d->out->settled = false;
         *done = alike;
         return FR_OK;
     }
-    FRI_TRY(begin_section(d, part, again));
+    if (part != FRI_PART_EVALUATION) FRI_TRY(begin_section(d, part, again)); /* evaluation_begin did */
     FRI_TRY(run(d, part));
     d->in_a_row++;
     if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
@@ -164,8 +163,14 @@ static fr_status dry_part(void *ctx, int64_t first, fr_tensor **images, fr_tenso
 static fr_status run_evaluation(dry_run *d, fri_section part) {
     FRI_OWNED(fri_sums_drop) fri_sums sum = {0};
     d->shorter = part == FRI_PART_EVALUATION_SHORT;
-    if (part == FRI_PART_EVALUATION) FRI_TRY(open_loader(d, FR_SPLIT_TEST, &d->loader));
     return fri_evaluate_batch(&d->run, d->shorter, dry_part, d, &sum);
+}
+
+static fr_status evaluation_begin(void *ctx) {
+    dry_run *d = ctx;
+    d->in_a_row = 0;
+    FRI_TRY(begin_section(d, FRI_PART_EVALUATION, d->out->section[FRI_PART_EVALUATION] >= 0));
+    return open_loader(d, FR_SPLIT_TEST, &d->loader);
 }
 
 static fr_status dry_evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
@@ -217,6 +222,7 @@ static fr_status epoch_over(void *ctx) {
 static fr_status dry_train(dry_run *d) {
     static const fri_execution on_meta = {.epoch_begin = epoch_begin,
                                           .step = dry_step,
+                                          .evaluation_begin = evaluation_begin,
                                           .evaluate = dry_evaluate,
                                           .evaluation_over = evaluation_over,
                                           .epoch_over = epoch_over};

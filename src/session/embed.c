@@ -85,9 +85,7 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
                              .epoch = r->at.epoch,
                              .epochs = fri_epochs_total(r->config),
                              .finished = fri_run_finished(r),
-                             .loss = r->numbers.known > r->at.first_step
-                                         ? r->numbers.losses[r->numbers.known - r->at.first_step - 1]
-                                         : NAN,
+                             .loss = r->numbers.loss,
                              .epoch_loss = fri_epoch_loss(r),
                              .epoch_accuracy = fri_epoch_accuracy(r),
                              .test_loss = r->tested.loss,
@@ -118,13 +116,14 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
     fr_status status = fri_views_event(s->views, e);
     if (status < 0) return status;
     if (e == FR_RUN_STEP) return tell_program(s, "on_step", s->opts.on_step);
-    if (e != FR_RUN_EPOCH || s->run.at.step % fri_steps_per_epoch(&s->config) != 0) return FR_OK;
+    if (e != FR_RUN_EPOCH || s->run.at.step % fri_steps_per_epoch(&s->config) != 0 ||
+        s->run.at.first_evaluation == FRI_FIRST_MEASUREMENT)
+        return FR_OK;
     s->epoch_ended = s->run.at.step;
     return tell_program(s, "on_epoch", s->opts.on_epoch);
 }
 
-/* A stop at the end of an epoch waits for the evaluation, because a later call would not repeat the evaluation. A
- * finished training cannot be stopped. */
+/* A stop at the end of an epoch waits for the evaluation. A finished training cannot be stopped. */
 static int is_interrupted(void *ctx) {
     const fr_session *s = ctx;
     int64_t step = s->run.at.step;
@@ -218,11 +217,7 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
                      .model = opts->model,
                      .model_ctx = opts->ctx,
                      .given = {[FR_SPLIT_TRAIN] = fr_dataset_retain(train), [FR_SPLIT_TEST] = fr_dataset_retain(test)}};
-    s->run = (fri_session){.config = &s->config,
-                           .at.saved_step = -1,
-                           .tested.accuracy = NAN,
-                           .tested.loss = NAN,
-                           .tested.best = NAN};
+    s->run = (fri_session){.config = &s->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
     status = text != NULL ? start_run(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");

@@ -16,7 +16,8 @@ typedef struct logs {
 static fr_status open_logs(logs *l, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     if (o->files.log == NULL) return FR_OK;
-    return fri_log_open(o->files.log, r->at.step > 0 ? r->at.step : -1, &l->log);
+    const bool evaluated = r->tested.counted == r->at.step && r->at.first_evaluation == FRI_FIRST_STEP;
+    return fri_log_open(o->files.log, r->at.step > 0 ? r->at.step : -1, evaluated, &l->log);
 }
 
 fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {

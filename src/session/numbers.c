@@ -78,7 +78,7 @@ fr_status fri_step_remember(fri_session *r, double loss, double milliseconds) {
             return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", capacity);
         r->numbers.capacity = capacity;
     }
-    r->numbers.losses[i] = loss;
+    r->numbers.losses[i] = r->numbers.loss = loss;
     r->numbers.step_ms[i] = milliseconds;
     return FR_OK;
 }

@@ -99,29 +99,20 @@ static fr_status real_part(void *ctx, int64_t first, fr_tensor **images, fr_tens
     return FR_OK;
 }
 
+static fr_status real_evaluation_begin(void *ctx) {
+    real *x = ctx;
+    fri_session *r = x->r;
+    FRI_TRY(fri_train_arena_part(r, FRI_PART_EVALUATION));
+    FRI_TRY(fri_confusion_begin(r));
+    return fri_data_loader(r->config, FR_SPLIT_TEST, r->data.test, &x->loader);
+}
+
 static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     real *x = ctx;
     fri_session *r = x->r;
     (void)alike, (void)done;
-    FRI_TRY(fri_train_arena_part(r, part));
-    if (part == FRI_PART_EVALUATION) FRI_TRY(fri_confusion_begin(r));
-    if (part == FRI_PART_EVALUATION) FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TEST, r->data.test, &x->loader));
+    if (part != FRI_PART_EVALUATION) FRI_TRY(fri_train_arena_part(r, part));
     return fri_evaluate_batch(r, part == FRI_PART_EVALUATION_SHORT, real_part, x, &x->sum);
-}
-
-/* Compares the evaluation with the best so far. For a better one, --keep-best writes the evaluated weights. */
-static fr_status compare_with_best(fri_session *r) {
-    const fr_train_opts *o = &r->config->opts;
-    const bool accuracy = r->config->accuracy;
-    const double now = accuracy ? r->tested.accuracy : r->tested.loss;
-    if (isnan(r->tested.best) ? !isnan(now) : accuracy ? now > r->tested.best : now < r->tested.best) {
-        r->tested.best = now;
-        r->tested.since_best = 0;
-        return o->files.keep_best && r->at.signal == 0 ? fri_weights_write(r, o->files.export_weights) : FR_OK;
-    }
-    r->tested.since_best++;
-    r->tested.given_up = o->optim.patience != FR_TRAIN_AUTO && r->tested.since_best >= (double)o->optim.patience;
-    return FR_OK;
 }
 
 /* Results are discarded if a signal ended the evaluation early. */
@@ -141,7 +132,7 @@ static fr_status real_evaluation_over(void *ctx, fr_status s) {
     r->tested.accuracy = r->config->accuracy ? sum.correct / sum.targets : NAN;
     for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->tested.metric[i] = sum.metric[i] / sum.images;
     r->tested.correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
-    s = compare_with_best(r);
+    s = fri_best_compare(r);
     return s == FR_OK ? fri_run_emit(r, FR_RUN_EVALUATION) : s;
 }
 
@@ -151,7 +142,6 @@ static fr_status real_epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) 
     fri_session *r = ((real *)ctx)->r;
     int64_t done = r->at.step - r->at.epoch * fri_steps_per_epoch(r->config);
     (void)e, (void)skip;
-    if (r->at.step == fri_steps_total(r->config)) return FR_OK;
     if (done == 0) r->numbers.epoch_loss = r->numbers.epoch_correct = r->numbers.epoch_targets = 0;
     return fr_loader_position_set(r->data.loader, r->at.epoch, done * r->config->opts.memory.accumulate);
 }
@@ -174,8 +164,16 @@ fr_status fri_train_begin(fri_session *r) {
 }
 
 fr_status fri_train_go_on(fri_session *r) {
-    static const fri_execution on_device = {real_epoch_begin, real_step,  step_over,     real_save,
-                                            real_prefetch,    steps_over, real_evaluate, real_evaluation_over,
+    static const fri_execution on_device = {real_epoch_begin,
+                                            real_step,
+                                            step_over,
+                                            real_save,
+                                            real_prefetch,
+                                            steps_over,
+                                            real_evaluation_begin,
+                                            real_evaluate,
+                                            real_evaluation_over,
+                                            real_epoch_over,
                                             real_epoch_over};
     real x = {.r = r, .began = fri_seconds_now() - r->at.seconds};
     fr_largest_op *largest = NULL;

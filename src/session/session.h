@@ -74,11 +74,20 @@ typedef struct fri_run_net {
     int64_t parameters, trained; /* elements; `trained`: elements that are not frozen */
 } fri_run_net;
 
+/* Beginning of a resumed run. The state of an epoch's last step is saved before the epoch's evaluation. */
+typedef enum fri_first {
+    FRI_FIRST_STEP,        /* the next step */
+    FRI_FIRST_EVALUATION,  /* an evaluation that the state lacks */
+    FRI_FIRST_MEASUREMENT, /* no step is left: an evaluation that only measures the numbers of the end */
+} fri_first;
+
 /* Position in the training (real.c). */
 typedef struct fri_run_position {
-    int64_t step, epoch; /* steps done; current epoch, from 0 */
-    int64_t first_step;  /* first step of this process; start of `losses` */
-    int64_t saved_step;  /* step of the newest state saved by this process, or -1 */
+    int64_t step, epoch;   /* steps done; current epoch, from 0 */
+    int64_t first_step;    /* first step of this process; start of `losses` */
+    int64_t saved_step;    /* step of the newest state saved by this process, or -1 */
+    int64_t saved_counted; /* tested.counted of this state */
+    fri_first first_evaluation;
     uint64_t run_number; /* number of the training in its states; 0: none is saved */
     double seconds;      /* time since training began */
     int signal;          /* signal that ended the run, or 0 */
@@ -99,6 +108,7 @@ typedef struct fri_run_numbers {
     const char *overflow_path, *overflow_op;         /* first gradient with inf or NaN in that step; NULL: not known */
     double overflow_loss;                            /* loss of that step */
     fr_anomaly anomaly, overflow_first;              /* found in the last known step, and in the last skipped step */
+    double loss;                                     /* of the last known step, also of an earlier process; NAN: none */
     double epoch_loss, epoch_correct, epoch_targets; /* sums over the steps of this epoch */
 } fri_run_numbers;
 
@@ -110,8 +120,14 @@ typedef struct fri_run_tested {
     int64_t *confusion;            /* [classes, classes], one row per true class; NULL: none */
     double best;                   /* best accuracy, or lowest loss if there is no accuracy */
     double since_best;             /* evaluations since the best one */
+    int64_t counted;               /* step of the last evaluation that was compared with the best; -1: none */
+    bool may_be_known;             /* the best of a state of version 0.2.0 may be that of the next evaluation */
     bool given_up;                 /* train.optim.patience is exhausted: the run ends */
+    double best_file;              /* fingerprint of the file with the best weights; 0: none; below 0: not known */
+    bool written;                  /* this process wrote the file of --export */
 } fri_run_tested;
+
+#define FRI_NOT_TESTED ((fri_run_tested){.accuracy = NAN, .loss = NAN, .best = NAN, .counted = -1})
 
 /* Memory of the run: peaks of training steps and of evaluations, each with a snapshot by category. */
 typedef struct fri_run_memory {
@@ -226,6 +242,13 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
 /* batch.c: creates r->input for the batches of this run. */
 fr_status fri_session_input(fri_session *r);
 
+/* best.c: the best evaluation, --keep-best and train.optim.patience.
+ * compare: compares the evaluation of the current step with the best so far, and writes the weights of a better one.
+ * is_in_file: the file of --export holds the best weights of this training. */
+fr_status fri_best_compare(fri_session *r);
+bool fri_best_is_in_file(const fri_session *r);
+bool fri_patience_is_over(const fri_session *r);
+
 /* real.c: trains on the device. begin: loader, position, saved state. go_on: trains to the end or to an interruption,
  * and can be called again to continue. */
 fr_status fri_train_begin(fri_session *r);
@@ -322,7 +345,7 @@ double fri_unsigned_nan(double x); /* prints as "nan" even if the sign bit is se
  * written and fri_resume_find looks for a state. fri_resume needs the loader and sets r->step. fri_resume_dry
  * allocates on meta as resuming does. */
 fr_status fri_saving_check(fri_session *r);
-fr_status fri_resume_find(fri_config *c); /* sets c->resume_path */
+fr_status fri_resume_find(fri_config *c); /* sets c->resume.path */
 fr_status fri_resume(fri_session *r);
 fr_status fri_resume_dry(fri_session *r);
 /* A save that fails for lack of disk space or memory is only reported, except after the last step. */

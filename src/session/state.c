@@ -16,18 +16,24 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 5, CHANGES_TEXT = 512 };
+enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 8, CHANGES_TEXT = 512 };
+
+/* The number `evaluated` of a state. A state that lacks the number, of version 0.2.0, precedes its step's evaluation or
+ * follows it. */
+enum { EVALUATION_DUE, EVALUATION_NOT_DUE, EVALUATION_MADE, EVALUATION_UNKNOWN };
 
 typedef struct parts {
     char value[SETTINGS][FR_FLAG_TEXT_BYTES];
     fr_state_setting setting[SETTINGS];
     fr_state_number number[NUMBERS];
     fr_state state;
+    double evaluated;
     char computed_by[160];
     char changes[CHANGES_TEXT]; /* "lr 0.02 was 0.1, clip unset was 1" */
     char numerics[16];          /* numerics number of the state if it differs from the program's, else "" */
@@ -77,6 +83,11 @@ static void set_computed_by(parts *p, size_t i, fr_device device) {
     p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .if_missing = p->computed_by};
 }
 
+static double evaluated(const fri_session *r) {
+    if (r->tested.counted == r->at.step) return EVALUATION_MADE;
+    return fri_evaluation_counts(r->config, r->at.step) ? EVALUATION_DUE : EVALUATION_NOT_DUE;
+}
+
 /* Describes the state of this run; *p points into *p and into the run. */
 static void describe_parts(fri_session *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
@@ -96,6 +107,8 @@ static void describe_parts(fri_session *r, parts *p) {
         if (!f->per_run) continue;
         p->setting[n] =
             (fr_state_setting){.name = f->name, .value = fr_flag_text(f, o, p->value[n]), .if_missing = f->if_missing};
+        /* Averages with another decay, or without the steps before, would be averages of neither training. */
+        p->setting[n].must_match = p->setting[n].may_lack = strcmp(f->name, "ema") == 0 && o->files.predict == NULL;
         n++;
     }
     set_computed_by(p, n++, o->device);
@@ -106,6 +119,10 @@ static void describe_parts(fri_session *r, parts *p) {
     p->number[2] = (fr_state_number){"epoch_targets", &r->numbers.epoch_targets};
     p->number[3] = (fr_state_number){"best", &r->tested.best};
     p->number[4] = (fr_state_number){"since_best", &r->tested.since_best};
+    p->evaluated = evaluated(r);
+    p->number[5] = (fr_state_number){"evaluated", &p->evaluated, .may_lack = true};
+    p->number[6] = (fr_state_number){"best_file", &r->tested.best_file, .may_lack = true};
+    p->number[7] = (fr_state_number){"loss", &r->numbers.loss, .may_lack = true};
     p->state = (fr_state){.model = r->net.model,
                           .optimizer = r->net.optimizer,
                           .scaler = fri_loss_scaled(o) ? r->net.scaler : NULL,
@@ -166,13 +183,13 @@ static fr_status check_export(const char *path) {
 }
 
 static bool is_resumed(const fri_session *r) {
-    return r->config->resume_path[0] != '\0';
+    return r->config->resume.path[0] != '\0';
 }
 
 /* True if the run resumes from a state in this folder. */
 static bool goes_on_in(const fri_session *r, const char *folder) {
     char state[FRI_TARGET_BYTES], here[FRI_TARGET_BYTES];
-    if (!is_resumed(r) || !fri_file_target(r->config->resume_path, state) || !fri_file_target(folder, here))
+    if (!is_resumed(r) || !fri_file_target(r->config->resume.path, state) || !fri_file_target(folder, here))
         return false;
     *strrchr(state, '/') = '\0';
     return strcmp(state, here) == 0;
@@ -212,8 +229,9 @@ done:
 
 bool fri_save_is_due(const fri_session *r, bool last) {
     const fr_train_opts *o = &r->config->opts;
-    return o->files.save != NULL && r->at.saved_step != r->at.step &&
-           (last || r->at.step % fri_save_every(r->config) == 0);
+    if (o->files.save == NULL) return false;
+    if (r->at.saved_step == r->at.step) return last && r->at.saved_counted != r->tested.counted;
+    return last || r->at.step % fri_save_every(r->config) == 0;
 }
 
 /* Distributes the result of saving. Ranks other than 0 send their parts and get rank 0's status s, or FR_EPEER after
@@ -236,7 +254,7 @@ fr_status fri_save(fri_session *r, bool last) {
     describe_parts(r, &p);
     if (r->config->rank == 0) s = fr_state_save(o->files.save, &p.state, o->files.keep, NULL);
     if (r->net.share != NULL) FR_TRY(s, save_together(r, s));
-    if (s == FR_OK) r->at.saved_step = r->at.step;
+    if (s == FR_OK) r->at.saved_step = r->at.step, r->at.saved_counted = r->tested.counted;
 done:
     if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
     fri_session_warn(r);
@@ -271,7 +289,7 @@ static fr_status find_state(const fri_config *c, char path[FR_STATE_PATH_BYTES])
 /* Takes the number of batches per step from the state: a training keeps the number, whatever its ranks. */
 static fr_status take_accumulate(fri_config *c) {
     char value[32];
-    fr_status s = fri_state_setting_read(c->resume_path, "accumulate", value, sizeof value);
+    fr_status s = fri_state_setting_read(c->resume.path, "accumulate", value, sizeof value);
     const long long n = s == FR_OK ? strtoll(value, NULL, 10) : 0;
     if (n > 0) c->opts.memory.accumulate = n;
     return FR_OK; /* a faulty state is reported when it is loaded */
@@ -281,7 +299,7 @@ static fr_status take_accumulate(fri_config *c) {
  * printed. */
 static void take_train_only(fri_config *c) {
     char value[FRI_TRAIN_ONLY_BYTES];
-    fr_status s = fri_state_setting_read(c->resume_path, "train-only", value, sizeof value);
+    fr_status s = fri_state_setting_read(c->resume.path, "train-only", value, sizeof value);
     if (s == FR_OK && (strncmp(value, "last=", 5) == 0 || strcmp(value, "all") == 0)) fri_train_only_set(c, value);
 }
 
@@ -289,10 +307,14 @@ fr_status fri_resume_find(fri_config *c) {
     char path[FR_STATE_PATH_BYTES];
     if (c->opts.files.resume == NULL) return FR_OK;
     fr_status s = find_state(c, path);
-    if (s == FR_OK) strcpy(c->resume_path, path);
+    if (s == FR_OK) strcpy(c->resume.path, path);
     if (s == FR_END) s = FR_OK;
-    if (s == FR_OK) s = fri_ranks_from_first(c, c->resume_path, sizeof c->resume_path);
-    if (s < 0 || c->resume_path[0] == '\0') return s;
+    if (s == FR_OK) s = fri_ranks_from_first(c, c->resume.path, sizeof c->resume.path);
+    if (s < 0 || c->resume.path[0] == '\0') return s;
+    c->resume.evaluated = EVALUATION_UNKNOWN;
+    const fr_state_number number[] = {{"evaluated", &c->resume.evaluated, true},
+                                      {"since_best", &c->resume.since_best, true}};
+    (void)fri_state_numbers_read(c->resume.path, &c->resume.step, number, 2); /* fri_resume reports a faulty state */
     if (fri_trains_auto(&c->opts)) take_train_only(c);
     return s == FR_OK && c->opts.memory.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
 }
@@ -305,8 +327,26 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
     return FR_OK;
 }
 
+/* A run evaluates first if its state stands at the end of an epoch and does not know the epoch's evaluation, or if no
+ * step is left. */
+static void begin_at(fri_session *r, int64_t step, double known) {
+    const bool over = fri_patience_is_over(r) || step >= fri_steps_total(r->config);
+    const bool due = known == EVALUATION_DUE || (known == EVALUATION_UNKNOWN && fri_evaluation_counts(r->config, step));
+    r->tested.may_be_known = known == EVALUATION_UNKNOWN;
+    r->tested.given_up = fri_patience_is_over(r);
+    if (known == EVALUATION_MADE) r->tested.counted = step;
+    if (r->config->test_count > 0 && (due || over))
+        r->at.first_evaluation = due ? FRI_FIRST_EVALUATION : FRI_FIRST_MEASUREMENT;
+}
+
+/* A plan makes the first evaluation and then all steps of the training. */
 fr_status fri_resume_dry(fri_session *r) {
-    return is_resumed(r) ? fri_optimizer_set_state(r->net.optimizer, 1, any_state, NULL) : FR_OK;
+    const fri_resume_point *at = &r->config->resume;
+    if (!is_resumed(r)) return FR_OK;
+    r->tested.since_best = at->since_best;
+    begin_at(r, at->step, at->evaluated);
+    r->tested.given_up = false;
+    return fri_optimizer_set_state(r->net.optimizer, 1, any_state, NULL);
 }
 
 /* Rejects implausible sums: later steps add to them, and the epoch's accuracy would be wrong. */
@@ -320,7 +360,7 @@ static fr_status check_numbers(const fri_session *r, const char *path) {
 
 /* Loads the state, or a newer one if another run has deleted the state since fri_resume_find. */
 static fr_status load_found_state(fri_session *r, char path[FR_STATE_PATH_BYTES], fr_state *state) {
-    strcpy(path, r->config->resume_path);
+    strcpy(path, r->config->resume.path);
     fr_status s = fr_state_load(path, state);
     if (s != FR_EIO || access(path, F_OK) == 0) return s;
     return find_state(r->config, path) == FR_OK ? fr_state_load(path, state) : s;
@@ -332,10 +372,13 @@ fr_status fri_resume(fri_session *r) {
     parts p;
     if (!is_resumed(r)) return FR_OK;
     describe_parts(r, &p);
+    p.evaluated = EVALUATION_UNKNOWN;
+    r->tested.best_file = -1;
     FRI_TRY(load_found_state(r, path, &p.state));
     FRI_TRY(check_numbers(r, path));
     r->at.step = r->at.first_step = p.state.step;
     r->at.run_number = p.state.run;
+    begin_at(r, r->at.step, p.evaluated);
     if (c->opts.files.predict == NULL && r->at.step > fri_steps_total(c))
         return fr_fail(FR_EINVAL, "--resume %s is at step %" PRId64 ", the flags end at %" PRId64 "; raise --epochs",
                        path, r->at.step, fri_steps_total(c));
@@ -403,9 +446,23 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
 
 fr_status fri_weights_end(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
-    return o->files.keep_best || o->files.export_weights == NULL || r->at.signal != 0
-               ? FR_OK
-               : fri_weights_write(r, o->files.export_weights);
+    const char *file = o->files.export_weights;
+    if (file == NULL || r->at.signal != 0) return FR_OK;
+    if (o->files.keep_best && (r->tested.written || fri_best_is_in_file(r))) return FR_OK;
+    FRI_TRY(fri_weights_write(r, file));
+    r->tested.written = true;
+    if (!o->files.keep_best) return FR_OK;
+    if (isnan(r->tested.best) && isnan(r->config->accuracy ? r->tested.accuracy : r->tested.loss))
+        return fr_fail(FR_EFORMAT,
+                       "--keep-best: no evaluation measured anything, so none is the best; %s has the weights of the "
+                       "last step",
+                       file);
+    if (!o->quiet)
+        fprintf(
+            r->config->out,
+            "note: --keep-best: no epoch of this run had the best evaluation; %s gets the weights of the last step\n",
+            file);
+    return FR_OK;
 }
 
 fr_status fri_weights_write(fri_session *r, const char *path) {

@@ -144,7 +144,7 @@ static fr_status write_logs(world *w) {
     fri_log *log = NULL;
     fr_status s = FR_OK;
     (void)w;
-    FR_TRY(s, fri_log_open(in_folder("l.jsonl"), -1, &log));
+    FR_TRY(s, fri_log_open(in_folder("l.jsonl"), -1, false, &log));
     FR_TRY(s, fri_log_write(log, &(fr_log_step){.step = 1, .loss = 2}));
     FR_TRY(s, fri_log_scalar(log, "test/accuracy", 1, 0.5));
 done:

@@ -40,7 +40,7 @@ static void expect_file(const char *name, const char *want) {
 
 static fri_log *open_log(int64_t resume) {
     fri_log *log = NULL;
-    OK(fri_log_open(in_folder("log.jsonl"), resume, &log));
+    OK(fri_log_open(in_folder("log.jsonl"), resume, true, &log));
     return log;
 }
 
@@ -89,7 +89,7 @@ Test(log, a_resumed_run_cuts_off_what_came_after_its_state) {
 Test(log, a_full_disk_leaves_whole_lines_and_a_later_one_follows) {
     size_t n = 0;
     fri_log *log = NULL;
-    OK(fri_log_open(in_folder("log.jsonl"), -1, &log));
+    OK(fri_log_open(in_folder("log.jsonl"), -1, false, &log));
     write_steps(log, 1, 1);
     fr_log_step p = step(2);
     limit_files(strlen(JSON_1) + 50);
@@ -107,14 +107,14 @@ Test(log, a_full_disk_leaves_whole_lines_and_a_later_one_follows) {
 Test(log, files_that_cannot_be_are_named) {
     fri_log *log = NULL;
     write_bytes(in_folder("file"), "x", 1);
-    cr_expect_eq(fri_log_open(in_folder("file/log"), -1, &log), FR_EIO);
+    cr_expect_eq(fri_log_open(in_folder("file/log"), -1, false, &log), FR_EIO);
     EXPECT_SENTENCE("file/log' cannot be opened: Not a directory");
-    cr_expect_eq(fri_log_open(folder, -1, &log), FR_EIO);
-    cr_expect_eq(fri_log_open("/dev/full", -1, &log), FR_EIO);
+    cr_expect_eq(fri_log_open(folder, -1, false, &log), FR_EIO);
+    cr_expect_eq(fri_log_open("/dev/full", -1, false, &log), FR_EIO);
     EXPECT_SENTENCE("is not a regular file");
-    cr_expect_eq(fri_log_open(NULL, -1, NULL), FR_EINVAL);
+    cr_expect_eq(fri_log_open(NULL, -1, false, NULL), FR_EINVAL);
     cr_expect(log == NULL);
-    OK(fri_log_open(NULL, -1, &log));
+    OK(fri_log_open(NULL, -1, false, &log));
     fr_log_step p = step(-1);
     cr_expect_eq(fri_log_write(log, &p), FR_EINVAL);
     cr_expect_eq(fri_log_scalar(log, "\xff", 1, 0), FR_EINVAL);

@@ -66,3 +66,35 @@ Test(best, wants_a_file) {
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--keep-best needs --export FILE");
 }
+
+/* A resumed run that is never better leaves the file of the best weights, and only that file. */
+Test(best, a_file_without_the_best_gets_the_last) {
+    static const struct {
+        const char *file, *before, *said;
+    } cases[] = {{"first", "", "first has the best weights already"},
+                 {"second", "", "second gets the weights of the last step"},
+                 {"first", "rm", "first gets the weights of the last step"},
+                 {"first", "echo other >", "first gets the weights of the last step"}};
+    size_t n = 0, m = 0;
+    char flags[800], command[700], folder[600];
+    strcpy(folder, files_path("states"));
+    const char *always = "--batch-size 32 --schedule constant --keep-best --save %s --epochs %d --lr %s %s";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command, "rm -rf %s", folder);
+        cr_assert_eq(system(command), 0);
+        snprintf(flags, sizeof flags, always, folder, 2, "0.1", "");
+        outcome o = run(flags, "first");
+        cr_assert_eq(o.status, 0, "%s", o.err);
+        EXPECT_MATCH(o.out, "weights written to");
+        const char *best = content("first", &n);
+        snprintf(command, sizeof command, "%s %s", cases[i].before, files_path("first"));
+        if (cases[i].before[0] != '\0') cr_assert_eq(system(command), 0);
+        snprintf(flags, sizeof flags, always, folder, 3, "50", "--resume latest");
+        o = run(flags, cases[i].file);
+        cr_assert_eq(o.status, 0, "%s", o.err);
+        EXPECT_MATCH(o.out, cases[i].said);
+        cr_expect_eq(strstr(o.out, "weights written to") != NULL, i > 0, "%s", o.out);
+        const char *now = content(cases[i].file, &m);
+        cr_expect_eq(n == m && memcmp(best, now, n) == 0, i == 0, "case %d", (int)i);
+    }
+}
