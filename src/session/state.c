@@ -378,8 +378,8 @@ fr_status fri_weights_begin(fri_session *r) {
         has = "has another size";
     }
     fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
-    if (s == FR_OK && !c->opts.quiet)
-        fprintf(c->out, "--weights: %s %s there and starts fresh; everything else is the file's\n", head, has);
+    if (s == FR_OK)
+        fri_session_note(c, "--weights: %s %s there and starts fresh; everything else is the file's", head, has);
     return s;
 }
 
