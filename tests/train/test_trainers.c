@@ -498,7 +498,7 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_unet", "--checkpoint-segments 99", 2, "--checkpoint-segments 99: .*[0-9]+ units"},
         {"train_vgg", "--checkpoint-segments 0", 2, "--checkpoint-segments 0: must lie in 1"},
         {"train_vgg", "--checkpoint-segments 500", 2, "--checkpoint-segments 500: vgg16_bn .* [0-9]+ units"},
-        {"train_vgg", "--batch-size 1501", 2, "--batch-size 1501: digits train has 1500"},
+        {"train_vgg", "--batch-size 1501", 2, "--batch-size 1501: digits train has 1500 .*; lower it\n$"},
         {"train_unet", "--depth 4 --image-size 16 --batch-size 1", 2,
          "--batch-size 1 --image-size 16: .*more than 1 value"},
         {"train_vgg", "--classes 7", 2, "--classes 7: dataset digits has 10"},
