@@ -60,7 +60,7 @@ static const char known[] = "vgg11, vgg13, vgg16, vgg19, resnet18, resnet34, res
                             "zoo mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, "
                             "squeezenet1_1";
 
-/* Ends a sentence with the nearest known name, of at most 2 wrong letters, or with a full stop. */
+/* Ends a sentence with the nearest known name, of at most 2 wrong letters, or with a full stop if no name is near. */
 static const char *near_name(const char *name, char text[FR_WEIGHTS_NAME_BYTES + 32]) {
     int best = 3;
     strcpy(text, ".");
