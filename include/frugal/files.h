@@ -4,7 +4,8 @@
  * file in the same folder, data, fsync, rename, fsync of the folder. It keeps the mode
  * of the file that it replaces. A symbolic link is followed: what it names is replaced. A device, FIFO or socket is
  * written to as it is, and so is a file that is this process's standard output or error ("/dev/stdout"). A FIFO that
- * nobody reads is an error: nothing waits. Temporary files are called <target>.<process>-<n>.tmp.
+ * nobody reads is an error: nothing waits. So is a file that is a mount point, because nothing can take its place.
+ * Temporary files are called <target>.<process>-<n>.tmp; a complete one that cannot get its name stays.
  *
  * Sentences do not name the file: callers put flag and path before them (fr_fail_prefix). */
 #ifndef FRUGAL_FILES_H
@@ -34,7 +35,8 @@ FR_API fr_status fr_atomic_open(const char *path, mode_t mode, fr_atomic_file *f
 /* Writes bytes; or makes f->stream, to be used instead. FR_EIO. */
 FR_API fr_status fr_atomic_put(fr_atomic_file *f, const void *data, size_t bytes);
 FR_API fr_status fr_atomic_stream(fr_atomic_file *f);
-/* Moves the written file to its name and closes f, also after errors of the stream, which it reports. FR_EIO. */
+/* Moves the written file to its name and closes f, also after errors of the stream, which it reports. FR_EIO; the
+ * sentence names the temporary file if that one is complete, so that nothing is lost. */
 FR_API fr_status fr_atomic_commit(fr_atomic_file *f);
 /* Closes f, unless it is closed; a regular file stays as it was before. */
 FR_API void fr_atomic_abandon(fr_atomic_file *f);

@@ -68,7 +68,7 @@ typedef struct fr_session_opts {
      * train.files.weights, else from the training images. */
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX];
 
-    FILE *out;               /* notes and warnings of the run; NULL: no output */
+    FILE *out;               /* notes and warnings of the run, whatever train.quiet says; NULL: no output */
     size_t *smallest_budget; /* set if create returns FR_ENOMEM for a memory_budget; or NULL */
 } fr_session_opts;
 FR_API fr_session_opts fr_session_opts_default(void);

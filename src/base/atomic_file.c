@@ -88,6 +88,12 @@ static int standard_stream(const struct stat *file) {
     return -1;
 }
 
+/* True for a file over which another one is mounted (a container's single file): rename cannot replace it. */
+static bool is_mount_point(const char *path) {
+    struct statx st;
+    return statx(AT_FDCWD, path, 0, 0, &st) == 0 && (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
 /* O_NONBLOCK for the opening alone: a FIFO without a reader answers ENXIO instead of waiting. */
 static fr_status open_as_it_is(const char *path, fr_atomic_file *f) {
     f->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -108,6 +114,8 @@ static fr_status open_file(const char *path, mode_t mode, fr_atomic_file *f) {
         return f->fd >= 0 ? FR_OK : fail_with_errno("written");
     }
     if (exists && !S_ISREG(st.st_mode)) return open_as_it_is(path, f);
+    if (exists && is_mount_point(path))
+        return fr_fail(FR_EIO, "is a mount point, which no new file can replace; mount its folder instead");
     if ((exists && access(path, W_OK) != 0) || !fri_file_target(path, target)) return fail_with_errno("written");
     f->target = strdup(target);
     if (f->target == NULL) return fr_fail(FR_ENOMEM, "no host memory for a file name");
@@ -172,17 +180,22 @@ static fr_status finish_file(fr_atomic_file *f) {
     return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : fail_with_errno("synced");
 }
 
+/* A complete file that does not get its name stays under the temporary one. */
+static fr_status name_file(const fr_atomic_file *f) {
+    if (rename(f->temporary, f->target) == 0) return sync_folder(f->target);
+    const char *why = strerror(errno);
+    return access(f->temporary, F_OK) != 0
+               ? fr_fail(FR_EIO, "cannot be written under its name: %s", why)
+               : fr_fail(FR_EIO, "cannot be written under its name: %s; it is complete as '%s'", why, f->temporary);
+}
+
 fr_status fr_atomic_commit(fr_atomic_file *f) {
     fr_status s = finish_file(f);
     if (s == FR_OK && f->temporary != NULL) {
         close_file(f);
-        if (rename(f->temporary, f->target) != 0) {
-            s = fail_with_errno("written under its name");
-        } else {
-            free(f->temporary);
-            f->temporary = NULL;
-            s = sync_folder(f->target);
-        }
+        s = name_file(f);
+        free(f->temporary);
+        f->temporary = NULL;
     }
     fr_atomic_abandon(f);
     return s;

@@ -52,3 +52,7 @@ const char *fri_shape_text(const fr_shape *s, char buf[FRI_SHAPE_TEXT]) {
     snprintf(buf + at, FRI_SHAPE_TEXT - at, "]");
     return buf;
 }
+
+const char *fri_shape_advice(const fr_shape *x, int64_t channels) {
+    return x->rank == 4 && x->dim[1] == channels ? "; images are [N, H, W, C], these look like [N, C, H, W]" : "";
+}

@@ -22,5 +22,7 @@ bool fri_mul_i64(int64_t a, int64_t b, int64_t *out);
 /* "[64, 32, 32, 3]" into buf; returns buf. FRI_SHAPE_TEXT bytes always suffice. */
 enum { FRI_SHAPE_TEXT = FR_MAX_RANK * 22 + 4 };
 const char *fri_shape_text(const fr_shape *s, char buf[FRI_SHAPE_TEXT]);
+/* End of the sentence that refuses images x for their channels: advice if x looks like [N, C, H, W], else "". */
+const char *fri_shape_advice(const fr_shape *x, int64_t channels);
 
 #endif

@@ -30,27 +30,23 @@ static uint64_t unit_bytes(const char *name) {
     return 0;
 }
 
-/* Computes whole.fraction * unit in integers: digit d at position k after the point adds d * unit / 10^k. */
+/* Computes whole.fraction * unit in integers, rounded down: each digit of the fraction, last first, adds its multiple
+ * of the unit before a division by 10. A fraction of a byte is no size. */
 bool fri_parse_size(const char *text, size_t *out) {
     const char *at = text;
-    uint64_t whole = 0, fraction = 0, scale = 1;
+    uint64_t whole = 0, part = 0;
     if (!isdigit((unsigned char)*at)) return false;
     for (; isdigit((unsigned char)*at); at++)
         if (__builtin_mul_overflow(whole, 10, &whole) || __builtin_add_overflow(whole, *at - '0', &whole)) return false;
-    if (*at == '.') {
-        at++;
-        if (!isdigit((unsigned char)*at)) return false;
-        for (; isdigit((unsigned char)*at); at++) {
-            if (scale > 1000000) return false;
-            fraction = 10 * fraction + (uint64_t)(*at - '0');
-            scale *= 10;
-        }
-    }
+    const char *point = at;
+    if (*at == '.' && !isdigit((unsigned char)*++at)) return false;
+    while (isdigit((unsigned char)*at)) at++;
+    const char *end = at;
     while (*at == ' ') at++;
-    uint64_t unit = unit_bytes(at), bytes = 0, part = 0;
-    if (unit == 0 || __builtin_mul_overflow(whole, unit, &bytes)) return false;
-    if (__builtin_mul_overflow(fraction, unit, &part) || part % scale != 0) return false;
-    if (__builtin_add_overflow(bytes, part / scale, &bytes) || bytes > SIZE_MAX) return false;
+    uint64_t unit = unit_bytes(at), bytes = 0;
+    if (unit == 0 || (unit == 1 && end > point) || __builtin_mul_overflow(whole, unit, &bytes)) return false;
+    while (--end > point) part = (part + (uint64_t)(*end - '0') * unit) / 10;
+    if (__builtin_add_overflow(bytes, part, &bytes) || bytes > SIZE_MAX) return false;
     *out = (size_t)bytes;
     return true;
 }

@@ -55,6 +55,24 @@ static const fr_model_family *family_of(const char *name) {
     return family_in(families, name);
 }
 
+static const char known[] = "vgg11, vgg13, vgg16, vgg19, resnet18, resnet34, resnet50, resnet101, resnet152, "
+                            "densenet121, densenet169, densenet_bc40_k12, mobilenet_v2, unet4, with the add-on "
+                            "zoo mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, "
+                            "squeezenet1_1";
+
+/* Ends a sentence with the nearest known name, of at most 2 wrong letters, or with a full stop if no name is near. */
+static const char *near_name(const char *name, char text[FR_WEIGHTS_NAME_BYTES + 32]) {
+    int best = 3;
+    strcpy(text, ".");
+    for (const char *c = known; *c != '\0'; c += strcspn(c, " "), c += strspn(c, " ")) {
+        char word[FR_WEIGHTS_NAME_BYTES] = "";
+        memcpy(word, c, strcspn(c, ", ")); /* every known name is shorter than FR_WEIGHTS_NAME_BYTES */
+        const int d = fr_text_distance(name, word);
+        if (d < best) best = d, sprintf(text, "; did you mean '%s'?", word);
+    }
+    return text;
+}
+
 static fr_status fail_unknown(const char *name) {
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (strncmp(name, elsewhere[i].begin, strlen(elsewhere[i].begin)) == 0 &&
@@ -63,24 +81,11 @@ static fr_status fail_unknown(const char *name) {
             snprintf(what, sizeof what, "model '%.*s'", FR_WEIGHTS_NAME_BYTES, name);
             return fr_addon_missing(what, elsewhere[i].addon);
         }
-    static const char known[] = "vgg11, vgg13, vgg16, vgg19, resnet18, resnet34, resnet50, resnet101, resnet152, "
-                                "densenet121, densenet169, densenet_bc40_k12, mobilenet_v2, unet4, with the add-on "
-                                "zoo mobilenet_v3_small, mobilenet_v3_large, efficientnet_b0, convnext_tiny, "
-                                "squeezenet1_1";
-    char near[FR_WEIGHTS_NAME_BYTES] = "", word[FR_WEIGHTS_NAME_BYTES];
-    int best = 3; /* wrong letters at most, plus 1 */
-    for (const char *c = known; *c != '\0'; c += strcspn(c, " "), c += strspn(c, " ")) {
-        const size_t n = strcspn(c, ", ");
-        memcpy(word, c, n); /* every known name is shorter than FR_WEIGHTS_NAME_BYTES */
-        word[n] = '\0';
-        const int d = fr_text_distance(name, word);
-        if (d < best) memcpy(near, word, sizeof near), best = d;
-    }
+    char near[FR_WEIGHTS_NAME_BYTES + 32];
     return fr_fail(FR_EINVAL,
-                   "model '%s' is not known%s%s%s %s. A name may end in _bn, _small, _abn and last _w0.5. "
+                   "model '%s' is not known%s There are %s. A name may end in _bn, _small, _abn and last _w0.5. "
                    "fr_classifier_load_own loads a network of one's own",
-                   name, near[0] != '\0' ? "; did you mean '" : "", near,
-                   near[0] != '\0' ? "'? There are" : "; there are", known);
+                   name, near_name(name, near), known);
 }
 
 /* Reads the number and the flags after the family's name. False: unknown text. */
@@ -106,6 +111,19 @@ static bool read_rest(const char *rest, int *number, fr_model_opts *o) {
     return end[0] == '\0' && depth <= INT32_MAX;
 }
 
+/* Passes on a failure, or names the network's name if default options fail, too: there is no mobilenet_v4. */
+static fr_status blame_name(fr_status s, const char *asked, const fr_model_family *f, const char *rest) {
+    char why[512], near[FR_WEIGHTS_NAME_BYTES + 32];
+    fr_model_opts plain = *FR_MODEL_OPTS(.device = FR_META);
+    fr_module *m = NULL;
+    int number = 0;
+    snprintf(why, sizeof why, "%s", fr_last_error());
+    if (!f->alone) (void)read_rest(rest, &number, &plain);
+    const bool exists = f->make(number, &plain, &m) == FR_OK;
+    fr_module_release(&m);
+    return exists ? fr_fail(s, "%s", why) : fr_fail(s, "model '%s': %s%s", asked, why, near_name(asked, near));
+}
+
 static fr_status make_module(const char *name, const fr_model_opts *opts, fr_module **m) {
     const char *const asked = name;
     fr_model_opts o = opts != NULL ? *opts : *FR_MODEL_OPTS();
@@ -114,7 +132,8 @@ static fr_status make_module(const char *name, const fr_model_opts *opts, fr_mod
     if (strlen(name) < sizeof base) name = cut_width(memcpy(base, name, strlen(name)), &o.width);
     const fr_model_family *f = family_of(name);
     if (f == NULL || (!f->alone && !read_rest(name + strlen(f->name), &number, &o))) return fail_unknown(asked);
-    return f->make(number, &o, m);
+    fr_status s = f->make(number, &o, m);
+    return s == FR_EINVAL ? blame_name(s, asked, f, name + strlen(f->name)) : s;
 }
 
 fr_status fr_model(const char *name, const fr_model_opts *opts, fr_module **m) {

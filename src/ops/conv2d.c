@@ -198,9 +198,10 @@ fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_t
                        "the others >= 1",
                        (long long)d->stride_h, (long long)d->pad_h, (long long)d->dilation_h, (long long)d->groups);
     if (d->c != wd[3] * d->groups || d->k % d->groups != 0)
-        return fr_fail(FR_ESHAPE, "conv2d: x %s has %lld channels and w %s expects %lld (groups %lld)",
+        return fr_fail(FR_ESHAPE, "conv2d: x %s has %lld channels and w %s expects %lld (groups %lld)%s",
                        fri_shape_text(&x->shape, xs), (long long)d->c, fri_shape_text(&w->shape, ws),
-                       (long long)(wd[3] * d->groups), (long long)d->groups);
+                       (long long)(wd[3] * d->groups), (long long)d->groups,
+                       fri_shape_advice(&x->shape, wd[3] * d->groups));
     d->p = output_size(d->h, d->pad_h, d->dilation_h, d->r, d->stride_h);
     d->q = output_size(d->w, d->pad_w, d->dilation_w, d->s, d->stride_w);
     if (d->p < 1 || d->q < 1 || d->h < 1 || d->w < 1 || d->r < 1 || d->s < 1)

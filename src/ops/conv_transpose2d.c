@@ -94,9 +94,9 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
         return fr_fail(FR_EDTYPE, "conv_transpose2d: x is %s but w is %s", fr_dtype_name(x->dtype),
                        fr_dtype_name(w->dtype));
     if (xd[3] != wd[0] || xd[3] % o->groups != 0)
-        return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s has %lld channels and w %s expects %lld (groups %lld)",
+        return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s has %lld channels and w %s expects %lld (groups %lld)%s",
                        fri_shape_text(&x->shape, xs), (long long)xd[3], fri_shape_text(&w->shape, ws), (long long)wd[0],
-                       (long long)o->groups);
+                       (long long)o->groups, fri_shape_advice(&x->shape, wd[0]));
     *d = (fri_conv2d_desc){.dtype = x->dtype,
                            .bias_dtype = x->dtype,
                            .n = xd[0],

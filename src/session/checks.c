@@ -232,11 +232,17 @@ fr_status fri_check_flags(const fri_config *c) {
 fr_status fri_check_counts(const fri_config *c, const char *source) {
     const fr_train_opts *o = &c->opts;
     int64_t batch = fri_batch_size(c, FR_SPLIT_TRAIN), batches = c->train_count / batch;
+    if (c->targets == FR_TARGET_CLASS && c->outputs == 1 && o->files.predict == NULL && c->program->loss == NULL &&
+        o->data.dataset != FR_TRAIN_SYNTHETIC)
+        return fr_fail(FR_EINVAL,
+                       "%s has a single class, so every answer is right and nothing can be learned; add images of "
+                       "a second one",
+                       source);
     if (o->optim.batch_size > c->train_count && !o->data.keep_last)
         return fr_fail(FR_EINVAL,
-                       "--batch-size %lld: %s has %lld training images, so no batch would be full; lower it "
-                       "or set train.data.keep_last",
-                       (long long)o->optim.batch_size, source, (long long)c->train_count);
+                       "--batch-size %lld: %s has %lld training images, so no batch would be full; lower it%s",
+                       (long long)o->optim.batch_size, source, (long long)c->train_count,
+                       c->model != NULL ? " or set train.data.keep_last" : ""); /* which is no flag of trainers */
     if (c->test_count == 0 && (o->files.keep_best || o->optim.patience != FR_TRAIN_AUTO))
         return fr_fail(FR_EINVAL, "%s needs test images, and there are none",
                        o->files.keep_best ? "--keep-best" : "train.optim.patience");

@@ -219,7 +219,9 @@ static fr_status choose_batch(fri_config *c) {
 static fr_status choose_plan(fri_config *c, fr_fit *fit) {
     FRI_TRY(fri_fit_find(c, c->opts.memory.budget, false, fit));
     if (!fit->fits) return nothing_fits(c, fit);
+    const fr_train_opts asked = c->opts;
     fri_fit_switches(c);
+    fri_budget_note(c, &asked);
     fr_switches_set(c->opts.memory.switches);
     c->opts.memory.unit_plan = &fit->plan;
     print_chosen(c, fit);

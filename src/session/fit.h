@@ -11,6 +11,9 @@
  * budget and the limiting op. */
 fr_status fri_fit(fri_config *c, fr_fit *fit);
 
+/* notes.c: names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */
+void fri_budget_note(const fri_config *c, const fr_train_opts *asked);
+
 /* workspace.c: on a GPU without --workspace-limit, each convolution may use as much scratch as leaves the planned
  * peak unchanged. *scratch is referenced by the switches of c and the thread. Without a plan, the default holds. */
 void fri_workspace_choose(fri_config *c, fri_scratch_limits **scratch);

@@ -98,13 +98,13 @@ fr_status fri_model_check(fri_config *c) {
     meta.opts.device = FR_META;
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
-    if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {   /* a session's network has no flags to name */
-        if (strncmp(fr_last_error(), "model '", 7) == 0) goto done; /* unknown model name */
+    if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {       /* a session's network has no flags to name */
+        const bool named = strncmp(fr_last_error(), "model '", 7) == 0; /* the name alone is wrong */
         char size[FR_FLAG_TEXT_BYTES];
-        s = fr_fail_prefix(FR_EINVAL, "--image-size %s: ", fri_image_text(&c->opts, size));
-        if (c->opts.model.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.model.width);
+        if (!named) s = fr_fail_prefix(FR_EINVAL, "--image-size %s: ", fri_image_text(&c->opts, size));
+        if (!named && c->opts.model.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.model.width);
         if (c->opts.model.depth != FR_TRAIN_AUTO)
-            s = fr_fail_prefix(s, "--depth %lld ", (long long)c->opts.model.depth);
+            s = fr_fail_prefix(s, "--depth %lld%s", (long long)c->opts.model.depth, named ? ": " : " ");
         goto done;
     }
     FR_TRY(s, s);

@@ -32,8 +32,8 @@ static fr_status start_threads(const fri_config *c) {
 static fr_status open_offload(const fri_session *r) {
     const char *file = r->config->opts.memory.offload;
     fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
-    if (s == FR_OK && !r->config->opts.quiet && fri_offload_warning()[0] != '\0')
-        fprintf(r->config->out, "note: --offload: %s\n", fri_offload_warning());
+    if (s == FR_OK && fri_offload_warning()[0] != '\0')
+        fri_session_note(r->config, "--offload: %s", fri_offload_warning());
     return s;
 }
 

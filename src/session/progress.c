@@ -255,9 +255,11 @@ static void print_details(const fri_session *r) {
                 o->files.export_weights);
 }
 
-/* Prints the result last: test accuracy or loss, time, peak memory. --report adds details of memory. */
+/* Prints the result last: test accuracy or loss, time, peak memory, and the peak of evaluations, as --plan does, if it
+ * is larger. --report adds details of memory. */
 static void print_end(const fri_session *r) {
     const char *unit = r->config->accuracy ? " %" : "", *measure = r->config->accuracy ? "accuracy" : "loss";
+    const size_t training = r->memory.training.peak_allocated, evaluation = r->memory.evaluation.peak_allocated;
     char result[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
     if (!r->config->opts.quiet) print_details(r);
     if (r->tested.confusion != NULL && isfinite(r->tested.accuracy)) print_classes(r);
@@ -274,8 +276,10 @@ static void print_end(const fri_session *r) {
     else if (isfinite(r->tested.accuracy))
         fr_snprintf(result, sizeof result, "%.2f %% (%" PRId64 " of %" PRId64 ")", 100 * r->tested.accuracy,
                     r->tested.correct, r->tested.targets);
-    fprintf(r->config->out, "test %s %s, %s, peak memory %s\n", measure, result, fri_duration_text(r->at.seconds, time),
-            fr_bytes_text(r->memory.training.peak_allocated, peak));
+    fprintf(r->config->out, "test %s %s, %s, peak memory %s", measure, result, fri_duration_text(r->at.seconds, time),
+            fr_bytes_text(training, peak));
+    if (evaluation > training) fprintf(r->config->out, " (evaluation %s)", fr_bytes_text(evaluation, peak));
+    fputc('\n', r->config->out);
     fflush(r->config->out);
 }
 

@@ -2,13 +2,27 @@
 #include "session/session.h"
 
 #include "autograd/run.h"
+#include "session/flags.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 
 void fri_session_warn(const fri_session *r) {
     fprintf(r->config->err, "%s: step %" PRId64 ": %s; the training goes on\n", r->config->program->name, r->at.step,
             fr_last_error());
+}
+
+void fri_session_note(const fri_config *c, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    if (c->opts.quiet && c->model == NULL) return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const fr_status s = fr_fail(FR_EUSAGE, "%s", text);
+    if (c->model != NULL) (void)fri_speak_of_fields(s);
+    fprintf(c->out, "note: %s\n", fr_last_error());
 }
 
 void fri_session_end(fri_session *r) {

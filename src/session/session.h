@@ -192,6 +192,8 @@ fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes);
 void fri_session_end(fri_session *r);
 /* Prints the last error, which does not end the training. */
 void fri_session_warn(const fri_session *r);
+/* Prints a note: in a session to opts.out, in words of its fields; in a trainer unless --quiet. */
+__attribute__((format(printf, 2, 3))) void fri_session_note(const fri_config *c, const char *format, ...);
 
 /* data.c: opens both splits and determines counts, classes and normalization. */
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test);

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 8, CHANGES_TEXT = 512 };
@@ -148,12 +149,6 @@ static bool is_folder(const char *path) {
 
 /* ---- save -------------------------------------------------------------------------------------------------- */
 
-/* Fails unless new files can be created in folder `path`. */
-static fr_status check_folder(const char *flag, const char *value, const char *path) {
-    if (access(path, W_OK | X_OK) == 0) return FR_OK;
-    return fr_fail(FR_EIO, "%s %s: nothing can be written there: %s", flag, value, strerror(errno));
-}
-
 static fr_status could_be_written(const fri_session *trial, void *ctx) {
     const fr_network_file *const *file = ctx;
     return (*file)->save(trial->net.model, NULL);
@@ -167,19 +162,47 @@ static fr_status check_format(const fri_config *c) {
     return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.files.export_weights) : FR_OK;
 }
 
-/* Checks that the folder takes a new file, or that the existing file can be written. */
+/* Opens and abandons the file, which finds what would stop the writing at the end. The reader of a FIFO would see
+ * that. */
 static fr_status check_export(const char *path) {
-    char target[FRI_TARGET_BYTES];
+    FRI_OWNED(fr_atomic_abandon) fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
     struct stat st;
-    if (is_folder(path)) return fr_fail(FR_EIO, "--export %s is a folder; name a file", path);
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return access(path, W_OK) == 0 ? FR_OK
-                                       : fr_fail(FR_EIO, "--export %s: cannot be written: %s", path, strerror(errno));
-    if (!fri_file_target(path, target))
-        return fr_fail(FR_EIO, "--export %s: nothing can be written there: %s", path, strerror(errno));
-    char *slash = strrchr(target, '/');
-    slash[slash == target] = '\0';
-    return check_folder("--export", path, target);
+    fr_status s = FR_OK;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        s = fr_atomic_open(path, 0666, &file);
+    else if (access(path, W_OK) != 0)
+        s = fr_fail(FR_EIO, "cannot be written: %s", strerror(errno));
+    return s < 0 ? fr_fail_prefix(s, "--export %s: ", path) : FR_OK;
+}
+
+static fr_status add_weight_bytes(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path, (void)is_parameter;
+    *(size_t *)ctx += fr_tensor_nbytes(t);
+    return FR_OK;
+}
+
+static fr_status count_weight_bytes(const fri_session *trial, void *ctx) {
+    return fr_module_each_tensor(trial->net.model, add_weight_bytes, ctx);
+}
+
+/* Notes a disk that lacks the room for the weights, which a state holds, too. Some file systems do not count blocks. */
+static fr_status note_room(const fri_config *c, const char *flag, const char *path) {
+    char place[FRI_TARGET_BYTES], needs[FR_BYTES_TEXT], has[FR_BYTES_TEXT];
+    struct statvfs disk;
+    struct stat st;
+    size_t need = 0;
+    if (path == NULL || !fri_file_target(path, place)) return FR_OK;
+    if (stat(place, &st) != 0)
+        *(strrchr(place, '/') + 1) = '\0';
+    else if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return FR_OK;
+    if (statvfs(place, &disk) != 0 || disk.f_blocks == 0) return FR_OK;
+    const size_t room = (size_t)disk.f_bavail * disk.f_frsize;
+    FRI_TRY(fri_on_meta(c, count_weight_bytes, &need));
+    if (need > room)
+        fri_session_note(c, "%s %s: the weights need %s (%zu bytes), and the disk has %s (%zu bytes) free; make room",
+                         flag, path, fr_bytes_text(need, needs), need, fr_bytes_text(room, has), room);
+    return FR_OK;
 }
 
 static bool is_resumed(const fri_session *r) {
@@ -218,11 +241,14 @@ fr_status fri_saving_check(fri_session *r) {
     if (o->files.save != NULL) {
         s = fri_state_folder_make(o->files.save);
         if (s < 0) return fr_fail_prefix(s, "--save: ");
-        FR_TRY(s, check_folder("--save", o->files.save, o->files.save));
+        if (access(o->files.save, W_OK | X_OK) != 0)
+            return fr_fail(FR_EIO, "--save %s: nothing can be written there: %s", o->files.save, strerror(errno));
         FR_TRY(s, check_states(r));
     }
     if (o->files.export_weights != NULL) FR_TRY(s, check_export(o->files.export_weights));
     if (o->files.export_weights != NULL) FR_TRY(s, check_format(r->config));
+    FR_TRY(s, note_room(r->config, "--export", o->files.export_weights));
+    FR_TRY(s, note_room(r->config, "--save", o->files.save));
 done:
     return s;
 }
@@ -421,8 +447,8 @@ fr_status fri_weights_begin(fri_session *r) {
         has = "has another size";
     }
     fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
-    if (s == FR_OK && !c->opts.quiet)
-        fprintf(c->out, "--weights: %s %s there and starts fresh; everything else is the file's\n", head, has);
+    if (s == FR_OK)
+        fri_session_note(c, "--weights: %s %s there and starts fresh; everything else is the file's", head, has);
     return s;
 }
 

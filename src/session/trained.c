@@ -79,7 +79,10 @@ static fr_status unfreeze_word(fr_module *m, const char *word) {
     if (strcmp(word, "all") == 0 || strcmp(word, "auto") == 0) return fr_module_freeze(m, NULL, false);
     if (strcmp(word, "head") == 0) return fr_module_freeze(m, fri_module_head(m), false);
     fr_status s = unfreeze_counted(m, word);
-    return s == FR_END ? freeze_named(m, word, false) : s;
+    if (s == FR_END) s = freeze_named(m, word, false);
+    if (s == FR_EINVAL && strcmp(word, kinds[LAST]) == 0)
+        s = fr_fail(s, "the number of layers is missing, as in last=4; the last layer alone is 'head'");
+    return s;
 }
 
 /* ---- a new model ----------------------------------------------------------------------------------------------- */

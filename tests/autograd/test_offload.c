@@ -55,7 +55,7 @@ static float *gradient(bool offload, size_t *grown) {
 
 Test(offload, pages_that_are_out_leave_the_resident_set) {
     size_t kept = 0, out = 0;
-    if (getenv("FRUGAL_NO_POOL") != NULL) cr_skip("a sanitizer holds memory of its own");
+    if (getenv("FRUGAL_NO_POOL") != NULL) cr_skip("FRUGAL_NO_POOL is set, as for sanitizers, which hold freed memory");
     float *a = gradient(true, &out), *b = gradient(false, &kept);
     cr_expect_eq(memcmp(a, b, MAP_BYTES), 0, "other gradients");
     cr_expect_gt(kept, (LINKS - 2) * MAP_BYTES, "without offload %zu bytes stay", kept);
@@ -69,7 +69,7 @@ Test(offload, a_file_in_memory_is_avoided_or_said) {
     struct statfs fs;
     char path[100];
     if (statfs("/dev/shm", &fs) != 0 || fs.f_type != 0x01021994 || access("/dev/shm", W_OK) != 0)
-        cr_skip("/dev/shm is no tmpfs");
+        cr_skip("/dev/shm is no tmpfs that this user can write");
     setenv("TMPDIR", "/dev/shm", 1);
     must(fr_offload_open(NULL));
     cr_expect_not_null(strstr(fri_offload_warning(), "/dev/shm"), "%s", fri_offload_warning());

@@ -21,8 +21,8 @@
 
 TestSuite(atomic_file, .init = make_folder, .fini = remove_folder);
 
-static char calls[64]; /* 's': fsync of a file, 'r': rename, 'f': fsync of a folder */
-static int fail_sync;
+static char calls[64];             /* 's': fsync of a file, 'r': rename, 'f': fsync of a folder */
+static int fail_sync, fail_rename; /* fail_rename: the errno of the next rename */
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
@@ -39,7 +39,8 @@ int __wrap_fsync(int fd) {
 
 int __wrap_rename(const char *from, const char *to) {
     strcat(calls, "r");
-    return __real_rename(from, to);
+    errno = fail_rename;
+    return fail_rename == 0 ? __real_rename(from, to) : -1;
 }
 
 static fr_status write_text(const char *path, const char *text) {
@@ -93,6 +94,27 @@ Test(atomic_file, an_abandoned_or_failed_file_leaves_the_old_one) {
     EXPECT_SENTENCE("cannot be written");
     expect_text(in_folder("a"), "one");
     cr_expect_eq(files_in(folder), 1, "a temporary file is left");
+}
+
+Test(atomic_file, a_complete_file_that_gets_no_name_stays_and_is_named) {
+    char name[600], said[700];
+    OK(write_text(in_folder("a"), "one"));
+    fail_rename = EBUSY;
+    cr_expect_eq(write_text(in_folder("a"), "two"), FR_EIO);
+    snprintf(name, sizeof name, "%s.%ld-0.tmp", in_folder("a"), (long)getpid());
+    snprintf(said, sizeof said, "Device or resource busy; it is complete as '%s'", name);
+    EXPECT_SENTENCE(said);
+    expect_text(name, "two");
+    expect_text(in_folder("a"), "one");
+    cr_assert_eq(unlink(name), 0);
+    /* A temporary file that was removed is not named. */
+    fr_atomic_file f;
+    cr_assert_eq(mkdir(in_folder("sub"), 0777), 0);
+    OK(fr_atomic_open(in_folder("sub/a"), 0666, &f));
+    cr_assert_eq(unlink(f.temporary), 0);
+    fail_rename = ENOENT;
+    cr_expect_eq(fr_atomic_commit(&f), FR_EIO);
+    cr_expect_null(strstr(fr_last_error(), "complete"), "%s", fr_last_error());
 }
 
 /* Sizes around the buffer of a stream: a loss before the last flush leaves no errno. */

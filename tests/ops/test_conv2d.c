@@ -33,6 +33,10 @@ Test(conv2d, rejects_bad_args) {
     must(fr_tensor_empty(4, (int64_t[]){4, 3, 2, 3}, FR_F32, FR_META, &meta));
     expect_refused(fr_conv2d(NULL, w, NULL, NULL, &y), FR_EINVAL, "conv2d", "NULL", y);
     expect_refused(fr_conv2d(x, narrow, NULL, NULL, &y), FR_ESHAPE, "3 channels", "expects 2", y);
+    cr_expect_null(strstr(fr_last_error(), "[N, H, W, C]"), "%s", fr_last_error());
+    fr_tensor *planes = zeros(4, (int64_t[]){2, 3, 5, 6}, FR_F32); /* as PyTorch has them */
+    expect_refused(fr_conv2d(planes, w, NULL, NULL, &y), FR_ESHAPE, "[N, H, W, C]", "look like [N, C, H, W]", y);
+    fr_tensor_release(&planes);
     expect_refused(fr_conv2d(x, half, NULL, NULL, &y), FR_EDTYPE, "f32", "f16", y);
     expect_refused(fr_conv2d(flat, w, NULL, NULL, &y), FR_ESHAPE, "[2, 90]", "rank 4", y);
     expect_refused(fr_conv2d(x, w, b, NULL, &y), FR_ESHAPE, "[5]", "[4]", y);

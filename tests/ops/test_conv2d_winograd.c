@@ -120,7 +120,8 @@ static float *run(const data *t, int pass, fri_conv2d_method method, int64_t fir
 /* Skips the test where the library has no product that suits. */
 static float *winograd(const data *t, int pass, int64_t first, int64_t n) {
     float *out = run(t, pass, FRI_CONV2D_WINOGRAD, first, n);
-    if (out == NULL) cr_skip_test("the library's products on this processor depend on the number of their rows");
+    if (out == NULL)
+        cr_skip_test("the library's products, in the instructions used here, depend on the number of rows");
     return out;
 }
 

@@ -70,6 +70,10 @@ Test(conv_transpose2d, rejects_bad_args) {
     expect_refused(fr_conv_transpose2d(x, w, b, NULL, &y), FR_EDTYPE, "b is f16", "x is f32", y);
     expect_refused(fr_conv_transpose2d(x, w, wide, NULL, &y), FR_ESHAPE, "b has shape [4]", "[3]", y);
     expect_refused(fr_conv_transpose2d(w, x, NULL, NULL, &y), FR_ESHAPE, "3 channels", "expects 2", y);
+    fr_tensor *planes = NULL;
+    must(fr_tensor_zeros(4, (int64_t[]){2, 4, 5, 6}, FR_F32, test_device(), &planes));
+    expect_refused(fr_conv_transpose2d(planes, w, NULL, NULL, &y), FR_ESHAPE, "[N, H, W, C]", "look like [N, C,", y);
+    fr_tensor_release(&planes);
     expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.groups = 3), &y), FR_ESHAPE, "4 channels", "groups 3", y);
     expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.groups = 0), &y), FR_EINVAL, "groups 0", ">= 1", y);
     expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.stride = 0), &y), FR_EINVAL, "stride 0", ">= 1", y);

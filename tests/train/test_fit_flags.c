@@ -179,6 +179,38 @@ Test(fit_flags, a_budget_sets_the_free_switches) {
     }
 }
 
+/* The flags that a budget replaces are named, and no others. */
+Test(fit_flags, a_budget_names_the_flags_that_it_replaces) {
+    static const struct {
+        const char *flags, *replaced; /* NULL: none */
+    } cases[] = {
+        {"--memory-budget 1GiB --checkpoint-segments 4", "--checkpoint-segments 4"},
+        {"--checkpoint-segments sqrt --no-encode --memory-budget 1GiB", "--no-encode, --checkpoint-segments sqrt"},
+        {"--all-off --memory-budget 1GiB", "--all-off"},
+        {"--no-inplace --no-rebuild --fused-step=off --memory-budget 1GiB",
+         "--no-inplace, --no-rebuild, --fused-step=off"},
+        {"--memory-budget 1GiB --all-off --no-encode --checkpoint-segments 4", NULL},
+        {"--memory-budget 1GiB --encode --rebuild --offload --no-arena --memory-limit 2GiB", NULL},
+        {"--memory-budget 1GiB", NULL},
+        {"--no-encode", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char arguments[512], expression[512];
+        snprintf(arguments, sizeof arguments, SMALL "--plan %s", cases[i].flags);
+        outcome o = program_run("train_densenet", arguments);
+        cr_assert_eq(o.status, 0, "%s: %s", arguments, o.err);
+        snprintf(
+            expression, sizeof expression,
+            "note: --memory-budget chooses by itself and replaces %s; to keep them, write --all-off and these flags "
+            "after --memory-budget\n",
+            cases[i].replaced);
+        if (cases[i].replaced != NULL)
+            EXPECT_MATCH(o.out, expression);
+        else
+            cr_expect_null(strstr(o.out, "replaces"), "%s: %s", cases[i].flags, o.out);
+    }
+}
+
 Test(fit_flags, the_largest_batch_fits_and_one_more_does_not) {
     static const char *const switches[] = {"--all-off", "--all-off --inplace --encode --early-release --rebuild", ""};
     int64_t batch[3];

@@ -195,6 +195,10 @@ Test(folders, finetune_names_what_is_not_there) {
     o = program_run("finetune", "--dataset digits --image-size 32 --steps 1");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "--weights FILE is missing, .* random features .* --train-only all");
+    o = program_run("finetune", "--model mobilenet_v4 --dataset synthetic --steps 1");
+    EXPECT_MATCH(o.err, "^finetune: model 'mobilenet_v4': MobileNet: version is 4; .*; did you mean 'mobilenet_v2'");
+    o = program_run("finetune", "--model vgg11 --dataset synthetic --image-size 8 --steps 1");
+    EXPECT_MATCH(o.err, "^finetune: --image-size 8: VGG: images of 8 pixels");
     o = program_run("finetune", "--depth 18 --dataset synthetic --steps 1");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--depth belongs to the other trainers");
@@ -204,6 +208,19 @@ static void shell(const char *in_the_folder) {
     char command[2048];
     snprintf(command, sizeof command, "cd %s && %s", files_path("set"), in_the_folder);
     cr_assert_eq(system(command), 0, "%s", command);
+}
+
+/* Pixels have classes in a folder's masks, and a program's own loss may learn from one class. */
+Test(folders, a_single_class_is_refused) {
+    char arguments[1200];
+    const char *flags = write_folder_set();
+    shell("rm -r train/b test/b");
+    outcome o = program_run("train_densenet", flags);
+    cr_expect_eq(o.status, 2, "%d: %s", o.status, o.out);
+    EXPECT_MATCH(o.err, "set.* has a single class, so every answer is right .* images of a second one");
+    snprintf(arguments, sizeof arguments, "%s --plan", flags);
+    cr_expect_eq(program_run("train_densenet", arguments).status, 2);
+    cr_expect_eq(program_run("train_densenet", TINY "--dataset synthetic --classes 1 --steps 1").status, 0);
 }
 
 /* A folder in shards trains to the losses of the folder. */

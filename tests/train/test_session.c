@@ -5,6 +5,7 @@
 #include <frugal/session.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { IMAGES = 40, TESTS = 12, SIZE = 12, CLASSES = 3, BATCH = 8, EPOCHS = 3, STEPS = EPOCHS * (IMAGES / BATCH) };
 
@@ -33,10 +34,10 @@ static void released(void *ctx) {
     ((app *)ctx)->released++;
 }
 
-static fr_dataset *frames(app *a, int64_t count) {
+static fr_dataset *frames_of(app *a, int64_t count, int64_t classes) {
     fr_dataset *d = NULL;
     MUST(fr_dataset_create(&(fr_dataset_source){.count = count,
-                                                .classes = CLASSES,
+                                                .classes = classes,
                                                 .height = SIZE,
                                                 .width = SIZE,
                                                 .channels = 1,
@@ -45,6 +46,10 @@ static fr_dataset *frames(app *a, int64_t count) {
                                                 .ctx = a},
                            &d));
     return d;
+}
+
+static fr_dataset *frames(app *a, int64_t count) {
+    return frames_of(a, count, CLASSES);
 }
 
 static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module **out) {
@@ -292,6 +297,47 @@ Test(session, a_budget_is_kept_or_refused_with_a_number) {
     fr_dataset_release(&d);
 }
 
+/* Text that a session prints to opts.out at its creation. */
+static const char *said(fr_session_opts o, fr_dataset *d) {
+    static char text[2048];
+    fr_session *s = NULL;
+    o.out = tmpfile();
+    cr_assert_not_null(o.out);
+    MUST(fr_session_create(&o, d, NULL, &s));
+    rewind(o.out);
+    text[fread(text, 1, sizeof text - 1, o.out)] = '\0';
+    fr_session_release(&s);
+    fclose(o.out);
+    return text;
+}
+
+/* Notes are in words of the session's fields, although train.quiet is set. */
+Test(session, notes_of_fresh_heads_and_replaced_switches_are_told) {
+    char file[] = "/tmp/frugal-session-XXXXXX.safetensors";
+    app a = {0};
+    fr_session_opts o = options(&a);
+    fr_dataset *same = frames(&a, IMAGES), *more = frames_of(&a, IMAGES, CLASSES + 1);
+    cr_assert_geq(close(mkstemps(file, 12)), 0);
+    fr_session *s = session(&a, &o, false);
+    MUST(fr_session_export(s, file));
+    fr_session_release(&s);
+    o.train.files.weights = file;
+    cr_expect_str_eq(said(o, same), "");
+    cr_expect_str_eq(said(o, more), "note: train.files.weights: fc has another size there and starts fresh; everything "
+                                    "else is the file's\n");
+    unlink(file);
+    o = options(&a);
+    o.train.memory.budget = (size_t)1 << 30;
+    cr_expect_str_eq(said(o, same), "");
+    o.train.memory.switches.encode = false;
+    o.train.memory.checkpoint_segments = 2;
+    cr_expect_str_eq(said(o, same), "note: train.memory.budget chooses by itself and replaces "
+                                    "train.memory.switches.encode = false, train.memory.checkpoint_segments 2; to keep "
+                                    "them, set train.memory.fit_switches to false\n");
+    fr_dataset_release(&same);
+    fr_dataset_release(&more);
+}
+
 Test(session, failures_of_callbacks_end_the_run) {
     app a = {.fail = FR_EIO};
     fr_session_opts o = options(&a);
@@ -321,6 +367,12 @@ Test(session, what_is_no_session_is_refused) {
     o = options(&a);
     o.train.optim.batch_size = 1000;
     cr_expect_eq(fr_session_create(&o, d, NULL, &s), FR_EINVAL);
+    cr_expect_not_null(strstr(fr_last_error(), "lower it or set train.data.keep_last"), "%s", fr_last_error());
+    o = options(&a);
+    fr_dataset *one = frames_of(&a, IMAGES, 1);
+    cr_expect_eq(fr_session_create(&o, one, NULL, &s), FR_EINVAL);
+    cr_expect_not_null(strstr(fr_last_error(), "a single class"), "%s", fr_last_error());
+    fr_dataset_release(&one);
     cr_expect_eq(fr_session_create(NULL, d, NULL, &s), FR_EINVAL);
     cr_expect_eq(fr_session_create(&o, NULL, NULL, &s), FR_EINVAL);
     cr_expect_eq(fr_session_run(NULL), FR_EINVAL);

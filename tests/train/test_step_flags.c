@@ -179,6 +179,20 @@ Test(step_flags, evaluation_and_what_is_outside) {
     cJSON_Delete(r);
 }
 
+/* An evaluation may need more than the steps of a head: the last line says so, with --plan's numbers. */
+Test(step_flags, the_last_line_covers_evaluations) {
+    const char *flags = "--dataset digits --model mobilenet_v2_w0.35 --image-size 32 --batch-size 64 --steps 2 "
+                        "--train-only head --prefix-parts auto";
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "%s --plan", flags);
+    outcome plan = program_run("finetune", arguments), run = program_run("finetune", flags);
+    cr_assert_eq(run.status, 0, "%s", run.err);
+    const char *planned = strstr(plan.out, "peak memory "), *last = strstr(run.out, "peak memory ");
+    cr_assert(planned != NULL && last != NULL, "%s%s", plan.out, run.out);
+    EXPECT_MATCH(last, "^peak memory [0-9.]+ .iB \\(evaluation [0-9.]+ .iB\\)\n$");
+    cr_expect_eq(strncmp(planned, last, strlen(last) - 1), 0, "%s%s", planned, last);
+}
+
 Test(step_flags, a_choice_that_saves_nothing_says_so) {
     /* The peak is in the forward pass of the frozen layers, whatever workspaces the processor's kernels need. */
     outcome o = program_run("train_densenet", TINY "--plan --train-only head --fused-step");
@@ -193,6 +207,11 @@ Test(step_flags, a_choice_that_saves_nothing_says_so) {
     cr_expect_null(strstr(o.out, "note: "), "defaults are not talked about: %s", o.out);
     o = program_run("train_densenet", TINY "--plan --quiet --checkpoint-segments 1");
     cr_expect_null(strstr(o.out, "note: "), "quiet: %s", o.out);
+    /* The CPU computes f16 in f32: a head's step has little to gain. */
+    o = program_run("finetune", "--dataset synthetic --image-size 64 --plan --amp");
+    EXPECT_MATCH(o.out, "note: --amp raises the peak, from [0-9]+ to [0-9]+ bytes\n");
+    o = program_run("finetune", "--dataset synthetic --image-size 64 --plan --amp=bf16");
+    cr_expect_null(strstr(o.out, "note: --amp"), "%s", o.out);
 }
 
 Test(step_flags, refused) {

@@ -54,7 +54,7 @@ Test(train_only, refusals_name_the_flag) {
     } cases[] = {{"last=0", "--train-only last=0: '0' must be a number of layers, at least 1"},
                  {"norm=2x", "--train-only norm=2x: '2x' must be a number of layers"},
                  {"bias=", "--train-only bias=: '' must be a number of layers"},
-                 {"last", "--train-only last: freeze: no layer or parameter is called 'last'"},
+                 {"last", "--train-only last: the number of layers is missing, as in last=4; .* 'head'"},
                  {"auto", "--train-only auto needs a --memory-budget to fit into"},
                  {"auto head --memory-budget 64MiB", "--train-only auto chooses all"},
                  {"auto --batch-size fit --memory-budget 64MiB", "--train-only auto with --batch-size fit"}};

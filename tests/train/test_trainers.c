@@ -487,18 +487,18 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_vgg", "--device tpu", 2, "--device tpu: must be one of auto, cpu, cuda, meta"},
         {"train_vgg", "--dataset imagenet", 2, "--dataset imagenet: must be one of digits, .*folder"},
         {"train_vgg", "--pool-index f32", 2, "--pool-index f32: must be one of i64, i32, u8"},
-        {"train_vgg", "--depth 12", 2, "--depth 12 .*11, 13, 16 and 19"},
+        {"train_vgg", "--depth 12", 2, "--depth 12: .*11, 13, 16 and 19"},
         {"train_vgg", "--image-size 16", 2, "--image-size 16: .*16 pixels.* stride of 32"},
-        {"train_resnet", "--depth 20", 2, "--depth 20 .*18, 34, 50, 101 and 152"},
+        {"train_resnet", "--depth 20", 2, "--depth 20: .*18, 34, 50, 101 and 152"},
         {"train_resnet", "--image-size 4", 2, "--image-size 4: .*4 pixels.* stride of 8"},
         {"train_resnet", "--no-batch-norm", 2, "--no-batch-norm: .*train_resnet"},
-        {"train_densenet", "--depth 41", 2, "--depth 41 .*DenseNet: depth is 41"},
-        {"train_unet", "--depth 9", 2, "--depth 9 .*1\\.\\.5"},
+        {"train_densenet", "--depth 41", 2, "--depth 41: .*DenseNet: depth is 41"},
+        {"train_unet", "--depth 9", 2, "--depth 9: .*1\\.\\.5"},
         {"train_unet", "--image-size 30", 2, "--image-size 30: .*multiples of 8"},
         {"train_unet", "--checkpoint-segments 99", 2, "--checkpoint-segments 99: .*[0-9]+ units"},
         {"train_vgg", "--checkpoint-segments 0", 2, "--checkpoint-segments 0: must lie in 1"},
         {"train_vgg", "--checkpoint-segments 500", 2, "--checkpoint-segments 500: vgg16_bn .* [0-9]+ units"},
-        {"train_vgg", "--batch-size 1501", 2, "--batch-size 1501: digits train has 1500"},
+        {"train_vgg", "--batch-size 1501", 2, "--batch-size 1501: digits train has 1500 .*; lower it\n$"},
         {"train_unet", "--depth 4 --image-size 16 --batch-size 1", 2,
          "--batch-size 1 --image-size 16: .*more than 1 value"},
         {"train_vgg", "--classes 7", 2, "--classes 7: dataset digits has 10"},
@@ -514,13 +514,16 @@ Test(trainers, files_that_are_missing_or_broken_have_status_1) {
     uint8_t idx[4096], body[20 * 64] = {0}, *jpeg = NULL, rgb[16 * 16 * 3];
     /* A folder of images whose second picture is cut off. */
     files_make_folder("cut");
-    static const char *const folders[] = {"cut/train", "cut/test", "cut/train/a", "cut/test/a"};
-    for (int i = 0; i < 4; i++) files_make_folder(folders[i]);
+    static const char *const folders[] = {"cut/train",   "cut/test",   "cut/train/a",
+                                          "cut/train/b", "cut/test/a", "cut/test/b"};
+    for (int i = 0; i < 6; i++) files_make_folder(folders[i]);
     picture_fill(rgb, 16, 16);
     size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &jpeg);
     files_write("cut/train/a/0.jpg", jpeg, n);
     files_write("cut/train/a/1.jpg", jpeg, n / 2);
+    files_write("cut/train/b/0.jpg", jpeg, n);
     files_write("cut/test/a/0.jpg", jpeg, n);
+    files_write("cut/test/b/0.jpg", jpeg, n);
     free(jpeg);
     /* IDX files: wrong magic; 20 images but 19 labels in range. */
     files_make_folder("magic");

@@ -1,11 +1,22 @@
 /* memory_plot.c - --memory-plot: a picture of the step with the highest memory, of a run or a plan. */
 #include "addons/views/files.h"
 
-#include <inttypes.h>
+#include <frugal/files.h>
 
+#include <inttypes.h>
+#include <sys/stat.h>
+
+/* The picture is drawn after the run, so a trial finds now whether a file can be written. A FIFO's reader would take
+ * the trial for the picture. */
 static fr_status plot_begin(void *state, const fr_run *r) {
+    const char *path = r->opts->files.memory_plot;
+    struct stat st;
+    fr_flag_output trial;
     (void)state;
-    return r->opts->files.memory_plot != NULL ? FR_OK : FR_END;
+    if (path != NULL && stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return FR_OK;
+    const fr_status s = fr_flag_output_open("memory-plot", path, &trial);
+    fr_atomic_abandon(&trial.output);
+    return s;
 }
 
 static fr_status plot_draw(fr_timeline_recorder *recorder, const fr_run *r) {
