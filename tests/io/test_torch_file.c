@@ -127,11 +127,13 @@ Test(torch_file, other_files_are_refused_with_the_item_and_the_line_of_python) {
     }
 }
 
-/* Changes `from` into `to` of equal length, from the left, and reads the file. Checksums: made right. */
+/* Changes `from`, the first one or in the zip's directory, into `to` of equal length, and reads the file. Checksums:
+ * made right. */
 static fr_status read_changed(const char *name, const char *from, const char *to, size_t bytes, bool checksums) {
     size_t n = 0, at = 0;
     fri_safetensors *f = NULL;
     unsigned char *file = read_bytes(seed(name), &n);
+    if (strncmp(from, "data/", 5) == 0) at = zip_number(file + n - 6, 4);
     while (at + bytes <= n && memcmp(file + at, from, bytes) != 0) at++;
     cr_assert(at + bytes <= n, "%s has no '%s'", name, from);
     memcpy(file + at, to, bytes);
@@ -165,6 +167,8 @@ Test(torch_file, arguments_and_damage_are_named) {
         {"ordered4", "Tensor", "Target", 6, true, FR_EUNSUPPORTED, "buffer is an object of torch.Target"},
         {"ordered4", "collections", "Collections", 11, true, FR_EUNSUPPORTED, "calls _rebuild_tensor_v2"},
         {"module", "PK\1\2", "PK\1\3", 4, true, FR_EFORMAT, "entry 0 of the zip's directory is damaged"},
+        {"types", "data/1", "data/0", 6, true, FR_EFORMAT, "records of its zip archive overlap or have one name"},
+        {"types", "data/1", "data/9", 6, true, FR_EFORMAT, "its pickle is damaged"},
         {"module", "PK\5\6", "PK\5\7", 4, true, FR_EFORMAT, "a zip archive without its end"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
