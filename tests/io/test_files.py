@@ -54,7 +54,7 @@ def end_to_end(trainers, folder, judge):
     judge("the exported weights predict a photo", " %  0  one" in said and " %  1  two" in said)
 
 
-TORCHVISION = ([f"vgg{d}{bn}" for d in (11, 13, 16, 19) for bn in ("", "_bn")] + ["squeezenet1_0", "squeezenet1_1"]
+TORCHVISION = ([f"vgg{d}{bn}" for d in (11, 13, 16, 19) for bn in ("", "_bn")] + ["squeezenet1_1"]
                + [f"resnet{d}" for d in (18, 34, 50, 101, 152)] + [f"densenet{d}" for d in (121, 161, 169, 201)]
                + [f"efficientnet_b{d}" for d in range(8)]
                + ["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "convnext_tiny"])
