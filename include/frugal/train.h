@@ -387,7 +387,7 @@ typedef struct fr_train_shell {
     void *ctx;
 } fr_train_shell;
 /* Runs the command that the options ask for, on the calling thread: summary, plan, prediction or training. argv: the
- * command line, which says what was given. Returns the exit status of fr_train_main. */
+ * command line, which says what was given. Returns the exit status of fr_train_main; 2 for NULL, with a sentence. */
 FR_API int fr_train_run(const fr_train_program *program, int argc, char *const *argv, const fr_train_shell *shell);
 
 /* Reads the flags, trains, reports. Returns the exit status: 0, 1 after a failure, 2 after a usage error, or 128 plus

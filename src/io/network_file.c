@@ -13,6 +13,17 @@ static bool ends_with(const char *path, const char *ending) {
     return n >= k && strcmp(path + n - k, ending) == 0;
 }
 
+fr_status fri_weights_ending(const char *path) {
+    static const char *const torch[] = {".pth", ".pt", ".bin"};
+    for (size_t i = 0; i < sizeof torch / sizeof *torch; i++)
+        if (ends_with(path, torch[i]))
+            return fr_fail(FR_EINVAL,
+                           "'%.300s': %s is the ending of torch.save's files, which PyTorch alone writes; name it "
+                           ".safetensors, which safetensors.torch.load_file reads",
+                           path, torch[i]);
+    return FR_OK;
+}
+
 fr_status fri_network_file_of(const char *path, const fr_network_file **out) {
     static const struct { const char *ending, *addon; } elsewhere[] = {{".onnx", "onnx"}};
     char what[32];
@@ -29,5 +40,5 @@ fr_status fri_network_file_of(const char *path, const fr_network_file **out) {
             snprintf(what, sizeof what, "a file %s", elsewhere[i].ending);
             return fr_addon_missing(what, elsewhere[i].addon);
         }
-    return FR_OK;
+    return fri_weights_ending(path);
 }

@@ -279,18 +279,26 @@ static void attach_data(fri_safetensors *f, const void *data) {
     for (size_t i = 0; i < f->n_entries; i++) f->private->entries[i].data = (const char *)data + f->entries[i].at;
 }
 
-/* FR_EFORMAT: the first bytes belong to a zip archive, a pickle or a git-lfs pointer. */
+/* FR_EFORMAT: the first bytes belong to a known kind of file. */
 static fr_status check_kind(const unsigned char first[8]) {
     static const struct {
         const char *begin, *is;
     } kinds[] = {
-        {"PK\3\4", "is a zip archive, as torch.save writes (.pth, .pt), where a file with a checksum is needed"},
-        {"\x80\2", "is a Python pickle, as old versions of torch.save write; in Python, "
-                   "safetensors.torch.save_file(torch.load(FILE), NEW) makes safetensors of it"},
-        {"version ", "is a git-lfs pointer, not the file itself; `git lfs pull` fetches that"},
+        {"PK\3\4", "a zip archive, as torch.save writes (.pth, .pt), where a file with a checksum is needed"},
+        {"\x80", "a Python pickle, as old versions of torch.save write; in Python, "
+                 "safetensors.torch.save_file(torch.load(FILE), NEW) makes safetensors of it"},
+        {"version ", "a git-lfs pointer, not the file itself; `git lfs pull` fetches that"},
+        {"\xff\xd8\xff", "a JPEG image"},
+        {"\x89PNG", "a PNG image"},
+        {"\x89HDF", "an HDF5 file, as Keras writes"},
+        {"\x93NUMPY", "a NumPy array (.npy)"},
+        {"GGUF", "a GGUF file"},
+        {"\x1f\x8b", "compressed by gzip; unpack it first"},
+        {"<", "a page of HTML or XML, as servers send in place of a file; download it again"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (memcmp(first, kinds[i].begin, strlen(kinds[i].begin)) == 0) return fr_fail(FR_EFORMAT, "%s", kinds[i].is);
+        if (memcmp(first, kinds[i].begin, strlen(kinds[i].begin)) == 0)
+            return fr_fail(FR_EFORMAT, "is no safetensors file but %s", kinds[i].is);
     return FR_OK;
 }
 
@@ -298,10 +306,11 @@ static fr_status check_kind(const unsigned char first[8]) {
 static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size_t *n) {
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
-    if (length > FRI_SAFETENSORS_MAX_HEADER) FRI_TRY(check_kind(first));
+    if (length > FRI_SAFETENSORS_MAX_HEADER || length > bytes - 8) FRI_TRY(check_kind(first));
     if (length > FRI_SAFETENSORS_MAX_HEADER)
-        return fr_fail(FR_EFORMAT, "the header claims %llu bytes, expected at most %d", (unsigned long long)length,
-                       FRI_SAFETENSORS_MAX_HEADER);
+        return fr_fail(FR_EFORMAT,
+                       "is no safetensors file: its first 8 bytes claim a header of %llu bytes; at most %d are allowed",
+                       (unsigned long long)length, FRI_SAFETENSORS_MAX_HEADER);
     if (length > bytes - 8)
         return fr_fail(FR_EFORMAT, "the header claims %llu bytes but only %llu follow", (unsigned long long)length,
                        (unsigned long long)(bytes - 8));
@@ -354,6 +363,7 @@ static fr_status read_header(fri_safetensors *f, const unsigned char *content, i
     if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
     FRI_TRY(first_bytes(content, fd, text, n, sizeof first));
     text[n] = '\0';
+    if (text[0] != '{') FRI_TRY(check_kind(first));
     p->header_crc = (uint32_t)crc32_z(crc32_z(0, first, sizeof first), (const unsigned char *)text, n);
     p->data_at = sizeof first + n;
     p->data_bytes = (size_t)(bytes - p->data_at);

@@ -8,7 +8,9 @@
  * Reads an image, with the errors of fr_dataset_label. */
 enum { FRI_FINGERPRINT_BYTES = 200 };
 fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
-/* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built. */
+/* FR_EINVAL: the path has the ending of a file of torch.save. */
+fr_status fri_weights_ending(const char *path);
+/* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built; FR_EINVAL. */
 fr_status fri_network_file_of(const char *path, const fr_network_file **out);
 typedef struct fri_state_folder {
     size_t states;

@@ -3,110 +3,23 @@
 
 #include "base/status.h"
 #include "io/safetensors_format.h"
+#include "io/torch_zip.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BYTES = 1 << 26, MOST_VALUES = 1 << 20, END_BYTES = 22, CENTRAL_BYTES = 46, LOCAL_BYTES = 30 };
+enum { MOST_VALUES = 1 << 20 };
 
-/* The end of sentences about files for Python. */
-#define CONVERT                                                                                          \
-    "; in Python, safetensors.torch.save_file({k: v.contiguous() for k, v in STATE_DICT.items()}, NEW) " \
-    "makes safetensors of the tensors"
-
-static uint64_t little_endian(const unsigned char *at, int bytes) {
-    uint64_t v = 0;
-    for (int i = bytes - 1; i >= 0; i--) v = v << 8 | at[i];
-    return v;
-}
-
-/* ---- the archive ----------------------------------------------------------------------------------------- */
-
-typedef struct record {
-    const char *name; /* without the archive's folder; not ended by a NUL */
-    size_t name_bytes, at, bytes;
-} record;
-
-typedef struct archive {
-    fri_torch_read_fn *read;
-    void *ctx;
-    size_t bytes;
-    unsigned char *directory;
-    record *record;
-    size_t records;
-} archive;
-
-/* Reads into a new block; the caller frees *out. */
-static fr_status read_block(const archive *z, size_t at, size_t n, unsigned char **out) {
-    if (n > MOST_BYTES) return fr_fail(FR_EFORMAT, "a list of %zu bytes; at most %d are read", n, MOST_BYTES);
-    *out = malloc(n + 1);
-    if (*out == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu bytes", n);
-    return z->read(z->ctx, *out, n, at);
-}
-
-static int by_record_name(const void *a, const void *b) {
-    const record *x = a, *y = b;
-    const int order = memcmp(x->name, y->name, x->name_bytes < y->name_bytes ? x->name_bytes : y->name_bytes);
-    return order != 0 ? order : (x->name_bytes > y->name_bytes) - (x->name_bytes < y->name_bytes);
-}
-
-static const record *find_record(const archive *z, const char *name, size_t bytes) {
-    const record key = {.name = name, .name_bytes = bytes};
-    return z->records > 0 ? bsearch(&key, z->record, z->records, sizeof key, by_record_name) : NULL;
-}
-
-/* Reads the entry of the directory at *at, and moves *at to the following entry. */
-static fr_status read_record(archive *z, size_t size, size_t *at) {
-    const unsigned char *e = z->directory + *at;
-    unsigned char local[LOCAL_BYTES];
-    if (size - *at < CENTRAL_BYTES || memcmp(e, "PK\1\2", 4) != 0)
-        return fr_fail(FR_EFORMAT, "entry %zu of the zip's directory is damaged", z->records);
-    const size_t name = little_endian(e + 28, 2), more = name + little_endian(e + 30, 2) + little_endian(e + 32, 2);
-    const uint64_t packed = little_endian(e + 20, 4), bytes = little_endian(e + 24, 4), from = little_endian(e + 42, 4);
-    if (size - *at - CENTRAL_BYTES < more || z->bytes < LOCAL_BYTES || from > z->bytes - LOCAL_BYTES)
-        return fr_fail(FR_EFORMAT, "entry %zu of the zip's directory reaches beyond the file", z->records);
-    if (little_endian(e + 10, 2) != 0 || packed != bytes)
-        return fr_fail(FR_EUNSUPPORTED, "its zip archive is compressed" CONVERT);
-    FRI_TRY(z->read(z->ctx, local, sizeof local, from));
-    const uint64_t begin = from + LOCAL_BYTES + little_endian(local + 26, 2) + little_endian(local + 28, 2);
-    if (memcmp(local, "PK\3\4", 4) != 0 || begin > z->bytes || bytes > z->bytes - begin)
-        return fr_fail(FR_EFORMAT, "record %zu of the zip reaches beyond the file", z->records);
-    const char *text = (const char *)e + CENTRAL_BYTES, *slash = memchr(text, '/', name);
-    const size_t skipped = slash != NULL ? (size_t)(slash + 1 - text) : 0;
-    z->record[z->records++] = (record){text + skipped, name - skipped, (size_t)begin, (size_t)bytes};
-    *at += CENTRAL_BYTES + more;
-    return FR_OK;
-}
-
-static fr_status read_archive(archive *z) {
-    unsigned char end[END_BYTES];
-    size_t at = 0;
-    if (z->bytes < sizeof end) return fr_fail(FR_EFORMAT, "has %zu bytes, too few for a zip archive", z->bytes);
-    FRI_TRY(z->read(z->ctx, end, sizeof end, z->bytes - sizeof end));
-    const size_t n = little_endian(end + 10, 2), size = little_endian(end + 12, 4), from = little_endian(end + 16, 4);
-    if (memcmp(end, "PK\5\6", 4) != 0)
-        return fr_fail(FR_EFORMAT, "a zip archive without its end: the file is damaged or incomplete");
-    if (n == 0xffff || from == 0xffffffff)
-        return fr_fail(FR_EUNSUPPORTED, "a zip archive of 4 GiB or of 65535 records" CONVERT);
-    if (from > z->bytes || size > z->bytes - from) return fr_fail(FR_EFORMAT, "its zip directory is outside the file");
-    FRI_TRY(read_block(z, from, size, &z->directory));
-    z->record = calloc(n + 1, sizeof *z->record);
-    if (z->record == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu records", n);
-    for (size_t i = 0; i < n; i++) FRI_TRY(read_record(z, size, &at));
-    qsort(z->record, z->records, sizeof *z->record, by_record_name);
-    return FR_OK;
-}
-
-/* ---- the pickle ------------------------------------------------------------------------------------------ */
-
-typedef enum kind { MARK, NOTHING, NUMBER, TEXT, TUPLE, DICT, GLOBAL, STORAGE, TENSOR } kind;
+typedef enum kind { MARK, NOTHING, FLAG, NUMBER, TEXT, TUPLE, DICT, GLOBAL, STORAGE, TENSOR, FOREIGN } kind;
 
 typedef struct value {
     kind kind;
-    int64_t
-        number; /* of a NUMBER; a TUPLE's first part in `part`, a DICT's number, a STORAGE's type; a TENSOR's entry */
-    const char *text; /* of a TEXT, a GLOBAL's name, a STORAGE's record */
-    size_t n;         /* bytes of the text, parts of the tuple */
+    int64_t number; /* of a NUMBER; the first part in `part` of a TUPLE, and of a GLOBAL (module and name); a DICT's
+                       * number, a STORAGE's type; a TENSOR's entry */
+    const char
+        *text; /* of a TEXT, a STORAGE's record; a description of FOREIGN, or NULL: made by the global `number` */
+    size_t n;  /* bytes of the text, parts of the tuple */
 } value;
 
 /* The value of a key in a dict. */
@@ -115,13 +28,21 @@ typedef struct item {
     value key, v;
 } item;
 
+/* Facts about a dict. */
+typedef struct dict_facts {
+    size_t items, tensors;
+    size_t flags;    /* None, True and False */
+    size_t versions; /* dicts under the name _metadata: versions of modules */
+    bool odd;        /* has attributes of unknown meaning */
+} dict_facts;
+
 typedef struct machine {
-    const archive *zip;
+    const fri_zip *zip;
     const unsigned char *at, *end;
     value *stack, *memo, *part;
     item *item;
-    size_t depth, memos, parts, items;
-    int64_t dicts;
+    dict_facts *dict;
+    size_t depth, memos, parts, items, dicts;
     fri_safetensors_entry *entry; /* shape, type and place of each TENSOR */
     size_t entries;
 } machine;
@@ -130,9 +51,23 @@ static fr_status damaged(void) {
     return fr_fail(FR_EFORMAT, "its pickle is damaged");
 }
 
-static fr_status foreign(const char *what, const char *text, size_t n) {
-    return fr_fail(FR_EUNSUPPORTED, "it is not a plain state dict of tensors: its pickle has %s%.*s" CONVERT, what,
-                   (int)(n < 80 ? n : 80), text);
+/* Fails for a file beyond plain state dicts. */
+#define FOREIGN_FILE(cure, format, ...) \
+    fr_fail(FR_EUNSUPPORTED, "it is not a plain state dict of tensors: " format cure, __VA_ARGS__)
+
+enum { NAME_BYTES = 200 };
+
+/* Text of a value for an error sentence. */
+static const char *described(const machine *m, const value *v, char out[NAME_BYTES]) {
+    static const char *const names[] =
+        {[MARK] = "nothing",  [NOTHING] = "None", [FLAG] = "True or False", [NUMBER] = "a number", [TEXT] = "text",
+         [TUPLE] = "a tuple", [DICT] = "a dict",  [STORAGE] = "a storage",  [TENSOR] = "a tensor"};
+    if (v->kind != FOREIGN && v->kind != GLOBAL) return names[v->kind];
+    if (v->text != NULL) return v->text;
+    const value *p = &m->part[v->number];
+    snprintf(out, NAME_BYTES, "%s%.*s.%.*s", v->kind == FOREIGN ? "an object of " : "",
+             (int)(p[0].n < 80 ? p[0].n : 80), p[0].text, (int)(p[1].n < 80 ? p[1].n : 80), p[1].text);
+    return out;
 }
 
 static fr_status push(machine *m, value v) {
@@ -159,11 +94,41 @@ static const unsigned char *take_bytes(machine *m, size_t n) {
 static fr_status push_number(machine *m, int bytes) {
     const unsigned char *b = take_bytes(m, (size_t)bytes);
     if (b == NULL) return damaged();
-    const int64_t v = (int64_t)little_endian(b, bytes);
+    const int64_t v = (int64_t)fri_little_endian(b, bytes);
     return push(m, (value){NUMBER, bytes == 4 ? (int32_t)v : v, NULL, 0});
 }
 
-/* The number of stack values over the last mark, which leaves the stack. */
+/* Pushes a value foreign to state dicts, refused where a tensor is expected. */
+static fr_status push_other(machine *m, const char *description) {
+    return push(m, (value){FOREIGN, 0, description, 0});
+}
+
+/* Pushes the number of 0 to 8 bytes with a sign; FOREIGN: a longer number. */
+static fr_status push_long(machine *m, int length_bytes) {
+    const unsigned char *b = take_bytes(m, (size_t)length_bytes);
+    const size_t n = b != NULL ? fri_little_endian(b, length_bytes) : SIZE_MAX;
+    if (b == NULL || (b = take_bytes(m, n)) == NULL) return damaged();
+    if (n > 8) return push_other(m, "a number");
+    uint64_t v = n > 0 && b[n - 1] >= 0x80 ? UINT64_MAX : 0;
+    for (size_t i = n; i-- > 0;) v = v << 8 | b[i];
+    return push(m, (value){NUMBER, (int64_t)v, NULL, 0});
+}
+
+/* Pushes text or bytes after a count of so many bytes. */
+static fr_status push_run(machine *m, int length_bytes, bool text) {
+    const unsigned char *b = take_bytes(m, (size_t)length_bytes);
+    const size_t n = b != NULL ? fri_little_endian(b, length_bytes) : 0;
+    if (b == NULL || (b = take_bytes(m, n)) == NULL) return damaged();
+    return text ? push(m, (value){TEXT, 0, (const char *)b, n}) : push_other(m, "bytes");
+}
+
+static fr_status push_dict(machine *m) {
+    FRI_TRY(FRI_ROOM(m->dict, m->dicts, "dicts of a pickle"));
+    m->dict[m->dicts] = (dict_facts){0};
+    return push(m, (value){DICT, (int64_t)m->dicts++, NULL, 0});
+}
+
+/* The number of stack values over the last mark. The mark leaves the stack. */
 static fr_status to_mark(machine *m, size_t *n) {
     for (*n = 0; *n < m->depth; ++*n)
         if (m->stack[m->depth - 1 - *n].kind == MARK) {
@@ -174,10 +139,10 @@ static fr_status to_mark(machine *m, size_t *n) {
     return damaged();
 }
 
-/* The last n values become a tuple. */
-static fr_status push_tuple(machine *m, size_t n) {
+/* The last n values become a tuple, or a global. */
+static fr_status push_parts(machine *m, kind as, size_t n) {
     if (n > m->depth || m->parts > MOST_VALUES) return damaged();
-    const value t = {TUPLE, (int64_t)m->parts, NULL, n};
+    const value t = {as, (int64_t)m->parts, NULL, n};
     for (size_t i = 0; i < n; i++) {
         FRI_TRY(FRI_ROOM(m->part, m->parts, "values of a pickle"));
         m->part[m->parts++] = m->stack[m->depth - n + i];
@@ -186,48 +151,68 @@ static fr_status push_tuple(machine *m, size_t n) {
     return push(m, t);
 }
 
-/* The last 2 n values become items of the dict before. */
-static fr_status set_items(machine *m, size_t n) {
-    if (n % 2 != 0 || n >= m->depth || m->items > MOST_VALUES) return damaged();
-    const value *v = &m->stack[m->depth - n], dict = v[-1];
-    if (dict.kind != DICT) return damaged();
-    for (size_t i = 0; i < n; i += 2) {
-        FRI_TRY(FRI_ROOM(m->item, m->items, "items of a pickle"));
-        m->item[m->items++] = (item){dict.number, v[i], v[i + 1]};
-    }
-    m->depth -= n;
-    return FR_OK;
-}
-
 static bool is(const value *v, const char *text) {
     return v->n == strlen(text) && memcmp(v->text, text, v->n) == 0;
 }
 
-/* The type of a storage's elements by the storage's class; -1: another global. */
-static int storage_type(const value *v) {
+/* The last n values become elements of the list, set or object before. */
+static fr_status drop_elements(machine *m, size_t n) {
+    if (n >= m->depth || m->stack[m->depth - 1 - n].kind != FOREIGN) return damaged();
+    m->depth -= n;
+    return FR_OK;
+}
+
+/* The last 2 n values become items of the dict before. */
+static fr_status set_items(machine *m, size_t n) {
+    if (n % 2 != 0 || n >= m->depth || m->items > MOST_VALUES) return damaged();
+    const value *v = &m->stack[m->depth - n], dict = v[-1];
+    if (dict.kind != DICT) return drop_elements(m, n);
+    dict_facts *facts = &m->dict[dict.number];
+    for (size_t i = 0; i < n; i += 2) {
+        FRI_TRY(FRI_ROOM(m->item, m->items, "items of a pickle"));
+        m->item[m->items++] = (item){dict.number, v[i], v[i + 1]};
+        facts->tensors += v[i + 1].kind == TENSOR;
+        facts->flags += v[i + 1].kind == FLAG || v[i + 1].kind == NOTHING;
+        facts->versions += v[i + 1].kind == DICT && v[i].kind == TEXT && is(&v[i], "_metadata");
+    }
+    facts->items += n / 2;
+    m->depth -= n;
+    return FR_OK;
+}
+
+static bool is_global(const machine *m, const value *v, const char *module, const char *name) {
+    return v->kind == GLOBAL && is(&m->part[v->number], module) && is(&m->part[v->number + 1], name);
+}
+
+/* The type of a storage's elements by the storage's class, -1 if unknown. */
+static int storage_type(const machine *m, const value *v) {
     static const struct {
         const char *name;
         fr_dtype dtype;
-    } types[] = {{"torch\nFloatStorage", FR_F32},  {"torch\nHalfStorage", FR_F16}, {"torch\nBFloat16Storage", FR_BF16},
-                 {"torch\nDoubleStorage", FR_F64}, {"torch\nLongStorage", FR_I64}, {"torch\nIntStorage", FR_I32},
-                 {"torch\nShortStorage", FR_I16},  {"torch\nCharStorage", FR_I8},  {"torch\nByteStorage", FR_U8},
-                 {"torch\nBoolStorage", FR_BOOL}};
+    } types[] = {{"FloatStorage", FR_F32},  {"HalfStorage", FR_F16}, {"BFloat16Storage", FR_BF16},
+                 {"DoubleStorage", FR_F64}, {"LongStorage", FR_I64}, {"IntStorage", FR_I32},
+                 {"ShortStorage", FR_I16},  {"CharStorage", FR_I8},  {"ByteStorage", FR_U8},
+                 {"BoolStorage", FR_BOOL}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (is(v, types[i].name)) return types[i].dtype;
+        if (is_global(m, v, "torch", types[i].name)) return types[i].dtype;
     return -1;
 }
 
-static const char ordered_dict[] = "collections\nOrderedDict", tensor_maker[] = "torch._utils\n_rebuild_tensor_v2";
-
 /* A global, two lines of text: module and name. */
+static fr_status push_global_lines(machine *m) {
+    for (int i = 0; i < 2; i++) {
+        const unsigned char *line = m->at, *end = memchr(line, '\n', (size_t)(m->end - line));
+        if (end == NULL) return damaged();
+        FRI_TRY(push(m, (value){TEXT, 0, (const char *)line, (size_t)(end - line)}));
+        m->at = end + 1;
+    }
+    return push_parts(m, GLOBAL, 2);
+}
+
 static fr_status push_global(machine *m) {
-    const unsigned char *line = memchr(m->at, '\n', (size_t)(m->end - m->at));
-    const unsigned char *last = line != NULL ? memchr(line + 1, '\n', (size_t)(m->end - line - 1)) : NULL;
-    if (last == NULL) return damaged();
-    const value v = {GLOBAL, 0, (const char *)m->at, (size_t)(last - m->at)};
-    if (!is(&v, ordered_dict) && !is(&v, tensor_maker) && storage_type(&v) < 0) return foreign("", v.text, v.n);
-    m->at = last + 1;
-    return push(m, v);
+    for (size_t i = 1; i <= 2; i++)
+        if (m->depth < i || m->stack[m->depth - i].kind != TEXT) return damaged();
+    return push_parts(m, GLOBAL, 2);
 }
 
 /* ('storage', torch.FloatStorage, '0', 'cpu', 9408) names a record of the archive. */
@@ -236,9 +221,12 @@ static fr_status push_storage(machine *m) {
     FRI_TRY(pop(m, &t));
     if (t.kind != TUPLE || t.n != 5) return damaged();
     const value *p = &m->part[t.number];
-    if (p[0].kind != TEXT || !is(&p[0], "storage") || p[1].kind != GLOBAL || p[2].kind != TEXT) return damaged();
-    const int type = storage_type(&p[1]);
-    return type >= 0 ? push(m, (value){STORAGE, type, p[2].text, p[2].n}) : damaged();
+    if (p[0].kind != TEXT || !is(&p[0], "storage") || p[1].kind != GLOBAL || p[2].kind != TEXT || p[3].kind != TEXT ||
+        p[4].kind != NUMBER)
+        return damaged();
+    const int type = storage_type(m, &p[1]);
+    if (type < 0) return push(m, (value){FOREIGN, p[1].number, NULL, 0});
+    return push(m, (value){STORAGE, type, p[2].text, p[2].n});
 }
 
 static bool is_number_tuple(const machine *m, const value *t) {
@@ -247,15 +235,25 @@ static bool is_number_tuple(const machine *m, const value *t) {
     return all;
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks). */
-static fr_status push_tensor(machine *m, const value *args) {
-    const value *p = &m->part[args->number];
+static bool is_empty_dict(const machine *m, const value *v) {
+    return v->kind == DICT && m->dict[v->number].items == 0 && !m->dict[v->number].odd;
+}
+
+/* True for attributes without numbers (True, False, None), as tensors of torch.nn.Buffer have. */
+static bool are_flags(const machine *m, const value *v) {
+    return v->kind == DICT && m->dict[v->number].items == m->dict[v->number].flags && !m->dict[v->number].odd;
+}
+
+static fr_status arguments(const char *of) {
+    return FOREIGN_FILE(FRI_CURE, "its pickle calls %s with arguments that are not understood", of);
+}
+
+/* Adds the tensor of a storage, offset, size and stride. */
+static fr_status add_tensor(machine *m, const value *p) {
     char name[280] = "data/";
-    if (args->n < 6 || p[0].kind != STORAGE || p[1].kind != NUMBER || !is_number_tuple(m, &p[2]) ||
-        !is_number_tuple(m, &p[3]) || p[2].n != p[3].n || p[0].n > sizeof name - 6)
-        return damaged();
+    if (p[0].n > sizeof name - 6) return damaged();
     memcpy(name + 5, p[0].text, p[0].n);
-    const record *r = find_record(m->zip, name, 5 + p[0].n);
+    const fri_zip_record *r = fri_zip_find(m->zip, name, 5 + p[0].n);
     fri_safetensors_entry e = {.dtype = (fr_dtype)p[0].number, .shape = {.rank = (int)p[2].n}};
     const int64_t size = (int64_t)fr_dtype_size(e.dtype), offset = p[1].number;
     for (int i = 0; i < e.shape.rank; i++) e.shape.dim[i] = m->part[p[2].number + i].number;
@@ -263,7 +261,7 @@ static fr_status push_tensor(machine *m, const value *args) {
     int64_t stride = 1;
     for (int i = e.shape.rank - 1; i >= 0 && e.bytes > 0; i--) {
         if (e.shape.dim[i] != 1 && m->part[p[3].number + i].number != stride)
-            return fr_fail(FR_EUNSUPPORTED, "a tensor in it is not contiguous" CONVERT);
+            return push_other(m, "a tensor that is not contiguous");
         stride *= e.shape.dim[i];
     }
     if (offset < 0 || offset > INT64_MAX / 16 || (uint64_t)(offset * size) > r->bytes ||
@@ -276,109 +274,224 @@ static fr_status push_tensor(machine *m, const value *args) {
     return push(m, (value){TENSOR, (int64_t)m->entries - 1, NULL, 0});
 }
 
-static fr_status call_global(machine *m) {
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, {"neg": True}]). */
+static fr_status call_tensor(machine *m, const value *p, size_t n) {
+    if (n < 6 || n > 7 || p[1].kind != NUMBER || !is_number_tuple(m, &p[2]) || !is_number_tuple(m, &p[3]) ||
+        p[2].n != p[3].n || p[4].kind != FLAG || !is_empty_dict(m, &p[5]))
+        return arguments("_rebuild_tensor_v2");
+    if (n == 7 && p[6].kind != NOTHING && !is_empty_dict(m, &p[6]))
+        return p[6].kind == DICT ? push_other(m, "a negated view (take v.resolve_neg())")
+                                 : arguments("_rebuild_tensor_v2");
+    if (p[0].kind == FOREIGN) return push(m, p[0]);
+    return p[0].kind == STORAGE ? add_tensor(m, p) : damaged();
+}
+
+/* _rebuild_parameter(tensor, requires_grad, hooks[, attributes]). */
+static fr_status call_parameter(machine *m, const value *p, size_t n) {
+    if (n < 3 || n > 4 || (p[0].kind != TENSOR && p[0].kind != FOREIGN) || p[1].kind != FLAG ||
+        !is_empty_dict(m, &p[2]))
+        return arguments("_rebuild_parameter");
+    if (n == 4 && !are_flags(m, &p[3])) return push_other(m, "a parameter with attributes");
+    return push(m, p[0]);
+}
+
+/* _rebuild_from_type_v2(function, class, arguments, attributes): tensors with attributes, and subclasses. */
+static fr_status call_typed(machine *m, const value *p, size_t n) {
+    if (n != 4 || p[0].kind != GLOBAL || p[1].kind != GLOBAL || p[2].kind != TUPLE)
+        return arguments("_rebuild_from_type_v2");
+    if (!is_global(m, &p[1], "torch", "Tensor")) return push(m, (value){FOREIGN, p[1].number, NULL, 0});
+    if (!is_global(m, &p[0], "torch._utils", "_rebuild_tensor_v2"))
+        return push(m, (value){FOREIGN, p[0].number, NULL, 0});
+    if (!are_flags(m, &p[3])) return push_other(m, "a tensor with attributes");
+    return call_tensor(m, &m->part[p[2].number], p[2].n);
+}
+
+static fr_status call_dict(machine *m, const value *p, size_t n) {
+    (void)p;
+    return n == 0 ? push_dict(m) : arguments("OrderedDict");
+}
+
+/* defaultdict(class of missing values): no value of the file is missing, so the class does not matter. */
+static fr_status call_default_dict(machine *m, const value *p, size_t n) {
+    const bool fine = n == 0 || (n == 1 && (p[0].kind == GLOBAL || p[0].kind == NOTHING));
+    return fine ? push_dict(m) : arguments("defaultdict");
+}
+
+/* Pushes the result of a called global, or of a class without a constructor. Unknown globals are never called. */
+static fr_status call_global(machine *m, bool known) {
+    static const struct {
+        const char *module, *name;
+        fr_status (*call)(machine *m, const value *p, size_t n);
+    } calls[] = {{"collections", "OrderedDict", call_dict},
+                 {"collections", "defaultdict", call_default_dict},
+                 {"torch._utils", "_rebuild_tensor_v2", call_tensor},
+                 {"torch._utils", "_rebuild_parameter", call_parameter},
+                 {"torch._utils", "_rebuild_parameter_with_state", call_parameter},
+                 {"torch._tensor", "_rebuild_from_type_v2", call_typed}};
     value args = {0}, f = {0};
     FRI_TRY(pop(m, &args));
     FRI_TRY(pop(m, &f));
     if (f.kind != GLOBAL || args.kind != TUPLE) return damaged();
-    if (is(&f, tensor_maker)) return push_tensor(m, &args);
-    if (!is(&f, ordered_dict) || args.n != 0) return damaged();
-    return push(m, (value){DICT, m->dicts++, NULL, 0});
+    for (size_t i = 0; known && i < sizeof calls / sizeof *calls; i++)
+        if (is_global(m, &f, calls[i].module, calls[i].name)) return calls[i].call(m, &m->part[args.number], args.n);
+    return push(m, (value){FOREIGN, f.number, NULL, 0});
 }
 
-static fr_status use_memo(machine *m, bool put, int bytes) {
-    const unsigned char *b = take_bytes(m, (size_t)bytes);
-    const uint64_t i = b != NULL ? little_endian(b, bytes) : UINT64_MAX;
-    if (i >= MOST_VALUES || (put ? m->depth == 0 : i >= m->memos)) return damaged();
-    if (!put) return push(m, m->memo[i]);
+/* Attributes of the value before. A dict may have versions of modules, unused here. */
+static fr_status set_attributes(machine *m) {
+    value v = {0};
+    FRI_TRY(pop(m, &v));
+    const value *to = m->depth > 0 ? &m->stack[m->depth - 1] : NULL;
+    if (to == NULL || (to->kind != DICT && to->kind != FOREIGN)) return damaged();
+    if (to->kind == DICT && (v.kind != DICT || m->dict[v.number].versions != m->dict[v.number].items))
+        m->dict[to->number].odd = true;
+    return FR_OK;
+}
+
+static fr_status put_memo(machine *m, uint64_t i) {
+    if (i >= MOST_VALUES || m->depth == 0) return damaged();
     for (; m->memos <= i; m->memos++) {
         FRI_TRY(FRI_ROOM(m->memo, m->memos, "values of a pickle"));
-        m->memo[m->memos] = (value){NOTHING, 0, NULL, 0};
+        m->memo[m->memos] = (value){MARK, 0, NULL, 0};
     }
     m->memo[i] = m->stack[m->depth - 1];
     return FR_OK;
 }
 
-static fr_status push_text(machine *m) {
-    const unsigned char *b = take_bytes(m, 4), *text = b != NULL ? take_bytes(m, (size_t)little_endian(b, 4)) : NULL;
-    return text != NULL ? push(m, (value){TEXT, 0, (const char *)text, (size_t)little_endian(b, 4)}) : damaged();
+static fr_status use_memo(machine *m, bool put, int bytes) {
+    const unsigned char *b = take_bytes(m, (size_t)bytes);
+    const uint64_t i = b != NULL ? fri_little_endian(b, bytes) : UINT64_MAX;
+    if (put) return put_memo(m, i);
+    return i < m->memos && m->memo[i].kind != MARK ? push(m, m->memo[i]) : damaged();
+}
+
+/* Executes an opcode that makes or fills a container. */
+static fr_status run_container(machine *m, unsigned char op) {
+    size_t n = 0;
+    value v = {0};
+    if (strchr("teu\x90\x91", op) != NULL) FRI_TRY(to_mark(m, &n));
+    switch (op) {
+    case ')': return push_parts(m, TUPLE, 0);
+    case 't': return push_parts(m, TUPLE, n);
+    case 0x85:
+    case 0x86:
+    case 0x87: return push_parts(m, TUPLE, (size_t)op - 0x84);
+    case '}': return push_dict(m);
+    case 'u': return set_items(m, n);
+    case 's': return set_items(m, 2);
+    case ']': return push_other(m, "a list");
+    case 0x8f: return push_other(m, "a set");
+    case 'a': return drop_elements(m, 1);
+    case 'e':
+    case 0x90: return drop_elements(m, n);
+    case 0x91: m->depth -= n; return push_other(m, "a set");
+    case 'b': return set_attributes(m);
+    case 'R': return call_global(m, true);
+    case 0x92: FRI_TRY(pop(m, &v)); return call_global(m, false);
+    case 0x81: return call_global(m, false);
+    default: break;
+    }
+    return FOREIGN_FILE(FRI_CURE, "its pickle has the opcode 0x%02x", op);
 }
 
 /* Executes an opcode. FR_END: the last of the pickle. */
 static fr_status run_opcode(machine *m) {
-    const unsigned char *op = take_bytes(m, 1);
-    size_t n = 0;
-    value v = {0};
+    const unsigned char *op = take_bytes(m, 1), *b = NULL;
     if (op == NULL) return damaged();
     switch (*op) {
-    case 0x80: return take_bytes(m, 1) != NULL ? FR_OK : damaged();
+    case 0x80: return (b = take_bytes(m, 1)) != NULL && *b <= 5 ? FR_OK : damaged();
+    case 0x95: /* the length of a frame */
+        b = take_bytes(m, 8);
+        return b != NULL && fri_little_endian(b, 8) <= (size_t)(m->end - m->at) ? FR_OK : damaged();
     case '.': return FR_END;
     case '(': return push(m, (value){MARK, 0, NULL, 0});
-    case ')': return push_tuple(m, 0);
-    case '}': return push(m, (value){DICT, m->dicts++, NULL, 0});
     case 'N': return push(m, (value){NOTHING, 0, NULL, 0});
-    case 0x88: return push(m, (value){NUMBER, 1, NULL, 0});
-    case 0x89: return push(m, (value){NUMBER, 0, NULL, 0});
+    case 0x88: return push(m, (value){FLAG, 1, NULL, 0});
+    case 0x89: return push(m, (value){FLAG, 0, NULL, 0});
     case 'K': return push_number(m, 1);
     case 'M': return push_number(m, 2);
     case 'J': return push_number(m, 4);
-    case 0x8a: return (op = take_bytes(m, 1)) != NULL && *op <= 8 ? push_number(m, *op) : damaged();
-    case 'X': return push_text(m);
-    case 'c': return push_global(m);
+    case 'G': return take_bytes(m, 8) != NULL ? push_other(m, "a number") : damaged();
+    case 0x8a: return push_long(m, 1);
+    case 0x8b: return push_long(m, 4);
+    case 0x8c: return push_run(m, 1, true);
+    case 'X': return push_run(m, 4, true);
+    case 0x8d: return push_run(m, 8, true);
+    case 'C': return push_run(m, 1, false);
+    case 'B': return push_run(m, 4, false);
+    case 0x8e:
+    case 0x96: return push_run(m, 8, false);
+    case 'c': return push_global_lines(m);
+    case 0x93: return push_global(m);
     case 'q': return use_memo(m, true, 1);
     case 'r': return use_memo(m, true, 4);
+    case 0x94: return put_memo(m, m->memos);
     case 'h': return use_memo(m, false, 1);
     case 'j': return use_memo(m, false, 4);
-    case 't': FRI_TRY(to_mark(m, &n)); return push_tuple(m, n);
-    case 0x85:
-    case 0x86:
-    case 0x87: return push_tuple(m, (size_t)*op - 0x84);
-    case 'u': FRI_TRY(to_mark(m, &n)); return set_items(m, n);
-    case 's': return set_items(m, 2);
     case 'Q': return push_storage(m);
-    case 'R': return call_global(m);
-    case 'b': return pop(m, &v); /* attributes of the dict, as _metadata */
-    default: break;
+    default: return run_container(m, *op);
     }
-    char text[8];
-    snprintf(text, sizeof text, "0x%02x", *op);
-    return foreign("the opcode ", text, strlen(text));
 }
 
-/* The items of the top dict. */
-static fr_status take_items(const machine *m, const value *dict, fri_torch_tensors *out) {
-    size_t bytes = 1;
-    for (size_t i = 0; i < m->items; i++) bytes += m->item[i].key.kind == TEXT ? m->item[i].key.n + 1 : 0;
-    if (dict->kind != DICT) return foreign("no dict at its top", "", 0);
-    out->entry = calloc(m->items + 1, sizeof *out->entry);
-    out->text = malloc(bytes);
-    if (out->entry == NULL || out->text == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", m->items);
-    char *text = out->text;
+/* Refuses a dict with items besides tensors, by the name of such an item, and of the item with the tensors. */
+static fr_status check_items(const machine *m, const value *dict) {
+    char text[NAME_BYTES];
+    const item *bad = NULL, *below = NULL;
     for (size_t i = 0; i < m->items; i++) {
         const item *t = &m->item[i];
         if (t->dict != dict->number) continue;
         if (t->key.kind != TEXT || t->key.n == 0 || memchr(t->key.text, 0, t->key.n) != NULL ||
             !fri_safetensors_utf8(t->key.text, t->key.n))
-            return foreign("a key that is no name", "", 0);
-        if (t->v.kind != TENSOR) return foreign("an item that is no tensor: ", t->key.text, t->key.n);
+            return FOREIGN_FILE(FRI_CURE, "a key is %s", t->key.kind == TEXT ? "no name" : described(m, &t->key, text));
+        if (t->v.kind == DICT && m->dict[t->v.number].tensors > 0 && below == NULL) below = t;
+        if (t->v.kind != TENSOR && (bad == NULL || bad == below)) bad = t;
+    }
+    if (bad == NULL) return FR_OK;
+    const int n = (int)(bad->key.n < 80 ? bad->key.n : 80), k = below != NULL ? (int)below->key.n : 0;
+    const char *is_what = described(m, &bad->v, text);
+    if (k == 0 || k > 80) return FOREIGN_FILE(FRI_CURE, "%.*s is %s", n, bad->key.text, is_what);
+    return FOREIGN_FILE(FRI_CURE_OF("torch.load(FILE)['%.*s']"), "%.*s is %s; the tensors are below %.*s", n,
+                        bad->key.text, is_what, k, below->key.text, k, below->key.text);
+}
+
+/* The items of the top dict. */
+static fr_status take_items(const machine *m, const value *dict, fri_torch_tensors *out) {
+    char text[NAME_BYTES];
+    size_t bytes = 1;
+    if (dict->kind != DICT || m->dict[dict->number].odd)
+        return FOREIGN_FILE(FRI_CURE, "its pickle holds %s",
+                            dict->kind == DICT ? "a dict with attributes" : described(m, dict, text));
+    FRI_TRY(check_items(m, dict));
+    for (size_t i = 0; i < m->items; i++) bytes += m->item[i].key.kind == TEXT ? m->item[i].key.n + 1 : 0;
+    out->entry = calloc(m->items + 1, sizeof *out->entry);
+    out->text = malloc(bytes);
+    if (out->entry == NULL || out->text == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", m->items);
+    char *name = out->text;
+    for (size_t i = 0; i < m->items; i++) {
+        const item *t = &m->item[i];
+        if (t->dict != dict->number) continue;
         fri_safetensors_entry *e = &out->entry[out->n++];
         *e = m->entry[t->v.number];
-        e->name = text;
-        memcpy(text, t->key.text, t->key.n);
-        text[t->key.n] = '\0';
-        text += t->key.n + 1;
+        e->name = name;
+        memcpy(name, t->key.text, t->key.n);
+        name[t->key.n] = '\0';
+        name += t->key.n + 1;
     }
     return FR_OK;
 }
 
-static fr_status read_tensors(archive *z, machine *m, unsigned char **pickle, fri_torch_tensors *out) {
+static fr_status read_tensors(fri_zip *z, machine *m, unsigned char **pickle, fri_torch_tensors *out) {
+    char text[8] = "";
     value top = {0};
-    FRI_TRY(read_archive(z));
-    const record *r = find_record(z, "data.pkl", 8), *order = find_record(z, "byteorder", 9);
+    FRI_TRY(fri_zip_open(z));
+    const fri_zip_record *r = fri_zip_find(z, "data.pkl", 8), *order = fri_zip_find(z, "byteorder", 9);
     if (r == NULL) return fr_fail(FR_EUNSUPPORTED, "a zip archive without data.pkl; torch.save writes one");
-    if (order != NULL && order->bytes != strlen("little"))
-        return fr_fail(FR_EUNSUPPORTED, "its numbers are big-endian" CONVERT);
-    FRI_TRY(read_block(z, r->at, r->bytes, pickle));
+    if (order != NULL && order->bytes < sizeof text) FRI_TRY(z->read(z->ctx, text, order->bytes, order->at));
+    if (order != NULL && strcmp(text, "big") == 0)
+        return fr_fail(FR_EUNSUPPORTED, "its numbers are big-endian" FRI_CURE);
+    if (order != NULL && strcmp(text, "little") != 0) /* old files have no such record */
+        return fr_fail(FR_EFORMAT, "its byteorder is '%s', neither little nor big: the file is damaged", text);
+    FRI_TRY(fri_zip_read(z, r->at, r->bytes, pickle));
     m->zip = z;
     m->at = *pickle;
     m->end = *pickle + r->bytes;
@@ -390,7 +503,7 @@ static fr_status read_tensors(archive *z, machine *m, unsigned char **pickle, fr
 }
 
 fr_status fri_torch_parse(fri_torch_read_fn *read, void *ctx, size_t bytes, fri_torch_tensors *out) {
-    archive z = {.read = read, .ctx = ctx, .bytes = bytes};
+    fri_zip z = {.read = read, .ctx = ctx, .bytes = bytes};
     machine m = {0};
     unsigned char *pickle = NULL;
     *out = (fri_torch_tensors){0};
@@ -403,6 +516,7 @@ fr_status fri_torch_parse(fri_torch_read_fn *read, void *ctx, size_t bytes, fri_
     free(m.part);
     free(m.item);
     free(m.entry);
+    free(m.dict);
     if (s >= 0) return FR_OK;
     free(out->entry);
     free(out->text);

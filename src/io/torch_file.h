@@ -1,7 +1,7 @@
 /* torch_file.h - the tensors in files of torch.save: plain state dicts, without Python.
  *
  * A file is a zip archive of stored records: a pickle with names, types and shapes, and a record of bytes per storage.
- * The pickle is read as data: opcodes beyond those of a state dict are refused, and no Python runs. */
+ * The pickle is read as data: values foreign to a state dict are refused by name, and no Python runs. */
 #ifndef FRI_IO_TORCH_FILE_H
 #define FRI_IO_TORCH_FILE_H
 

@@ -3,6 +3,7 @@
  * Loading first reads, checks and allocates, and then changes the module. */
 #include "io/scratch.h"
 #include "io/safetensors.h"
+#include "io/session_files.h"
 #include "io/weights_info.h"
 
 #include "base/status.h"
@@ -57,7 +58,8 @@ fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts 
     saving v = {0};
     fri_safetensors_entry *list = NULL;
     fr_status s = check_options(&o);
-    if (s < 0) return s;
+    if (s == FR_OK) s = fri_weights_ending(path);
+    if (s < 0) return fr_fail_prefix(s, "saving weights: ");
     bool torch = o.layout != FR_WEIGHTS_FRUGAL;
     /* "format": other readers of safetensors require the entry for PyTorch tensors. */
     fri_safetensors_text metadata[3] = {{"format", "pt"},
@@ -94,7 +96,7 @@ done:
 
 /* ---- loading: list of mismatches ---------------------------------------------------------------------------- */
 
-enum { COMPLAINT_BYTES = 2048, NAMED = 8 };
+enum { COMPLAINT_BYTES = 2048, NAMED = 8, LONGEST_NAME = 512 };
 
 /* "missing a, b and 3 more; unexpected c": the first few of a kind are named, all are counted. */
 typedef struct complaint {
@@ -205,6 +207,54 @@ static void find_unfit(const loading *l, complaint *c) {
     end_kind(c);
 }
 
+/* Copies the text before `own` in a longer name of the file, "module." of "module.conv.weight". Returns the number of
+ * bytes, 0 without a longer name. */
+static size_t prefix_in(const fri_safetensors *file, const char *own, char prefix[LONGEST_NAME]) {
+    const size_t n = strlen(own);
+    for (size_t i = 0; i < file->n_entries; i++) {
+        const char *name = file->entries[i].name;
+        const size_t k = strlen(name);
+        if (k <= n || k - n >= LONGEST_NAME || name[k - n - 1] != '.' || strcmp(name + k - n, own) != 0) continue;
+        memcpy(prefix, name, k - n);
+        return k - n;
+    }
+    return 0;
+}
+
+/* Advice for files with a prefix before each name (module.), without the head or with a renamed head, and for files of
+ * a different network. */
+static void advise(const loading *l, complaint *c) {
+    const char *first = NULL;
+    size_t missing = 0, below = 0, prefixed = 0, known = 0, prefix = 0, parent = 0;
+    char name[LONGEST_NAME];
+    for (size_t i = 0; i < l->entries.n; i++) {
+        const char *own = l->entries.entry[i].name;
+        known += l->from[i] != NULL;
+        if (l->from[i] != NULL || is_skipped(l, own) || may_be_missing(own)) continue;
+        if (missing++ == 0) {
+            first = own;
+            parent = strrchr(own, '.') != NULL ? (size_t)(strrchr(own, '.') - own) : strlen(own);
+            prefix = prefix_in(l->file, own, name);
+        }
+        below += strncmp(own, first, parent) == 0 && own[parent] == '.';
+        snprintf(name + prefix, sizeof name - prefix, "%s", own);
+        prefixed += prefix > 0 && fri_safetensors_find(l->file, name) != NULL;
+    }
+    name[prefix] = '\0';
+    if (missing > 0 && prefixed == missing)
+        say(c,
+            "; the file has the missing names with the prefix '%s': in Python, {k.removeprefix('%s'): v for k, v in "
+            "STATE_DICT.items()} takes it off",
+            name, name);
+    else if (missing > 0 && below == missing && known > 0)
+        say(c,
+            "; only %.*s is missing: rename the file's tensors, or load with .strict = false, which leaves %.*s as it "
+            "is",
+            (int)parent, first, (int)parent, first);
+    else if (missing > 0 && known == 0)
+        say(c, "; no name agrees, so the file is of another network");
+}
+
 static fr_status check_layout(const fr_weights_opts *o, loading *l) {
     const char *said = fri_safetensors_metadata(l->file, LAYOUT_KEY);
     fr_weights_layout layout = o->layout;
@@ -232,6 +282,7 @@ static fr_status prepare_loading(fr_module *m, const fr_weights_opts *o, loading
     find_missing(l, o->strict, &c);
     if (o->strict) FRI_TRY(find_unexpected(l, &c));
     find_unfit(l, &c);
+    if (o->strict) advise(l, &c);
     if (c.status < 0) return fr_fail(c.status, "does not fit the module, which is unchanged: %s", c.text);
     for (size_t i = 0; i < l->entries.n; i++) {
         size_t a = fri_nbytes(l->entries.entry[i].tensor), b = l->from[i] != NULL ? l->from[i]->bytes : 0;

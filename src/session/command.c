@@ -65,6 +65,10 @@ static void print_advice(const fri_session *r, FILE *err) {
 }
 
 int fr_train_run(const fr_train_program *p, int argc, char *const *argv, const fr_train_shell *shell) {
+    if (p == NULL || shell == NULL || (argv == NULL && argc > 0)) {
+        (void)fr_fail(FR_EINVAL, "fr_train_run: %s is NULL", p == NULL ? "program" : shell == NULL ? "shell" : "argv");
+        return 2;
+    }
     fri_config config = {.program = p,
                          .opts = p->defaults,
                          .argc = argc,

@@ -41,6 +41,7 @@ const char *fri_image_text(const fr_train_opts *o, char buf[FR_FLAG_TEXT_BYTES])
 }
 
 const char *fr_flag_text(const fr_flag *f, const fr_train_opts *o, char buf[FR_FLAG_TEXT_BYTES]) {
+    if (f == NULL || o == NULL || buf == NULL) return NULL;
     const void *field = fri_flag_field(f, o);
     int64_t number = number_of(f, field), words = f->kind == FR_FLAG_LIST ? ((const int64_t *)field)[1] : 0;
     const char *text = f->kind == FR_FLAG_TEXT ? *(const char *const *)field : NULL;
@@ -107,7 +108,8 @@ fr_status fri_flags_check(const fr_train_program *p) {
 }
 
 const fr_flag *fr_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no) {
-    for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL; f = fr_flag_next(p, f)) {
+    for (const fr_flag *f = name != NULL && no != NULL ? fr_flag_next(p, NULL) : NULL; f != NULL;
+         f = fr_flag_next(p, f)) {
         size_t length = strlen(f->name);
         if (f->help == NULL) continue;
         *no = false;
@@ -141,6 +143,7 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
 }
 
 fr_status fr_flag_in_range(const fr_flag *f, const void *number, const char *text) {
+    FRI_NOT_NULL(f, number, text);
     const int64_t *n = number;
     const double *x = number;
     const bool two = f->kind == FR_FLAG_SIDES && n[1] != FR_TRAIN_AUTO;

@@ -10,8 +10,8 @@
 #include <string.h>
 
 void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTES]) {
+    if (opts == NULL || name == NULL || opts->model.width == 1) return;
     const size_t at = strlen(name);
-    if (opts->model.width == 1) return;
     fr_snprintf(name + at, FR_TRAIN_NAME_BYTES - at, "_w%g", opts->model.width);
     for (char *c = name + at + 2; *c != '\0'; c++)
         if (*c < '0' || *c > '9') *c = '.'; /* decimal point in every locale */

@@ -435,7 +435,7 @@ static bool names_other_classes(const fri_session *r) {
     return differ;
 }
 
-/* Loads --weights. A head of another size or for other classes is left out and starts fresh. */
+/* Loads --weights. A head of another size, of other layers or for other classes is left out and starts fresh. */
 fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
@@ -443,12 +443,12 @@ fr_status fri_weights_begin(fri_session *r) {
     if (c->opts.files.weights == NULL) return FR_OK;
     if (head == NULL || !names_other_classes(r)) {
         fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
-        if (s != FR_ESHAPE || head == NULL) return s;
-        has = "has another size";
+        if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;
+        has = s == FR_ESHAPE ? "has another size" : "is missing or has other layers";
     }
     fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
-    if (s == FR_OK)
-        fri_session_note(c, "--weights: %s %s there and starts fresh; everything else is the file's", head, has);
+    if (s < 0) return fr_weights_load(r->net.model, c->opts.files.weights, NULL); /* for a sentence with the head */
+    fri_session_note(c, "--weights: %s %s there and starts fresh; everything else is the file's", head, has);
     return s;
 }
 

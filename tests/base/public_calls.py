@@ -35,6 +35,7 @@ VALUE = {
     "struct DLManagedTensorVersioned **": "&given.dlpack", "struct DLManagedTensor **": "&given.dlpack_legacy",
     "const char *": "NOWHERE", "char *": "given.text", "const char **": "&given.words", "FILE *": "given.file",
     "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes", "void **": "&(void *){NULL}",
+    "const fr_flag *": "fr_flag_next(NULL, NULL)", "char *const *": "(char *[]){NULL}",
     "const int64_t *": "given.numbers", "int64_t *": "given.numbers", "double *": "given.reals",
     "const double *": "given.reals",
     "size_t *": "given.sizes", "const size_t *": "given.sizes", "const int *": "given.ints", "int *": "given.ints",
@@ -54,10 +55,12 @@ MAY_BE_NULL = set("""
     fr_backward.grad fr_tensor_set_grad.grad fr_tensor_set_grad_hook.fn fr_offload_open.path
     fr_clip_grad_norm.norm fr_grad_scaler_update.skipped
     fr_dataset_read.pixels fr_dataset_read.height fr_dataset_read.width fr_dataset_read.channels
+    fr_flag_next.p fr_flag_next.f fr_flag_named.p
     fr_predict.as fr_plan_use_arena.out fr_plan_install.out fr_onnx_save.path fr_state_save.path fr_state_find_latest.fn
 """.split())
 # What stands for nothing; else 0 or NULL.
-NONE = {"fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
+NONE = {"fr_train_run": 2, "fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
+OF_PROGRAMS = {"fr_train_main"}  # of frugal-cli
 MUST_NOT = {"fr_fit_find.opts"}  # options without defaults
 
 
@@ -117,8 +120,8 @@ def calls(result, function, parameters):
             yield f"    {'ACCEPTED' if may_be_null(function, name) else 'REFUSED'}({function}, {name}, {call});"
         elif result == "fr_value":
             yield f"    cr_expect_lt({call}.id, 0);"
-        elif result == "void":
-            yield f"    {call};"
+        elif result == "void" or may_be_null(function, name):
+            yield f"    (void){call};"
         else:
             yield f"    NOTHING({function}, {name}, {call}{' - (%d)' % NONE[function] if function in NONE else ''});"
     if result == "void" and len(parameters) == 1 and parameters[0][0].endswith("**"):
@@ -129,7 +132,7 @@ def main():
     with open(sys.argv[1], "w", encoding="utf-8") as out:
         for header in sys.argv[2:]:
             with open(header, encoding="utf-8") as f:
-                found = list(declarations(f.read()))
+                found = [d for d in declarations(f.read()) if d[1] not in OF_PROGRAMS]
             lines = [line for declaration in found for line in calls(*declaration)]
             if lines:
                 out.write(f"#include <frugal/{os.path.basename(header)}>\n")

@@ -4,6 +4,7 @@
 
 #include "io/safetensors.h"
 #include "io/weights_info.h"
+#include "zip_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static void check_info(const char *text) {
     fr_weights_info_clear(&again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+static int try_file(const uint8_t *data, size_t n) {
     fri_safetensors *f = NULL;
     unsigned sum = 0;
     fr_status s = fri_safetensors_open_memory("fuzz", data, n, false, &f);
@@ -49,4 +50,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     check_info(fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY));
     fri_safetensors_close(&f);
     return sum == 1u << 31 ? -1 : 0;
+}
+
+/* A zip archive is tried unchanged, and with right checksums. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    const int kept = try_file(data, n);
+    if (n < 4 || memcmp(data, "PK\3\4", 4) != 0) return kept;
+    uint8_t *copy = malloc(n);
+    if (copy == NULL) return kept;
+    memcpy(copy, data, n);
+    zip_sums(copy, n);
+    try_file(copy, n);
+    free(copy);
+    return kept;
 }

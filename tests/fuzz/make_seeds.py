@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import tarfile
+import zipfile
 import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,29 +109,62 @@ def shards():
 
 
 def torch_files():
-    """Files of torch.save: a plain state dict, and three kinds of others."""
+    """Files of torch.save: plain state dicts of all kinds, and other files."""
     import torch
+    from collections import OrderedDict, defaultdict
 
     class Code:
         def __reduce__(self):
             return os.system, ("true",)
 
-    def saved(name, value):
+    def saved(name, value, **options):
         out = io.BytesIO()
-        torch.save(value, out)
+        torch.save(value, out, **options)
         put("torch", name, out.getvalue())
+        return out.getvalue()
 
     whole = torch.arange(12.0)
     m = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))
     with torch.no_grad():
         for t in m.state_dict().values():
             t.copy_(torch.arange(t.numel()).reshape(t.shape))
-    saved("module", m.state_dict())
+    module = saved("module", m.state_dict())
     saved("types", {"part": whole[4:10].reshape(2, 3), "half": torch.tensor([1.5, -2.0], dtype=torch.float16),
                     "count": torch.tensor(7), "none": torch.zeros(2, 0), "flag": torch.tensor([True, False])})
+
+    w, frozen = torch.nn.Parameter(whole[:6].reshape(2, 3)), torch.nn.Parameter(whole[6:8], requires_grad=False)
+    frozen._no_weight_decay = True
+    kinds = [("w", w), ("frozen", frozen), ("buffer", torch.nn.Buffer(whole[8:])), ("plain", whole[:2])]
+    for protocol in 2, 3, 4, 5:
+        saved(f"ordered{protocol}", OrderedDict(kinds), pickle_protocol=protocol)
+        saved(f"default{protocol}", defaultdict([None, None, None, None, list, torch.Tensor][protocol], kinds),
+              pickle_protocol=protocol)
+        saved(f"module{protocol}", m.state_dict(keep_vars=True), pickle_protocol=protocol)
+    put("torch", "trailing", module + b"bytes after the archive" * 9)
+    out = io.BytesIO(module)
+    with zipfile.ZipFile(out, "a") as archive:
+        archive.comment = b"a comment"
+    put("torch", "comment", out.getvalue())
+    torch.serialization.set_crc32_options(False)
+    saved("no_sums", dict(kinds))
+    torch.serialization.set_crc32_options(True)
+
     saved("strided", {"turned": whole.reshape(3, 4).t()})
-    saved("checkpoint", {"state_dict": m.state_dict(), "epoch": 3})
+    saved("negated", {"w": torch.nn.Parameter(torch._neg_view(whole))}, pickle_protocol=4)
+    w.scale = 0.5
+    saved("attribute", {"w": w})
+    saved("checkpoint", {"state_dict": m.state_dict(), "epoch": 3, "lr": 0.1})
+    saved("nested", {"model": dict(kinds[1:])}, pickle_protocol=5)
+    others = [None, True, 1 << 99, -300, "text", b"bytes", bytearray(b"more"), (1, 2), [whole, {1}], frozenset([2])]
+    saved("values", {str(i): v for i, v in enumerate(others)}, pickle_protocol=5)
+    saved("list", [whole, 0.5])
+    saved("complex", {"w": torch.zeros(2, dtype=torch.complex64)})
+    saved("class", torch.nn.Linear(2, 1), pickle_protocol=4)
     saved("code", {"a": Code()})
+    saved("code4", OrderedDict(a=whole, b=Code()), pickle_protocol=4)
+    out = io.BytesIO()
+    torch.jit.save(torch.jit.script(torch.nn.ReLU()), out)
+    put("torch", "script", out.getvalue())
 
 
 def main():

@@ -1,9 +1,9 @@
 /* logits.c - logits of a model for given images, for test_torchvision.py.
  *
  *   logits MODEL WEIGHTS INPUT OUTPUT [exact]      (exact: fr_exact_convolutions_set)
+ *   logits copy MODEL WEIGHTS OUTPUT               the weights, loaded and written as safetensors
  *   logits batch FOLDER HEIGHT WIDTH OUTPUT        all images of the folder's train split as bytes, "images", in order
- * MODEL is vgg16_bn, resnet50, densenet121, or a name of fr_model. WEIGHTS is a safetensors file; if the file does
- * not
+ * MODEL is vgg16_bn, resnet50, densenet121, or a name of fr_model. WEIGHTS is a safetensors file; if the file does not
  * exist, the model gets random weights and running statistics, which are saved to the file. INPUT holds "images" f32
  * [n, height, width, 3], OUTPUT gets "logits" f32 [n, 1000]. */
 #include "io/safetensors.h"
@@ -100,6 +100,12 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "batch") == 0 && argc == 6) {
         FR_TRY(s, write_batch(argv[2], argv[3], argv[4], argv[5]));
         return 0;
+    }
+    if (strcmp(argv[1], "copy") == 0) {
+        FR_TRY(s, build(argv[2], &m));
+        FR_TRY(s, fr_weights_load(m, argv[3], NULL));
+        FR_TRY(s, fr_weights_save(m, argv[4], NULL));
+        goto done;
     }
     fr_exact_convolutions_set(argc == 6);
     fr_seed(1);

@@ -3,9 +3,11 @@
 
 Usage: test_files.py LOGITS      the helper program (tests/io/logits.c)
 
-torchvision's resnet18 state dict, saved by torch.save, gives torchvision's logits. Damaged copies of it (other bytes
-in the pickle and in the zip's lists, files cut off; FRUGAL_DAMAGED of them, by default 40) load, or fail with one
-sentence.
+torchvision's resnet18 state dict, saved by torch.save, gives torchvision's logits. State dicts of torchvision and timm
+(FRUGAL_DICTS=all: of every network that the library knows, otherwise of two), written with pickle protocols 2, 4 and 5,
+plain and of nn.Parameter, give the parameters of the same dict in a safetensors file, to the bit. Damaged copies of
+resnet18's (other bytes in the pickle and in the zip's lists, files cut off; FRUGAL_DAMAGED of them, by default 40)
+load, or fail with one sentence.
 Batches of photos of any size at 480 x 640 are those of torchvision's Resize((480, 640)) on bytes. Where FRUGAL_TRAINERS
 names the trainers' folder, a trainer learns these photos at 480 x 640 within two thirds of the bytes it needs, in the
 planned bytes; saved and resumed it ends with the weights of an unbroken run; the exported file predicts. Exits with 77
@@ -52,6 +54,61 @@ def end_to_end(trainers, folder, judge):
     judge("the exported weights predict a photo", " %  0  one" in said and " %  1  two" in said)
 
 
+TORCHVISION = ([f"vgg{d}{bn}" for d in (11, 13, 16, 19) for bn in ("", "_bn")] + ["squeezenet1_1"]
+               + [f"resnet{d}" for d in (18, 34, 50, 101, 152)] + [f"densenet{d}" for d in (121, 169, 201)]
+               + [f"efficientnet_b{d}" for d in range(8)]
+               + ["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "convnext_tiny"])
+TIMM = [f"resnet{d}" for d in (18, 34, 50, 101, 152)] + [f"densenet{d}" for d in (121, 169, 201)]
+
+
+def state_dicts(program, folder, judge):
+    """Every way in which torch.save writes a state dict, against safetensors."""
+    import torch
+    import torchvision
+    from collections import OrderedDict, defaultdict
+    from safetensors.torch import save_file
+
+    makers = [(f"torchvision {n}", n, lambda n=n: getattr(torchvision.models, n)(weights=None)) for n in TORCHVISION]
+    try:
+        import timm
+        makers += [(f"timm {n}", n, lambda n=n: timm.create_model(n, pretrained=False)) for n in TIMM]
+    except ImportError as e:
+        print(f"timm is left out: {e}")
+    if os.environ.get("FRUGAL_DICTS") != "all":
+        makers = [m for m in makers if m[0] in ("torchvision resnet18", "torchvision mobilenet_v2")]
+    path, out = f"{folder}/dict", f"{folder}/copy"
+
+    def copy(name):
+        done = subprocess.run([program, "copy", name, path, out], capture_output=True, text=True)
+        if done.returncode != 0:
+            return done.stderr.strip()[-300:]
+        with open(out, "rb") as file:
+            return file.read()
+
+    for title, name, make in makers:
+        model, wrong = make(), []
+        with torch.no_grad():
+            for t in model.state_dict().values():
+                t.copy_(torch.randint(0, 99, t.shape) if t.dtype == torch.int64 else torch.rand_like(t) + 0.5)
+        plain = model.state_dict()
+        save_file({k: v.contiguous() for k, v in plain.items()}, path)
+        expected = copy(name)
+        kept = OrderedDict((k, torch.nn.Parameter(v) if v.is_floating_point() else torch.nn.Buffer(v))
+                           for k, v in plain.items())
+        dicts = {"plain": plain, "kept": model.state_dict(keep_vars=True), "parameters": kept,
+                 "default": defaultdict(torch.Tensor, plain)}
+        for protocol in 2, 4, 5:
+            for kind, tensors in dicts.items():
+                torch.save(tensors, path, pickle_protocol=protocol)
+                got = copy(name)
+                if got != expected:
+                    wrong.append(f"{kind}, protocol {protocol}: {got if isinstance(got, str) else 'other bits'}")
+        if isinstance(expected, str):
+            wrong.append(expected)
+        judge(f"{title}: {len(plain)} tensors in {3 * len(dicts)} files of torch.save equal safetensors {wrong[:2]}",
+              not wrong)
+
+
 def main():
     try:
         import numpy as np
@@ -85,6 +142,7 @@ def main():
         apart = (load_file(got)["logits"] - expected).abs().max().item() / expected.abs().max().item()
         judge(f"resnet18.pth: logits {apart:.2g} of their size, bound {BOUND}", apart <= BOUND)
 
+        state_dicts(program, folder, judge)
         size, chance, loaded, sentences, wrong = os.path.getsize(path), random.Random(7), 0, set(), []
         with open(path, "rb") as file:
             whole = file.read()

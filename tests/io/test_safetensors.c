@@ -293,8 +293,21 @@ Test(safetensors, reader_says_what_other_files_are) {
         size_t n;
     } files[] = {
         {"PK\3\4\0\0\x8\x8\0\0\0\0archive/data.pkl", "a zip archive without its end: the file is damaged", 28},
-        {"\x80\2}q\0(X\1\0\0\0wq\1", "is a Python pickle", 14},
-        {"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "is a git-lfs pointer", 57},
+        {"\x80\2}q\0(X\1\0\0\0wq\1", "is no safetensors file but a Python pickle", 14},
+        {"\x80\5\x95\x0d\0\0\0\0\0\0\0]q", "is no safetensors file but a Python pickle", 13},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "is no safetensors file but a git-lfs pointer",
+         57},
+        {"\xff\xd8\xff\xe0\0\x10JFIF", "is no safetensors file but a JPEG image", 10},
+        {"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is no safetensors file but a PNG image", 16},
+        {"<!DOCTYPE html><html>", "is no safetensors file but a page of HTML or XML", 21},
+        {"\x1f\x8b\x8\0\0\0\0\0\0\3", "is no safetensors file but compressed by gzip", 10},
+        {"\x89HDF\r\n\x1a\n\0", "is no safetensors file but an HDF5 file", 9},
+        {"\x93NUMPY\1\0v\0", "is no safetensors file but a NumPy array", 10},
+        {"GGUF\3\0\0\0\xc1\0\0\0", "is no safetensors file but a GGUF file", 12},
+        {"epoch 1: loss 2.3\n",
+         "is no safetensors file: its first 8 bytes claim a header of 4193168360775577701 bytes; "
+         "at most 100000000 are allowed",
+         18},
     };
     for (size_t i = 0; i < COUNT(files); i++) {
         write_bytes(files[i].bytes, files[i].n);

@@ -222,6 +222,45 @@ Test(weights, misfits_are_listed_in_one_sentence_and_change_nothing) {
     fr_module_release(&b);
 }
 
+/* A body and a head under these names; head NULL: none. */
+static fr_module *named_net(const char *body, const char *head) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_linear(n, body, fr_net_input(n, FR_F32, 2, (int64_t[]){1, 3}), 4, FR_BIAS);
+    if (head != NULL) x = fr_net_linear(n, head, x, 2, FR_BIAS);
+    OK(fr_net_end(&n, &x, 1, &m));
+    return m;
+}
+
+Test(weights, files_with_other_names_get_advice) {
+    static const struct {
+        const char *body, *head, *says;
+    } cases[] = {
+        {"module.body", "module.fc", "with the prefix 'module.': in Python, {k.removeprefix('module.'): v for k"},
+        {"body", "fc.1", "; only fc is missing: rename the file's tensors, or load with .strict = false"},
+        {"body", "head.fc", "the missing names with the prefix 'head.': in Python"},
+        {"body", "classifier", "; only fc is missing: rename the file's tensors"},
+        {"body", NULL, "; only fc is missing"},
+        {"conv", "classifier", "; no name agrees, so the file is of another network"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        fr_module *a = named_net(cases[i].body, cases[i].head), *b = named_net("body", "fc");
+        OK(fr_weights_save(a, file(), NULL));
+        cr_expect_eq(fr_weights_load(b, file(), NULL), FR_EINVAL);
+        EXPECT_SENTENCE(cases[i].says);
+        fr_module_release(&a);
+        fr_module_release(&b);
+    }
+    fr_module *a = named_net("body", "fc");
+    static const char *const endings[] = {"a.pth", "a.pt", "pytorch_model.bin"};
+    for (size_t i = 0; i < COUNT(endings); i++) {
+        cr_expect_eq(fr_weights_save(a, in_folder(endings[i]), NULL), FR_EINVAL);
+        EXPECT_SENTENCE("is the ending of torch.save's files, which PyTorch alone writes; name it .safetensors");
+        cr_expect_neq(access(in_folder(endings[i]), F_OK), 0);
+    }
+    fr_module_release(&a);
+}
+
 Test(weights, long_lists_are_cut_and_counted) {
     fr_module *a = small_net(1, FR_CPU), *many = NULL;
     OK(fr_weights_save(a, file(), NULL));

@@ -168,6 +168,18 @@ Test(files, a_width_goes_with_weights_and_state) {
     EXPECT_MATCH(o.err, "a.st");
 }
 
+Test(files, an_ending_of_pytorchs_files_is_refused_before_the_training) {
+    static const char *const endings[] = {"pth", "pt", "bin"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char flags[100];
+        snprintf(flags, sizeof flags, "--steps 2 --export %%s/w.%s", endings[i]);
+        outcome o = run(flags);
+        cr_expect_eq(o.status, 2);
+        EXPECT_MATCH(o.err, "--export .*: '.*' *.*is the ending of torch.save's files.*name it \\.safetensors");
+        cr_expect_null(strstr(o.out, "step"), "said after the training: %s", o.out);
+    }
+}
+
 Test(files, a_format_of_an_add_on_that_is_not_there_is_named_before_the_training) {
     if (fr_addon_find("onnx") != NULL) cr_skip("the add-on onnx is there");
     outcome o = run("--steps 2 --export %s/w.onnx");

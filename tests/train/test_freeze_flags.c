@@ -131,6 +131,20 @@ Test(freeze_flags, all_but_the_head_stays_through_save_and_resume) {
     cr_expect_not_null(strstr(out, "train-only bias head was head"), "%s", out);
 }
 
+/* The file with fc.1.weight in place of fc.weight, as a Sequential of a dropout and a linear layer has it. */
+static void write_with_another_head(const char *from, const char *to) {
+    fri_safetensors *x = weights(from);
+    fri_safetensors_entry *e = calloc(x->n_entries, sizeof *e);
+    for (size_t i = 0; i < x->n_entries; i++) {
+        e[i] = x->entries[i];
+        if (strcmp(e[i].name, "fc.weight") == 0) e[i].name = "fc.1.weight";
+        if (strcmp(e[i].name, "fc.bias") == 0) e[i].name = "fc.1.bias";
+    }
+    MUST(fri_safetensors_write(files_path(to), e, x->n_entries, NULL, 0, NULL, NULL));
+    free(e);
+    fri_safetensors_close(&x);
+}
+
 Test(freeze_flags, weights_with_another_head_keep_it_fresh) {
     static char out[1 << 16];
     char arguments[1024];
@@ -145,6 +159,10 @@ Test(freeze_flags, weights_with_another_head_keep_it_fresh) {
     snprintf(arguments, sizeof arguments, RESNET "--steps 1 --weights %s", files_path("ten"));
     run(out, arguments);
     cr_expect_null(strstr(out, "fresh"), "%s", out);
+    write_with_another_head("ten", "moved");
+    snprintf(arguments, sizeof arguments, RESNET "--steps 1 --weights %s", files_path("moved"));
+    run(out, arguments);
+    EXPECT_MATCH(out, "--weights: fc is missing or has other layers there and starts fresh");
     snprintf(arguments, sizeof arguments, RESNET "--depth 34 --classes 5 --steps 1 --weights %s", files_path("ten"));
     outcome o = program_run("train_resnet", arguments);
     cr_expect_eq(o.status, 1);

@@ -31,7 +31,8 @@ fr_status fri_onnx_same(fri_onnx_reader *r, int at) {
 
 double fri_onnx_number(fri_onnx_reader *r, const node *n, size_t i) {
     const fri_onnx_value *v = fri_onnx_input(r, n, i);
-    return v != NULL && v->constant != NULL && v->constant->n == 1 ? fri_onnx_float(v->constant, 0) : NAN;
+    const fri_onnx_constant *c = v != NULL ? v->constant : NULL;
+    return c != NULL && c->n == 1 && c->rank <= 2 ? fri_onnx_float(c, 0) : NAN; /* results keep the other rank */
 }
 
 static bool near(double a, double b) {
@@ -418,6 +419,8 @@ static fr_status stochastic_depth(fri_onnx_reader *r, int at) {
     const char *scaled = r->graph->node[next[2]]->output[0];
     fri_onnx_value *x = NULL;
     fr_status s = fri_onnx_activation(r, mul, strcmp(mul->input[0], scaled) == 0, FRI_ONNX_LAST, &x);
+    if (s == FR_OK && fri_onnx_rank(r, x->x) != 4)
+        return fr_fail(FR_EUNSUPPORTED, "random numbers of rank 4 for values of rank %d", fri_onnx_rank(r, x->x));
     for (int i = 0; i < 4; i++) r->done[next[i]] = true;
     return s < 0 ? s : fri_onnx_put_like(r, mul, fr_net_stochastic_depth(r->net, r->name[at], x->x, 1 - keep), x);
 }

@@ -25,14 +25,14 @@ static fr_status operand_get(fri_onnx_reader *r, const node *n, size_t constant,
     const int64_t channels = fr_net_dim(r->net, x, -1);
     bool each = rank == 4 && !o->x->last && (c->rank == 3 || (c->rank == 4 && c->dim[0] == 1));
     for (int i = 1; i < rank && each; i++) each = c->dim[c->rank - rank + i] == fri_onnx_dim(r, x, i);
-    o->one = c->n == 1 && c->rank <= rank;
+    o->one = c->n == 1;
     const bool many = c->n == channels && place >= 0 && c->dim[place] == channels;
     o->each = each && !o->one && !many;
-    if (c->dtype == FR_F32 && (o->one || many || o->each)) return FR_OK;
+    if (c->dtype == FR_F32 && c->rank <= rank && (o->one || many || o->each)) return FR_OK;
     return fr_fail(FR_EUNSUPPORTED,
                    "a constant of rank %d, %lld numbers; frugal takes a single number, one per channel, %lld, or one "
-                   "per element of an image",
-                   c->rank, (long long)c->n, (long long)channels);
+                   "per element of an image, of rank %d at most",
+                   c->rank, (long long)c->n, (long long)channels, rank);
 }
 
 /* Add, Sub, Mul, Div or PRelu by a constant. Numbers per element are numbers per feature of images as rows. A constant
@@ -229,13 +229,13 @@ bool fri_onnx_new_shape(fri_onnx_reader *r, const node *n, int rank, const int64
     return known * (open >= 0 ? to[open] : 1) == all;
 }
 
-/* Reshape, Transpose, Reshape of images: PyTorch's channel shuffle, and pixel shuffle both ways. FR_END: none begins at
- * the Reshape. */
+/* Reshape, Transpose, Reshape: PyTorch's channel shuffle, also of rows, and pixel shuffle both ways. FR_END: no such
+ * nodes at the Reshape. */
 static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, int rank, const int64_t *to) {
     static const struct {
         int rank;
         int64_t perm[6];
-    } kinds[] = {{5, {0, 2, 1, 3, 4}},    {4, {0, 2, 1, 3}},       {6, {0, 1, 4, 2, 5, 3}},
+    } kinds[] = {{3, {0, 2, 1}},          {5, {0, 2, 1, 3, 4}},    {4, {0, 2, 1, 3}},      {6, {0, 1, 4, 2, 5, 3}},
                  {6, {0, 1, 3, 5, 2, 4}}, {6, {0, 3, 4, 1, 5, 2}}, {6, {0, 3, 5, 1, 2, 4}}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     const int turn = fri_onnx_next(r, at, "Transpose"), end = turn >= 0 ? fri_onnx_next(r, turn, "Reshape") : -1;
@@ -243,21 +243,23 @@ static fr_status shuffle(fri_onnx_reader *r, int at, const fri_onnx_value *x, in
     int64_t perm[6], turned[6], back[FRI_ONNX_RANK];
     int count = 0, back_rank = 0, kind = -1;
     if (end >= 0) FRI_TRY(fri_onnx_constants_before(r, at, end));
-    if (end < 0 || rank < 4 || rank > 6 || fri_onnx_rank(r, x->x) != 4 || x->last) return FR_END;
+    const int old = fri_onnx_rank(r, x->x);
+    if (end < 0 || x->last || (old == 2 ? rank != 3 : old != 4 || rank < 4 || rank > 6)) return FR_END;
     if (fri_onnx_integers(r, r->graph->node[turn], SIZE_MAX, "perm", perm, 6, &count) < 0 || count != rank)
         return FR_END;
     for (int i = 0; i < KINDS; i++)
         if (kinds[i].rank == rank && memcmp(kinds[i].perm, perm, (size_t)rank * sizeof *perm) == 0) kind = i;
     for (int i = 0; i < rank && kind >= 0; i++) turned[i] = to[perm[i]];
     if (kind < 0 || to[0] != fri_onnx_dim(r, x->x, 0) ||
-        !fri_onnx_new_shape(r, r->graph->node[end], rank, turned, back, &back_rank) || back_rank != 4)
+        !fri_onnx_new_shape(r, r->graph->node[end], rank, turned, back, &back_rank) || back_rank != old)
         return FR_END;
-    const bool dcr = kind >= 4, rises = kind == 2 || kind == 4;
+    const bool dcr = kind >= 5, rises = kind == 3 || kind == 5;
     const int64_t factor = rises ? to[2] : to[rank - 1];
-    const bool channels = kind <= 1 && to[1] * to[2] == c && back[1] == c && back[2] == h && back[3] == w;
+    const bool channels =
+        kind <= 2 && to[1] * to[2] == c && back[1] == c && (old == 2 || (back[2] == h && back[3] == w));
     const bool up =
         rises && to[2] == to[dcr ? 1 : 3] && to[4] == h && to[5] == w && back[2] == h * factor && back[3] == w * factor;
-    const bool down = (kind == 3 || kind == 5) && to[1] == c && to[3] == to[5] && back[1] == c * factor * factor &&
+    const bool down = (kind == 4 || kind == 6) && to[1] == c && to[3] == to[5] && back[1] == c * factor * factor &&
                       back[2] == h / factor && back[3] == w / factor;
     if (!channels && !up && !down) return FR_END;
     r->done[turn] = r->done[end] = true;
@@ -287,7 +289,12 @@ fr_status fri_onnx_reshape(fri_onnx_reader *r, int at) {
     if (rank == 4 && point && memcmp(to, last, sizeof last) == 0)
         return fri_onnx_put_like(r, n, x->x, &(fri_onnx_value){.last = true});
     if (rank == 4 && old == 2 && to[0] == have[0]) {
-        fr_value rows = x->x; /* C, H, W in the file; H, W, C in images */
+        const int turn = fri_onnx_next(r, at, "Transpose");
+        fr_value rows = x->x; /* C, H, W in the file, H, W, C in images, or in the file, too, before a Transpose */
+        if (turn >= 0 && fri_onnx_turns(r, turn, true)) {
+            r->done[turn] = true;
+            return fri_onnx_put(r, r->graph->node[turn], fr_net_unflatten(r->net, r->name[at], rows, to[1], to[2]));
+        }
         if (to[1] > 1 && to[2] * to[3] > 1)
             rows = fr_net_channel_shuffle(r->net, fri_onnx_part(r, at, "order", name), rows, to[1]);
         return fri_onnx_put(r, n, fr_net_unflatten(r->net, r->name[at], rows, to[2], to[3]));

@@ -8,22 +8,21 @@
 
 typedef Onnx__NodeProto node;
 
-fr_status fri_onnx_transpose(fri_onnx_reader *r, int at) {
-    static const int64_t to_last[4] = {0, 2, 3, 1}, to_first[4] = {0, 3, 1, 2};
-    const node *n = r->graph->node[at];
+bool fri_onnx_turns(fri_onnx_reader *r, int at, bool to_first) {
+    static const int64_t perms[2][4] = {{0, 2, 3, 1}, {0, 3, 1, 2}};
     int64_t perm[4] = {0};
     int count = 0;
+    return fri_onnx_integers(r, r->graph->node[at], SIZE_MAX, "perm", perm, 4, &count) == FR_OK && count == 4 &&
+           memcmp(perm, perms[to_first], sizeof perm) == 0;
+}
+
+fr_status fri_onnx_transpose(fri_onnx_reader *r, int at) {
+    const node *n = r->graph->node[at];
     fri_onnx_value *x = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
-    FR_TRY(s, fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 4, &count));
-    if (count != 4 || fri_onnx_rank(r, x->x) != 4 || memcmp(perm, x->last ? to_first : to_last, sizeof perm) != 0)
+    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+    if (fri_onnx_rank(r, x->x) != 4 || !fri_onnx_turns(r, at, x->last))
         return fr_fail(FR_EUNSUPPORTED, "frugal takes the channels to the end, perm 0 2 3 1, and back, perm 0 3 1 2");
-    s = fri_onnx_put(r, n, x->x);
-    fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
-    if (s == FR_OK && y != NULL) y->last = !x->last;
-done:
-    return s;
+    return fri_onnx_put_like(r, n, x->x, &(fri_onnx_value){.last = !x->last});
 }
 
 /* ---- layer norm ------------------------------------------------------------------------------------------ */
@@ -104,7 +103,8 @@ fr_status fri_onnx_written_norm(fri_onnx_reader *r, int at) {
     const fri_onnx_value *eps = fri_onnx_value_find(r, other(r, part[VARIANCE], part[ADD]));
     if (fri_onnx_input(r, sub, 0) != x || fri_onnx_number(r, r->graph->node[part[POW]], 1) != 2 ||
         !is_mean(r, part[VARIANCE], fri_onnx_rank(r, x->x)) || div->n_input != 2 ||
-        strcmp(div->input[0], centred) != 0 || eps == NULL || eps->constant == NULL || eps->constant->n != 1)
+        strcmp(div->input[0], centred) != 0 || eps == NULL || eps->constant == NULL || eps->constant->n != 1 ||
+        eps->constant->rank > 2)
         return FR_END;
     for (int i = SUB; i < PARTS; i++) r->done[part[i]] = true;
     return norm(r, at, part[BIAS], x, fri_onnx_decimal((float)fri_onnx_float(eps->constant, 0)),
@@ -157,7 +157,7 @@ fr_status fri_onnx_written_group_norm(fri_onnx_reader *r, int at, const fri_onnx
     for (int i = 0; i < 2; i++) {
         const fri_onnx_value *v = fri_onnx_value_find(r, other(r, part[1 + i], part[2 + i]));
         const fri_onnx_value *one = fri_onnx_input(r, r->graph->node[part[0]], (size_t)i + 1);
-        if (v == NULL || v->constant == NULL || v->constant->rank < 3 ||
+        if (v == NULL || v->constant == NULL || v->constant->rank < 3 || v->constant->rank > 4 ||
             v->constant->dim[v->constant->rank - 3] != v->constant->n || one == NULL || one->constant == NULL)
             return FR_END;
         for (int64_t k = 0; k < one->constant->n; k++)

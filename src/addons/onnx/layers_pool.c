@@ -83,6 +83,10 @@ fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
     FRI_TRY(fri_onnx_pads(r, n, in->x, kernel, stride, dilation, pad));
     const bool taken = in->pad[0] > 0 || in->pad[1] > 0;
     const bool counts = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0;
+    for (int i = 0; i < 4 && fri_onnx_attribute(n, "pads") != NULL; i++)
+        if (pad[i] >= kernel[i % 2]) /* ONNX Runtime refuses it, too */
+            return fr_fail(FR_EFORMAT, "its pad %lld is not smaller than its kernel, %lld", (long long)pad[i],
+                           (long long)kernel[i % 2]);
     if (average && (dilation[0] != 1 || dilation[1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
     fr_value x = in->x;
     FRI_TRY(pad_a_side(r, at, average, counts, kernel, pad, &x));

@@ -117,6 +117,8 @@ fr_status fri_onnx_activation(fri_onnx_reader *r, const Onnx__NodeProto *n, size
 fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i,
                                   const fri_onnx_constant **out);
 /* The number of a constant input i; NaN: none. */
+/* True for a Transpose that takes the channels to the end of a shape, or back to place 1. */
+bool fri_onnx_turns(fri_onnx_reader *r, int at, bool to_first);
 double fri_onnx_number(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
 /* The bounds of a Clip; NaN: computed. */
 void fri_onnx_bounds(fri_onnx_reader *r, const Onnx__NodeProto *n, double *low, double *high);

@@ -249,7 +249,7 @@ fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
     if (alpha != 1) FRI_TRY(times(r, w, alpha, false, &w));
     if (fri_onnx_input(r, n, 2) != NULL) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
     if (b != NULL && b->dtype == FR_F32 && (beta != 1 || b->rank == 2)) FRI_TRY(times(r, b, beta, true, &b));
-    const bool one = b != NULL && b->dtype == FR_F32 && b->n == 1 && w->dim[0] > 1;
+    const bool one = b != NULL && b->dtype == FR_F32 && b->n == 1 && b->rank <= 2 && w->dim[0] > 1;
     FRI_TRY(linear(r, at, at, w, one ? NULL : b));
     const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
     if (!one || y == NULL) return FR_OK;

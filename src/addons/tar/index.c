@@ -14,6 +14,7 @@
 #include <cJSON.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -87,6 +88,15 @@ typedef struct scan {
     struct archive_entry *entry;
 } scan;
 
+/* True for hidden files, and files in hidden folders, which folders of images leave out, too: macOS's "._0001.png". */
+static bool is_hidden(const char *name) {
+    for (const char *part = name; part != NULL; part = strchr(part, '/'), part += part != NULL) {
+        const size_t n = strcspn(part, "/");
+        if (part[0] == '.' && n > strspn(part, ".")) return true;
+    }
+    return false;
+}
+
 static fr_status fail_archive(const scan *c) {
     const char *why = library.call.error_string(c->archive);
     return fr_fail(FR_EFORMAT, "%s: is not a complete tar file: %s; a shard is plain tar, not compressed", c->path,
@@ -134,7 +144,7 @@ static fr_status read_image(scan *c) {
 
 static bool is_class(const char *name) {
     const size_t n = strlen(name);
-    return n > 4 && strcmp(name + n - 4, ".cls") == 0;
+    return n > 4 && strcasecmp(name + n - 4, ".cls") == 0;
 }
 
 static fr_status read_entries(scan *c) {
@@ -144,7 +154,7 @@ static fr_status read_entries(scan *c) {
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return fail_archive(c);
         c->now = library.call.pathname(c->entry);
         const bool link = library.call.hardlink(c->entry) != NULL || library.call.filetype(c->entry) == AE_IFLNK;
-        if (c->now == NULL || (!link && library.call.filetype(c->entry) != AE_IFREG)) continue;
+        if (c->now == NULL || is_hidden(c->now) || (!link && library.call.filetype(c->entry) != AE_IFREG)) continue;
         size_t n = strlen(c->now);
         if (link && (is_class(c->now) || fr_image_has_name(c->now)))
             return fr_fail(FR_EFORMAT,
@@ -200,7 +210,7 @@ static fr_status parse_image(const char *name, const cJSON *row, fri_tar_index *
         strlen(text->valuestring) >= FRI_TAR_PATH || !whole_number(offset, FRI_TAR_BLOCK, end, &at) ||
         !whole_number(bytes, 0, end - (double)at, &n) || !whole_number(label, FRI_TAR_NO_LABEL, FRI_TAR_LABEL_MAX, &of))
         return bad_index(name, x->count);
-    return add_entry(x, text->valuestring, at, n, of);
+    return is_hidden(text->valuestring) ? FR_OK : add_entry(x, text->valuestring, at, n, of);
 }
 
 fr_status fri_tar_index_parse(const char *name, const char *text, size_t bytes, const fri_tar_stamp *shard,

@@ -169,6 +169,14 @@ def constant_operands():
                  [wave("c", 3, 1, 1, plus=2)])
             case(f"first_number_{op}", [N("Relu", ["x"], ["r"]), N(op, ["c", "r"], ["y"])], images, ["y"],
                  [const("c", 2.5)])
+        case(f"rows_of_rank_3_{op}", second, rows, ["y"], [wave("c", 1, 1, 6, plus=2)],
+             refused="a constant of rank 3, 6 numbers; frugal takes a single number, one per channel, 6, or one per "
+                     "element of an image, of rank 2 at most")
+        case(f"images_of_rank_5_{op}", second, images, ["y"], [wave("c", 1, 1, 3, 1, 1, plus=2)],
+             refused="a constant of rank 5, 3 numbers")
+        case(f"number_of_rank_5_{op}", second, images, ["y"], [wave("c", 1, 1, 1, 1, 1, plus=2)],
+             refused="a constant of rank 5, 1 numbers")
+        case(f"row_of_rank_2_{op}", second, rows, ["y"], [wave("c", 1, 6, plus=2)])
     case("one_over_x", [N("Div", ["c", "x"], ["y"])], images, ["y"], [const("c", 1)])
     case("reciprocal", [N("Reciprocal", ["x"], ["y"])], images, ["y"])
     case("three_over_x", [N("Div", ["c", "x"], ["y"])], images, ["y"], [wave("c", 3, 1, 1)])
@@ -187,6 +195,8 @@ def constant_operands():
          [wave("w", 1, 6), wave("b", 1, 1)])
     case("gemm_by_numbers", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, alpha=0.5, beta=-2.0)], rows, ["y"],
          factor + [wave("b", 1, 5)])
+    case("gemm_plus_a_number_of_rank_3", [N("Gemm", ["x", "w", "b"], ["y"], transB=1)], rows, ["y"],
+         factor + [wave("b", 1, 1, 1)], refused="its bias has rank 3, 1 values")
     case("gemm_plus_a_number", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, beta=0.25)], rows, ["y"],
          factor + [const("b", [3])])
     three, six, zero = const("three", 3), const("six", 6), const("zero", 0)
@@ -244,7 +254,11 @@ def channels():
     case("images_channels_last", [N("Transpose", ["x"], ["p"], perm=[0, 2, 3, 1]), N("Reshape", ["p", "s"], ["y"])], x,
          ["y"], [ints("s", [2, -1])], refused="input 0 has its channels last; frugal takes [N, C, H, W] there")
     case("rows_as_large_images", [gemm("r", "g"), N("Reshape", ["g", "s"], ["i"]), N("Mul", ["x", "i"], ["y"])],
-         {"x": [2, 2, 3, 4], "r": [2, 6]}, ["y"], [ints("s", [0, 2, 3, 4])] + linear(6, 24), once=True)
+         {"x": [2, 2, 3, 4], "r": [2, 6]}, ["y"], [ints("s", [0, 2, 3, 4])] + linear(6, 24))
+    case("rows_as_images_with_last_channels",
+         [gemm("r", "g"), N("Reshape", ["g", "s"], ["h"]), N("Transpose", ["h"], ["i"], perm=[0, 3, 1, 2]),
+          N("Mul", ["x", "i"], ["y"])], {"x": [2, 2, 3, 4], "r": [2, 6]}, ["y"],
+         [ints("s", [-1, 3, 4, 2])] + linear(6, 24))
     case("rows_as_images", [N("Reshape", ["r", "s"], ["i"]), N("Mul", ["x", "i"], ["y"])],
          {**x, "r": [2, 6]}, ["y"], [ints("s", [2, 6, 1, 1])])
     case("rows_unsqueezed", [N("Unsqueeze", ["r", "a"], ["i"]), N("Mul", ["x", "i"], ["y"])],
@@ -326,6 +340,10 @@ def windows():
              [wave("k", 4, 3, 3, 4)])
         case("max_pool_" + how, [N("MaxPool", ["x"], ["y"], auto_pad=how, kernel_shape=[2, 3], strides=[2, 2])], x,
              ["y"])
+    for op in "MaxPool", "AveragePool":
+        for pads in [2, 2, 2, 2], [0, 0, 0, 2], [2, 0, 0, 0]:
+            case(f"{op}_pads_{pads[0]}_{pads[1]}", [N(op, ["x"], ["y"], kernel_shape=[2, 2], pads=pads)], x, ["y"],
+                 refused="its pad 2 is not smaller than its kernel, 2")
     case("max_pool_of_one_side", [N("MaxPool", ["x"], ["y"], pads=[0, 0, 1, 1], kernel_shape=[3, 3], strides=[2, 2])],
          x, ["y"])
     case("average_of_one_side", [N("AveragePool", ["x"], ["y"], pads=[0, 0, 1, 1], kernel_shape=[3, 3], strides=[2, 2],

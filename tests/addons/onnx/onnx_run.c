@@ -66,6 +66,15 @@ static fr_status evaluate(fr_module *m, fr_tensor *const *x, int n_x, fr_tensor 
     return s;
 }
 
+/* Writes the network and reads the file, because every written file must be readable. */
+static fr_status save(fr_module *m, const char *path) {
+    fr_module *again = NULL;
+    fr_status s = fr_onnx_save(m, path, NULL);
+    if (s == FR_OK) s = fr_onnx_load(path, NULL, &again);
+    fr_module_release(&again);
+    return s;
+}
+
 /* ---- steps ----------------------------------------------------------------------------------------------- */
 
 static void without_dropout(fr_module *m) {
@@ -221,7 +230,7 @@ static fr_status work(char **argv, const words *w) {
                                              "logits4", "logits5", "logits6", "logits7"};
     fri_safetensors_entry e[MOST + 2];
     for (; n < results; n++) e[n] = entry(called[n], out[n]);
-    if (w->save != NULL && !w->fold) FR_TRY(s, fr_onnx_save(m, w->save, NULL));
+    if (w->save != NULL && !w->fold) FR_TRY(s, save(m, w->save));
     if (w->budget) FR_TRY(s, within(argv[1], x, y, true));
     if (w->planned) FR_TRY(s, within(argv[1], x, y, false));
     if (w->plain) without_dropout(m);
@@ -237,7 +246,7 @@ static fr_status work(char **argv, const words *w) {
     if (w->save != NULL && w->fold) {
         const fr_addon *fold = fr_addon_find("fold");
         FR_TRY(s, fold != NULL ? fold->fold(&m) : fr_addon_missing("fold", "fold"));
-        FR_TRY(s, fr_onnx_save(m, w->save, NULL));
+        FR_TRY(s, save(m, w->save));
     }
     s = fri_safetensors_write(argv[3], e, (size_t)n, NULL, 0, NULL, NULL);
 done:

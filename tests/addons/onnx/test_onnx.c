@@ -308,13 +308,37 @@ static fr_module *all_layers(void) {
     return m;
 }
 
+/* Layers missing in all_layers, from rows to images and back. */
+static fr_module *more_layers(void) {
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_input(n, FR_F32, 2, (int64_t[]){1, 7}), y;
+    x = fr_net_channel_shuffle(n, "b.rows", fr_net_linear(n, "b.fc", x, 4 * 5 * 6, FR_BIAS), 6);
+    x = fr_net_slice(n, "b.cut", fr_net_unflatten(n, "b.images", x, 4, 5), 1, 1, 4, 1);
+    x = fr_net_group_norm(n, "b.groups", fr_net_channel_shuffle(n, "b.shuffle", x, 3), 2, 1e-3);
+    x = fr_net_resize(n, "b.size", fr_net_prelu(n, "b.slope", x, 6, 0.2), 4, 6, FR_UPSAMPLE_BILINEAR, true);
+    x = fr_net_pixel_unshuffle(n, "b.down", fr_net_add_scalar(n, "b.plus", fr_net_scale(n, "b.times", x, 0.7), 0.1), 2);
+    y = fr_net_narrow(n, "b.part", fr_net_layer_shift(n, "b.shift", fr_net_gelu_tanh(n, NULL, x), 0.2), 3, 11);
+    y = fr_net_stochastic_depth(n, "b.depth", fr_net_constant_pad2d(n, NULL, y, (int64_t[]){1, 0, 1, 0}, 0.5), 0.4);
+    y = fr_net_softplus(n, NULL, fr_net_elu(n, NULL, y));
+    x = fr_net_unflatten(n, "b.again", fr_net_linear(n, "b.out", fr_net_flatten(n, NULL, y, 1), 12, FR_BIAS), 3, 4);
+    x = fr_net_conv2d(n, "b.one", x, 2, 1, NULL, FR_BIAS);
+    OK(fr_net_end(&n, &x, 1, &m));
+    must(fr_module_each_tensor(m, trained, NULL));
+    return m;
+}
+
 Test(onnx, every_layer_and_option_comes_back) {
-    fr_tensor *x = uniform_tensor(4, (int64_t[]){3, 12, 18, 3});
-    fr_module *m = all_layers();
-    for (int64_t opset = 13; opset <= 18; opset++)
+    fr_tensor *x = uniform_tensor(4, (int64_t[]){3, 12, 18, 3}), *rows = uniform_tensor(2, (int64_t[]){3, 7});
+    fr_module *m = all_layers(), *more = more_layers();
+    for (int64_t opset = 13; opset <= 18; opset++) {
         expect_round_trip(m, "all layers", x, FR_ONNX_SAVE_OPTS(.opset = opset), 1e-6);
+        expect_round_trip(more, "more layers", rows, FR_ONNX_SAVE_OPTS(.opset = opset), 1e-6);
+    }
     fr_tensor_release(&x);
+    fr_tensor_release(&rows);
     fr_module_release(&m);
+    fr_module_release(&more);
     expect_nothing_left();
 }
 
@@ -363,6 +387,9 @@ Test(onnx, a_layer_that_runs_again_makes_nodes_of_other_names) {
     fr_net_again(n, "l0", &y, 1, &y, 1);
     OK(fr_net_end(&n, &y, 1, &m));
     OK(fr_onnx_save(m, in_folder("again.onnx"), NULL));
+    fr_tensor *image = uniform_tensor(4, (int64_t[]){2, 4, 4, 3});
+    expect_round_trip(m, "again", image, NULL, 1e-6);
+    fr_tensor_release(&image);
     unsigned char *b = read_bytes(in_folder("again.onnx"), &bytes);
     for (unsigned char *at = b; (at = memmem(at, bytes - (size_t)(at - b), "/l0/Conv", 8)) != NULL; at += 8, nodes++)
         numbered += at[8] == '_';

@@ -89,9 +89,9 @@ static void expect_case(fri_safetensors *file, const char *name) {
     cr_expect_eq(s, FR_OK, "%s: %s", name, fr_last_error());
     if (s < 0) return;
     expect_results(m, file, name, "as it is");
-    if (part(file, name, "once", -1) == NULL) {
-        const fr_status saved = fr_onnx_save(m, in_folder("saved.onnx"), NULL);
-        cr_expect_eq(saved, FR_OK, "%s: %s", name, fr_last_error());
+    const fr_status saved = fr_onnx_save(m, in_folder("saved.onnx"), NULL); /* every written file is readable */
+    if (part(file, name, "once", -1) == NULL) cr_expect_eq(saved, FR_OK, "%s: %s", name, fr_last_error());
+    if (saved == FR_OK) {
         const fr_status t = fr_onnx_load(in_folder("saved.onnx"), NULL, &again);
         cr_expect_eq(t, FR_OK, "%s, saved: %s", name, fr_last_error());
         if (t == FR_OK) expect_results(again, file, name, "saved");

@@ -143,19 +143,27 @@ Test(tar, gives_the_batches_of_the_folder_it_was_made_from) {
     fr_dataset_release(&folder);
 }
 
-/* Labels in .cls files, sorted before and after their images; all other files are ignored. */
+/* Labels in .cls files, sorted before and after their images; all other files are ignored, and hidden ones. */
 Test(tar, labels_stand_in_cls_files) {
     fr_dataset *folder = NULL;
     write_folder();
     for (int i = 0; i < COUNT; i++) {
         char name[64], text[16];
-        snprintf(name, sizeof name, "train/%s/%02d.cls", class_names[i % CLASSES], i);
+        snprintf(name, sizeof name, "train/%s/%02d.%s", class_names[i % CLASSES], i, i % 3 == 0 ? "CLS" : "cls");
         int n = snprintf(text, sizeof text, "%d%s", i % CLASSES, i % 2 == 0 ? "\n" : "");
         files_write(name, text, (size_t)n);
     }
     files_write("train/ant/00.json", "{}", 2);
+    files_make_folder("train/.Trash");
+    files_make_folder("train/ant/__MACOSX");
+    static const char *const hidden[] = {"ant/._00.png", "ant/._00.cls", "ant/__MACOSX/._00.png", ".Trash/00.png"};
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "train/%s", hidden[i]);
+        files_write(name, "\0\5\x16\7", 4);
+    }
     for (int order = 0; order < 2; order++) {
-        cr_assert_eq(shell("cd %s/train && find * -type f | sort %s | tar -cf ../c%d.tar -T -", files_root,
+        cr_assert_eq(shell("cd %s/train && find . -type f | sort %s | tar -cf ../c%d.tar -T -", files_root,
                            order == 1 ? "-r" : "", order),
                      0);
         fr_dataset *d = open_tar(order == 0 ? "c0.tar" : "c1.tar");
