@@ -89,3 +89,8 @@ const fri_container *fri_container_get(void) {
     pthread_once(&once, read_own);
     return &own;
 }
+
+void fri_container_use(const char *groups, const char *mounted) {
+    (void)fri_container_get();
+    fri_container_read(groups, mounted, &own);
+}

@@ -119,7 +119,7 @@ const fri_backend fri_backend_cpu = {
     .memory_use = cpu_memory_use,
     .copy = cpu_copy,
     .describe = cpu_describe,
-    .numerics = 1,
+    .numerics = 2,
     .synchronize = cpu_synchronize,
     .kernels = {FRI_KERNEL_MAP(SLOT).batchnorm2d_reads_parts = reads_parts,
                 .conv2d_reads_norm = fri_cpu_conv2d_reads_norm, .conv2d_constant_plan = fri_cpu_conv2d_constant_plan,

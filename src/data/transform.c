@@ -92,13 +92,14 @@ fr_status fri_transform_init(fri_transform *t, const fr_loader_opts *o, int64_t 
     return FR_OK;
 }
 
-/* An offset in [-padding, size + padding - window], at random or in the middle. An image smaller than the window is
- * padded on each side, as torchvision's pad_if_needed. */
+/* An offset in [-padding, size + padding - window], at random or in the middle, where a half is rounded to even, as
+ * torchvision's CenterCrop does. An image smaller than the window is padded on each side, as pad_if_needed does. */
 static int64_t window_offset(int64_t size, int64_t window, int64_t padding, bool random, uint32_t number) {
-    if (size + 2 * padding < window) padding = window - size - padding;
-    int64_t choices = size + 2 * padding - window + 1;
-    int64_t k = random ? (int64_t)(((uint64_t)number * (uint64_t)choices) >> 32) : (choices - 1) / 2;
-    return k - padding;
+    int64_t over = size + 2 * padding - window;
+    if (!random) return over / 2 + (over % 4 == 3) - padding;
+    if (over < 0) padding = window - size - padding;
+    if (over < 0) over = size + 2 * padding - window;
+    return (int64_t)(((uint64_t)number * (uint64_t)(over + 1)) >> 32) - padding;
 }
 
 /* BT.601 luma in 16 bit fixed point, as PIL's convert("L"). */

@@ -6,15 +6,28 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+/* T(i, j, FRI_BEFORE_RANGE) falls with the memory in few steps, so only steps are stored. T of the other states follows
+ * from T(i, j, FRI_BEFORE_RANGE) and from unit i + 1, and is kept for a single j. Choices are made again by a plan. */
 struct fri_solution {
     const fri_chain *chain; /* borrowed */
-    int n, slots;
-    size_t slot;     /* bytes */
-    size_t *held;    /* [i][k]: input(i, k), 0 <= i, k <= n */
-    float *time;     /* [i, j][before][slots + 1] */
-    int16_t *choice; /* an option, FR_UNIT_OPTIONS + k for a range up to unit k - 1, or -1 */
+    int n, slots, asked;    /* slots: asked, or the half, a quarter, ... of them */
+    size_t slot, bytes;     /* of a slot, and of all tables */
+    size_t *held;           /* [i][k]: input(i, k), 0 <= i, k <= n */
+    float *column;          /* [i][before][slots + 1]: T(i, j, before) of a j */
+    float *whole, *one;     /* [slots + 1]: T(0, n, FRI_BEFORE_KEPT), and scratch */
+    uint32_t *end;          /* [j, i]: steps up to this pair's last; j rises, i falls */
+    uint16_t *from;         /* [most]: a step's first slot */
+    float *time;            /* [most] */
+    uint32_t steps, most;
 };
+
+/* Slots first .. last of a row. */
+typedef struct span {
+    float *time;
+    int first, last;
+} span;
 
 static bool is_recomputed(fr_unit_option o) {
     return o == FR_UNIT_REBUILD || o == FR_UNIT_REBUILD_OFFLOAD;
@@ -30,10 +43,17 @@ const fri_unit_cost *fri_chain_cost(const fri_chain_unit *u, fri_before before, 
     return o == FR_UNIT_REBUILD && before == FRI_BEFORE_REBUILT ? &u->chained : &u->option[o];
 }
 
-/* State (i, j, before), i < j, among the pairs. */
-static size_t at(const fri_solution *s, int i, int j, fri_before before) {
-    size_t n = (size_t)s->n, row = (size_t)i, pair = row * n - row * (row - 1) / 2 + (size_t)(j - i - 1);
-    return (pair * FRI_BEFORE_STATES + before) * (size_t)(s->slots + 1);
+static float *times_of(const fri_solution *s, int i, fri_before before) {
+    return s->column + ((size_t)i * FRI_BEFORE_STATES + before) * (size_t)(s->slots + 1);
+}
+
+static size_t pair_of(int i, int j) {
+    return (size_t)j * (size_t)(j - 1) / 2 + (size_t)(j - 1 - i);
+}
+
+static uint32_t first_step(const fri_solution *s, int i, int j) {
+    const size_t pair = pair_of(i, j);
+    return pair > 0 ? s->end[pair - 1] : 0;
 }
 
 static int in_slots(const fri_solution *s, size_t bytes) {
@@ -71,13 +91,13 @@ static size_t leaf_gradients_after(const fri_chain *c, int i) {
     return bytes;
 }
 
-static void try_option(fri_solution *s, int i, int j, fri_before before, fr_unit_option o, size_t waiting) {
+/* Lowers `time` where option o is faster; true: in the last slot, too. */
+static bool try_option(const fri_solution *s, int i, int j, fri_before before, fr_unit_option o, size_t waiting,
+                       span at) {
     const fri_chain_unit *u = &s->chain->unit[i];
     const fri_unit_cost *c = fri_chain_cost(u, before, o);
-    if (c == NULL) return;
-    float *time = s->time + at(s, i, j, before);
-    int16_t *choice = s->choice + at(s, i, j, before);
-    const float *rest = i + 1 < j ? s->time + at(s, i + 1, j, fri_chain_next(u, before, o)) : NULL;
+    if (c == NULL) return false;
+    const float *rest = i + 1 < j ? times_of(s, i + 1, fri_chain_next(u, before, o)) : NULL, was = at.time[at.last];
     bool tail = j == i + 1 && j < s->n; /* the last unit of a recomputation; the whole chain's last runs in full */
     size_t most = tail && u->tail_peak < c->forward_peak ? u->tail_peak : c->forward_peak;
     int saved = in_slots(s, c->saved);
@@ -86,71 +106,120 @@ static void try_option(fri_solution *s, int i, int j, fri_before before, fr_unit
     int least = forward > backward ? forward : backward;
     if (least < saved) least = saved;
     float own = (float)(c->forward + c->backward - (tail ? u->tail : 0));
-    for (int m = least; m <= s->slots; m++) {
+    for (int m = least > at.first ? least : at.first; m <= at.last; m++) {
         float t = rest != NULL ? own + rest[m - saved] : own;
-        if (t < time[m]) {
-            time[m] = t;
-            choice[m] = (int16_t)o;
-        }
+        at.time[m] = t < at.time[m] ? t : at.time[m];
     }
+    return at.time[at.last] < was;
 }
 
-static void try_range(fri_solution *s, int i, int j, fri_before before, int k, double plain, size_t peak) {
-    float *time = s->time + at(s, i, j, before), once = (float)plain;
-    int16_t *choice = s->choice + at(s, i, j, before);
-    const float *again = s->time + at(s, i, k, FRI_BEFORE_RANGE), *rest = s->time + at(s, k, j, FRI_BEFORE_RANGE);
+static bool try_range(const fri_solution *s, int i, int k, double plain, size_t peak, span at) {
+    const float *rest = times_of(s, k, FRI_BEFORE_RANGE), once = (float)plain, was = at.time[at.last];
     int kept = in_slots(s, held_bytes(s, i, k)), least = in_slots(s, peak);
-    for (int m = least > kept ? least : kept; m <= s->slots; m++) {
-        float t = once + again[m] + rest[m - kept];
-        if (t < time[m]) {
-            time[m] = t;
-            choice[m] = (int16_t)(FR_UNIT_OPTIONS + k);
+    if (least < kept) least = kept;
+    if (least < at.first) least = at.first;
+    for (uint32_t p = first_step(s, i, k), end = s->end[pair_of(i, k)]; p < end; p++) {
+        const int next = p + 1 < end ? s->from[p + 1] - 1 : s->slots, last = next < at.last ? next : at.last;
+        const float again = once + s->time[p];
+        for (int m = s->from[p] > least ? s->from[p] : least; m <= last; m++) {
+            float t = again + rest[m - kept];
+            at.time[m] = t < at.time[m] ? t : at.time[m];
         }
     }
+    return at.time[at.last] < was;
 }
 
-static void solve_state(fri_solution *s, int i, int j, fri_before before) {
+/* Lowers `time` to the state's, from rows of j > i. Returns the last slot's choice: an option, FR_UNIT_OPTIONS + k for
+ * a range up to unit k - 1, or -1 for neither. */
+static int solve_state(const fri_solution *s, int i, int j, fri_before before, bool ranges, span at) {
     const fri_chain *c = s->chain;
     size_t waiting = gradients_from(c, j);
-    for (int o = 0; o < FR_UNIT_OPTIONS; o++) try_option(s, i, j, before, (fr_unit_option)o, waiting);
-    double plain = 0;
     size_t peak = 0;
-    for (int k = i + 1; k < j; k++) {
+    double plain = 0;
+    int choice = -1;
+    for (int o = 0; o < FR_UNIT_OPTIONS; o++)
+        if (try_option(s, i, j, before, (fr_unit_option)o, waiting, at)) choice = o;
+    for (int k = i + 1; ranges && k < j; k++) {
         const fri_chain_unit *u = &c->unit[k - 1];
         size_t now = u->plain_peak + held_bytes(s, i, k - 1) + waiting;
         plain += u->plain;
         if (now > peak) peak = now;
-        try_range(s, i, j, before, k, plain, peak);
+        if (try_range(s, i, k, plain, peak, at)) choice = FR_UNIT_OPTIONS + k;
+    }
+    return choice;
+}
+
+/* T after kept and rebuilt values: that after a range, or an option that a range forbids or makes slower. */
+static void solve_others(const fri_solution *s, int i, int j) {
+    for (int b = 0; b < FRI_BEFORE_RANGE; b++) {
+        float *row = times_of(s, i, (fri_before)b);
+        memcpy(row, times_of(s, i, FRI_BEFORE_RANGE), (size_t)(s->slots + 1) * sizeof *row);
+        (void)solve_state(s, i, j, (fri_before)b, false, (span){row, 0, s->slots});
     }
 }
 
+/* False: no space for the steps of T(i, j, FRI_BEFORE_RANGE). */
+static bool store_steps(fri_solution *s, int i, int j) {
+    const float *row = times_of(s, i, FRI_BEFORE_RANGE);
+    float last = INFINITY;
+    for (int m = 0; m <= s->slots; m++) {
+        if (!(row[m] < last)) continue;
+        if (s->steps == s->most) return false;
+        s->from[s->steps] = (uint16_t)m;
+        s->time[s->steps++] = last = row[m];
+    }
+    s->end[pair_of(i, j)] = s->steps;
+    return true;
+}
+
+static bool solve_all(fri_solution *s) {
+    s->steps = 0;
+    for (int j = 1; j <= s->n; j++)
+        for (int i = j - 1; i >= 0; i--) {
+            float *row = times_of(s, i, FRI_BEFORE_RANGE);
+            for (int m = 0; m <= s->slots; m++) row[m] = INFINITY;
+            (void)solve_state(s, i, j, FRI_BEFORE_RANGE, true, (span){row, 0, s->slots});
+            if (!store_steps(s, i, j)) return false;
+            solve_others(s, i, j);
+        }
+    memcpy(s->whole, times_of(s, 0, FRI_BEFORE_KEPT), (size_t)(s->slots + 1) * sizeof *s->whole);
+    return true;
+}
+
+/* One mapping, so that pages of unused steps take no memory and a release gives all back. False: no memory. */
+static bool take_tables(fri_solution *s) {
+    const size_t n = (size_t)s->n, row = (size_t)s->slots + 1, held = (n + 1) * (n + 1), end = n * (n + 1) / 2;
+    const size_t column = n * FRI_BEFORE_STATES * row;
+    s->bytes = held * sizeof *s->held + (column + 2 * row + s->most) * sizeof *s->time + end * sizeof *s->end +
+               s->most * sizeof *s->from;
+    size_t *p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    s->held = p;
+    s->column = (float *)(s->held + held);
+    s->whole = s->column + column;
+    s->one = s->whole + row;
+    s->time = s->one + row;
+    s->end = (uint32_t *)(s->time + s->most);
+    s->from = (uint16_t *)(s->end + end);
+    return true;
+}
+
 fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solution **out) {
-    if (c->n < 1 || c->n > FRI_CHAIN_MOST || slots < 1)
-        return fr_fail(FR_EINVAL, "chain: %d units and %d slots; 1..%d units and at least 1 slot are needed", c->n,
-                       slots, FRI_CHAIN_MOST);
+    if (c->n < 1 || c->n > FRI_CHAIN_MOST || slots < 1 || slots > UINT16_MAX)
+        return fr_fail(FR_EINVAL, "chain: %d units and %d slots; 1..%d units and 1..%d slots are possible", c->n, slots,
+                       FRI_CHAIN_MOST, UINT16_MAX);
+    fri_solution_release(out);
     fri_solution *s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "chain: out of host memory");
-    size_t cells = (size_t)c->n * (size_t)(c->n + 1) / 2 * FRI_BEFORE_STATES * (size_t)(slots + 1);
-    *s = (fri_solution){.chain = c,
-                        .n = c->n,
-                        .slots = slots,
-                        .slot = memory / (size_t)slots > 0 ? memory / (size_t)slots : 1,
-                        .time = malloc(cells * sizeof *s->time),
-                        .choice = malloc(cells * sizeof *s->choice),
-                        .held = calloc((size_t)(c->n + 1) * (size_t)(c->n + 1), sizeof *s->held)};
-    if (s->time == NULL || s->choice == NULL || s->held == NULL) {
+    *s = (fri_solution){.chain = c, .n = c->n, .slots = slots, .asked = slots, .most = FRI_CHAIN_STEPS};
+    if (!take_tables(s)) {
         fri_solution_release(&s);
-        return fr_fail(FR_ENOMEM, "chain: no host memory for %zu states", cells);
+        return fr_fail(FR_ENOMEM, "chain: no host memory for %d units and %d slots", c->n, slots);
     }
     find_held(s);
-    for (size_t k = 0; k < cells; k++) {
-        s->time[k] = INFINITY;
-        s->choice[k] = -1;
-    }
-    for (int length = 1; length <= c->n; length++)
-        for (int i = 0; i + length <= c->n; i++)
-            for (int b = 0; b < FRI_BEFORE_STATES; b++) solve_state(s, i, i + length, (fri_before)b);
-    fri_solution_release(out);
+    do {
+        s->slot = memory / (size_t)s->slots > 0 ? memory / (size_t)s->slots : 1;
+    } while (!solve_all(s) && (s->slots /= 2) > 0);
     *out = s;
     return FR_OK;
 }
@@ -159,23 +228,40 @@ void fri_solution_release(fri_solution **p) {
     fri_solution *s = *p;
     *p = NULL;
     if (s == NULL) return;
-    free(s->time);
-    free(s->choice);
-    free(s->held);
+    if (s->held != NULL) munmap(s->held, s->bytes);
     free(s);
 }
 
+/* Slots of the solution for so many asked ones. */
+static int own_slots(const fri_solution *s, int slots) {
+    return (int)((int64_t)(slots > s->asked ? s->asked : slots) * s->slots / s->asked);
+}
+
 double fri_solution_time(const fri_solution *s, int slots) {
-    if (slots < 0) return INFINITY;
-    return s->time[at(s, 0, s->n, FRI_BEFORE_KEPT) + (size_t)(slots > s->slots ? s->slots : slots)];
+    return slots < 0 ? INFINITY : s->whole[own_slots(s, slots)];
+}
+
+/* Makes rows i .. j - 1 of j from the stored steps. Ranges inside leave the rows from their ends on as they are. */
+static void restore_column(const fri_solution *s, int i, int j) {
+    for (int u = j - 1; u >= i; u--) {
+        float *row = times_of(s, u, FRI_BEFORE_RANGE), last = INFINITY;
+        uint32_t p = first_step(s, u, j), end = s->end[pair_of(u, j)];
+        for (int m = 0; m <= s->slots; m++) {
+            if (p < end && s->from[p] == m) last = s->time[p++];
+            row[m] = last;
+        }
+        solve_others(s, u, j);
+    }
 }
 
 /* Ranges come out outer first, then by first unit: a range, inner ranges, following ranges. */
 static void trace_choices(const fri_solution *s, int i, int j, fri_before before, int m, fr_unit_option *option,
                           fr_unit_range *range, int *count) {
+    restore_column(s, i, j);
     while (i < j) {
         const fri_chain_unit *u = &s->chain->unit[i];
-        int choice = s->choice[at(s, i, j, before) + (size_t)m];
+        s->one[m] = INFINITY;
+        int choice = solve_state(s, i, j, before, true, (span){s->one, m, m});
         if (choice < FR_UNIT_OPTIONS) {
             option[i] = (fr_unit_option)choice;
             m -= in_slots(s, fri_chain_cost(u, before, option[i])->saved);
@@ -194,9 +280,8 @@ static void trace_choices(const fri_solution *s, int i, int j, fri_before before
 
 int fri_solution_plan(const fri_solution *s, int slots, fr_unit_option *option, fr_unit_range *range) {
     int count = 0;
-    if (slots > s->slots) slots = s->slots;
     if (!isfinite(fri_solution_time(s, slots))) return -1;
-    trace_choices(s, 0, s->n, FRI_BEFORE_KEPT, slots, option, range, &count);
+    trace_choices(s, 0, s->n, FRI_BEFORE_KEPT, own_slots(s, slots), option, range, &count);
     return count;
 }
 

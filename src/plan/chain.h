@@ -69,12 +69,14 @@ typedef struct fri_chain {
 fri_before fri_chain_next(const fri_chain_unit *u, fri_before before, fr_unit_option o);
 const fri_unit_cost *fri_chain_cost(const fri_chain_unit *u, fri_before before, fr_unit_option o);
 
-enum { FRI_CHAIN_MOST = 128, FRI_CHAIN_SLOTS = 1600 }; /* more units are merged first */
+/* More units are merged first; where T has more steps, slots are halved. A solution has 6 bytes per step, and at most
+ * 2.6 MB besides. */
+enum { FRI_CHAIN_MOST = 128, FRI_CHAIN_SLOTS = 1600, FRI_CHAIN_STEPS = 840000 };
 
 typedef struct fri_solution fri_solution;
 
 /* All solutions for 0 .. memory bytes, in `slots` steps. The chain must outlive them. FR_EINVAL: no unit or more than
- * FRI_CHAIN_MOST; FR_ENOMEM. */
+ * FRI_CHAIN_MOST, or above 65535 slots; FR_ENOMEM. */
 fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solution **out);
 void fri_solution_release(fri_solution **s);
 /* Seconds of the best plan in `slots` slots; INFINITY without a plan. */

@@ -2,11 +2,15 @@
 #include "session/prepare.h"
 
 #include "autograd/run.h"
+#include "base/container.h"
 #include "base/process.h"
 #include "session/dry.h"
 #include "session/fit.h"
 
+#include <frugal/number.h>
+
 #include <stdlib.h>
+#include <sys/sysinfo.h>
 
 static fr_status check_device(fri_config *c) {
     if (c->opts.device == (fr_device)FR_TRAIN_AUTO) {
@@ -37,13 +41,43 @@ static fr_status open_offload(const fri_session *r) {
     return s;
 }
 
+/* A plan above the limit of the process's container ends in a signal of the kernel, unless the kernel can swap. */
+static fr_status check_container(fri_config *c, const fri_train_plan *p) {
+    const size_t limit = fri_container_get()->memory, a = p->training.peak_allocated, b = p->evaluation.peak_allocated;
+    char needs[FR_BYTES_TEXT], text[FR_BYTES_TEXT];
+    struct sysinfo host;
+    fr_memory_use now = {0};
+    if (limit == 0 || c->opts.device != FR_CPU || c->opts.summary || (a <= limit && b <= limit)) return FR_OK;
+    (void)fr_bytes_text(a > b ? a : b, needs);
+    (void)fr_bytes_text(limit, text);
+    if (c->opts.plan || sysinfo(&host) != 0 || host.totalswap > 0) {
+        if (!c->opts.quiet)
+            fprintf(c->out,
+                    "note: the plan has %s, but the container's limit is %s: above it the kernel swaps, or kills\n",
+                    needs, text);
+        return FR_OK;
+    }
+    (void)fr_memory_use_get(FR_CPU, &now);
+    if (c->opts.memory.limit > limit) c->opts.memory.limit = limit > now.process ? limit - now.process : 0; /* advice */
+    return fr_fail(FR_ENOMEM,
+                   "the plan has %s (%zu bytes), but the container's limit is %s (%zu bytes), above which the kernel "
+                   "kills the process; choose a --memory-budget below it, a smaller --batch-size, or raise the limit",
+                   needs, a > b ? a : b, text, limit);
+}
+
 /* Fixes the parts of an evaluation's batches. An impossible plan is an error of the run itself, later. */
-static void choose_evaluation(fri_config *c) {
+static fr_status look_ahead(fri_config *c) {
     fri_train_plan p = {0};
-    if (c->test_count == 0 || c->ranks > 1 || c->opts.files.predict != NULL) return;
-    if (fri_train_plan_make(c, SIZE_MAX, &p) == FR_OK)
-        c->evaluation_images = p.evaluation_images > 0 ? p.evaluation_images : fri_batch_size(c, FR_SPLIT_TEST);
+    fr_status s = FR_OK;
+    const bool parts = c->test_count > 0 && c->ranks == 1;
+    if ((!parts && fri_container_get()->memory == 0) || c->opts.files.predict != NULL) return FR_OK;
+    if (fri_train_plan_make(c, SIZE_MAX, &p) == FR_OK) {
+        if (parts)
+            c->evaluation_images = p.evaluation_images > 0 ? p.evaluation_images : fri_batch_size(c, FR_SPLIT_TEST);
+        s = check_container(c, &p);
+    }
     fri_train_plan_release(&p);
+    return s;
 }
 
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
@@ -67,7 +101,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FRI_TRY(fri_train_only_choose(c));
     FRI_TRY(fri_prefix_choose(c));
     FRI_TRY(fri_fit(c, &r->memory.fit));
-    choose_evaluation(c);
+    FRI_TRY(look_ahead(c));
     fri_workspace_choose(c, &r->net.scratch);
     FRI_TRY(fri_segment_weights(c, &r->net.unit_weight));
     if (o->plan || o->summary) return FR_OK;

@@ -432,6 +432,36 @@ Test(loader, without_random_crop_the_middle_is_taken) {
     cr_expect(y[0] == (float)(20 / 255.0) && y[1] == (float)(50 / 255.0));
 }
 
+/* torchvision's CenterCrop begins at int(round((size - window) / 2.0)), a half to even; of a smaller image it pads
+ * (window - size) // 2 before. */
+Test(loader, the_middle_is_torchvisions) {
+    static const struct {
+        int size, window, padding, first;
+    } cases[] = {{5, 2, 0, 2}, {3, 2, 0, 0},  {4, 1, 0, 2},  {8, 1, 0, 4},    {7, 2, 0, 2},
+                 {9, 2, 0, 4}, {6, 2, 0, 2},  {4, 4, 0, 0},  {5, 4, 1, 2},    {3, 2, 1, 2},
+                 {3, 4, 0, 0}, {3, 6, 0, -1}, {1, 6, 0, -2}, {227, 224, 0, 2}};
+    fri_transform_scratch scratch = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int size = cases[i].size, window = cases[i].window, padding = cases[i].padding, width = 1 + 2 * padding;
+        uint8_t x[256];
+        float y[256 * 3];
+        const fr_image image = {.pixels = x, .height = size, .width = 1, .channels = 1};
+        fri_transform t;
+        for (int k = 0; k < size; k++) x[k] = (uint8_t)(k + 1);
+        MUST(fri_transform_init(&t,
+                                FR_LOADER_OPTS(.height = window, .width = width, .padding = padding,
+                                               .resize_height = FR_LOADER_NATIVE, .resize_width = FR_LOADER_NATIVE),
+                                size, 1, 1));
+        MUST(fri_transform_apply(&t, &image, 0, 0, &scratch, y, NULL));
+        for (int k = 0; k < window; k++) {
+            const int at = cases[i].first - padding + k;
+            const float expected = at < 0 || at >= size ? 0 : (float)((at + 1) / 255.0);
+            cr_expect_eq(y[k * width + padding], expected, "%d of %d, padded by %d: row %d", window, size, padding, k);
+        }
+    }
+    fri_transform_scratch_free(&scratch);
+}
+
 /* Values by Pillow: Image.fromarray(x).resize((w, h), Image.BILINEAR). Pillow rounds between the two directions and
  * uses fixed point, which explains a difference of one level. */
 Test(loader, resize_agrees_with_pil) {

@@ -95,6 +95,23 @@ Test(activation, saved_bytes) {
     expect_nothing_left();
 }
 
+/* elu's gradient is y + 1 for exp(x), and y is rounded below 1: docs/ops/activation.md states the bound. */
+Test(activation, the_gradient_of_elu_is_within_its_bound) {
+    static const float at[] = {-0.5f, -1, -5, -10, -15, -16.5f, -20, -80};
+    enum { COUNT = sizeof at / sizeof *at };
+    fr_tensor *x = NULL, *y = NULL;
+    must(fr_tensor_from_host(at, 1, (int64_t[]){COUNT}, FR_F32, test_device(), &x));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_elu(x, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    const float *dx = host_of(fr_tensor_get_grad(x));
+    for (int i = 0; i < COUNT; i++)
+        cr_expect(fabs(dx[i] - exp(at[i])) < 6e-8, "x %g: %g, not %g", (double)at[i], (double)dx[i], exp(at[i]));
+    RELEASE_ALL(&x, &y);
+    expect_nothing_left();
+}
+
 Test(activation, clamp_with_one_bound) {
     const float values[] = {-INFINITY, -2, 5, INFINITY}, below[] = {-INFINITY, -2, 1, 1}, above[] = {1, 1, 5, INFINITY};
     for (int i = 0; i < 2; i++) {

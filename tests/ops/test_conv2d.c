@@ -1,6 +1,7 @@
 /* test_conv2d.c - convolution: golden values, gradients, refusals. */
 #include <criterion/criterion.h>
 #include <frugal/ops.h>
+#include <math.h>
 #include <string.h>
 
 #include "cpu/dnnl.h"
@@ -78,6 +79,30 @@ Test(conv2d, narrow_weight_gradient) {
             cr_assert_eq(dw_of[k * C + c], sum, "dw[%d, %d]: %g, not %g", k, c, (double)dw_of[k * C + c], (double)sum);
         }
     RELEASE_ALL(&x, &w, &y, &dy);
+    expect_nothing_left();
+}
+
+/* Terms of equal sign show a sum in a single f32: 2e-4 for 224 x 224 pixels. */
+Test(conv2d, weight_gradients_over_many_pixels_are_near_sums_in_f64) {
+    static const struct {
+        int64_t n, size, c;
+        double most;
+    } cases[] = {{1, 224, 3, 1e-5}, {1, 224, 8, 1e-5}, {1, 224, 1, 1e-5}, {64, 32, 3, 1e-5}, {16, 224, 3, 1e-4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int64_t n = cases[i].n, size = cases[i].size, c = cases[i].c, middle = 4 * c;
+        fr_tensor *x = NULL, *w = NULL, *y = NULL, *dy = NULL;
+        float dw[2 * 9 * 8];
+        must(fr_tensor_full(4, (int64_t[]){n, size, size, c}, 1.0 / 3, FR_F32, FR_CPU, &x));
+        must(fr_tensor_full(4, (int64_t[]){2, 3, 3, c}, 1, FR_F32, FR_CPU, &w));
+        must(fr_tensor_full(4, (int64_t[]){n, size, size, 2}, 0.7, FR_F32, FR_CPU, &dy));
+        must(fr_tensor_set_requires_grad(w, true));
+        must(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.padding = 1), &y));
+        must(fr_backward(y, dy));
+        must(fr_tensor_to_host(fr_tensor_get_grad(w), dw));
+        const double exact = (double)(1.0f / 3) * 0.7f * (double)(n * size * size);
+        cr_expect(fabs(dw[middle] / exact - 1) < cases[i].most, "case %zu: %g, not %g", i, (double)dw[middle], exact);
+        RELEASE_ALL(&x, &w, &y, &dy);
+    }
     expect_nothing_left();
 }
 

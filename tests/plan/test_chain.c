@@ -58,9 +58,9 @@ static const fri_unit_cost *price(machine *m, const fr_unit_plan *p, int u, fri_
 /* Runs units i .. j-1 forward, keeps values as planned, then runs backward. Ranges of this level start at number
  * r. */
 static void run(machine *m, const fr_unit_plan *p, int i, int j, int r, fri_before before) {
-    int first[MOST], end[MOST], number[MOST], steps = 0;
-    size_t kept[MOST];
-    const fri_unit_cost *cost[MOST];
+    int first[FRI_CHAIN_MOST], end[FRI_CHAIN_MOST], number[FRI_CHAIN_MOST], steps = 0;
+    size_t kept[FRI_CHAIN_MOST];
+    const fri_unit_cost *cost[FRI_CHAIN_MOST];
     for (int u = i; u < j; steps++) {
         while (r < p->ranges && p->range[r].first < u) r++;
         const fri_chain_unit *c = &m->chain->unit[u];
@@ -312,6 +312,62 @@ Test(chain, a_range_holds_its_input_while_it_runs) {
         cr_expect((isinf(expected) && isinf(found)) || fabs(expected - found) < 1e-9, "%d bytes: %g, brute force %g",
                   memory, found, expected);
     }
+    fri_solution_release(&s);
+}
+
+static size_t most_resident(void) {
+    size_t kilobytes = 0;
+    char line[128];
+    FILE *f = fopen("/proc/self/status", "r");
+    cr_assert_not_null(f);
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, "VmHWM:", 6) == 0) kilobytes = strtoul(line + 6, NULL, 10);
+    fclose(f);
+    return 1024 * kilobytes;
+}
+
+/* The most units, all different, have more steps than a solution stores. The solution has half the slots then, and
+ * takes 8 MB at most; plans take the promised time, in the bytes of the slots. */
+Test(chain, a_solution_of_many_units_stays_small) {
+    enum { N = FRI_CHAIN_MOST, MEMORY = 600 * FRI_CHAIN_SLOTS };
+    static fri_chain_unit unit[N];
+    fri_chain c = {.n = N, .unit = unit};
+    uint64_t rng = 3;
+    int plans = 0;
+    fri_solution *s = NULL;
+    random_chain(&rng, unit, N);
+    for (int i = 0; i < N; i++) {
+        fri_unit_cost *option = unit[i].option;
+        unit[i].input *= 1000;
+        unit[i].plain_peak *= 1000;
+        unit[i].tail_peak *= 1000;
+        unit[i].plain += 0.001 * roll(&rng, 1000);
+        for (int o = 0; o <= FR_UNIT_OPTIONS; o++) {
+            fri_unit_cost *u = o < FR_UNIT_OPTIONS ? &option[o] : &unit[i].chained;
+            u->saved = 1000 * u->saved + (size_t)roll(&rng, 1000);
+            u->forward_peak = 1000 * u->forward_peak + u->saved;
+            u->backward_peak = 1000 * u->backward_peak + u->saved;
+            u->backward += 0.001 * roll(&rng, 1000);
+        }
+    }
+    const size_t before = most_resident();
+    must(fri_chain_solve(&c, MEMORY, FRI_CHAIN_SLOTS, &s));
+    for (int slots = FRI_CHAIN_SLOTS; slots > 0; slots -= 99) {
+        fr_unit_option option[N];
+        fr_unit_range range[N];
+        int ranges = fri_solution_plan(s, slots, option, range);
+        cr_expect_eq(ranges < 0, isinf(fri_solution_time(s, slots)) != 0);
+        if (ranges < 0) continue;
+        machine m = walk(&c, &(fr_unit_plan){N, option, ranges, range});
+        cr_expect_leq(m.peak, (size_t)slots * (MEMORY / FRI_CHAIN_SLOTS), "%zu bytes in %d slots", m.peak, slots);
+        cr_expect(fabs(m.time - fri_solution_time(s, slots)) < 1e-4 * m.time, "%d slots: %g seconds for %g", slots,
+                  m.time, fri_solution_time(s, slots));
+        cr_expect(!m.impossible);
+        plans++;
+    }
+    cr_expect_gt(plans, 8);
+    cr_expect_eq(fri_solution_time(s, FRI_CHAIN_SLOTS - 1), fri_solution_time(s, FRI_CHAIN_SLOTS - 2));
+    cr_expect_leq(most_resident() - before, 8000000, "%zu bytes", most_resident() - before);
     fri_solution_release(&s);
 }
 

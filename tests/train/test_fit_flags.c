@@ -320,3 +320,13 @@ Test(fit_flags, refuses_what_does_not_go_together) {
         EXPECT_MATCH(o.err, bad[i].says);
     }
 }
+
+/* MobileNetV2 has 73 units; every pair of them is a problem of its own. */
+Test(fit_flags, a_search_takes_little_memory) {
+    if (getenv("FRUGAL_NO_POOL") != NULL) cr_skip("a sanitizer holds memory of its own");
+    outcome plain = program_run("train_mobilenet", "--plan --image-size 32 --batch-size 2");
+    outcome o = program_run("train_mobilenet", "--plan --image-size 32 --batch-size 2 --memory-budget 32MiB");
+    cr_assert_eq(plain.status, 0, "%s", plain.err);
+    cr_assert_eq(o.status, 0, "%s", o.err);
+    cr_expect_leq(o.resident, plain.resident + 10000, "%ld KiB, %ld KiB without a budget", o.resident, plain.resident);
+}

@@ -4,8 +4,13 @@
 #include <frugal/frugal.h>
 #include <frugal/session.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
+
+#include "base/container.h"
 
 enum { IMAGES = 40, TESTS = 12, SIZE = 12, CLASSES = 3, BATCH = 8, EPOCHS = 3, STEPS = EPOCHS * (IMAGES / BATCH) };
 
@@ -336,6 +341,51 @@ Test(session, notes_of_fresh_heads_and_replaced_switches_are_told) {
                                     "them, set train.memory.fit_switches to false\n");
     fr_dataset_release(&same);
     fr_dataset_release(&more);
+}
+
+static void write_text(const char *folder, const char *name, const char *text) {
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    cr_assert_not_null(f, "%s", path);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* A run may start where the host can swap. */
+Test(session, a_plan_above_the_containers_limit_is_refused) {
+    app a = {0};
+    fr_session_opts o = options(&a);
+    fr_session *s = session(&a, &o, true);
+    const size_t planned = info(s).planned, limits[] = {planned, planned - 1};
+    struct sysinfo host;
+    fr_session_release(&s);
+    cr_assert_eq(sysinfo(&host), 0);
+    for (int below = 0; below < 2; below++) {
+        char root[] = "/tmp/frugal-session-XXXXXX", groups[64], both[2][64];
+        fr_dataset *d = frames(&a, IMAGES), *test = frames(&a, TESTS);
+        cr_assert_not_null(mkdtemp(root));
+        snprintf(groups, sizeof groups, "%s/groups", root);
+        snprintf(both[0], sizeof both[0], "%zu\n", limits[below]);
+        snprintf(both[1], sizeof both[1], "(%zu bytes), but the container's limit is", planned);
+        write_text(root, "groups", "0::/\n");
+        write_text(root, "memory.max", both[0]);
+        fri_container_use(groups, root);
+        const bool refused = below == 1 && host.totalswap == 0;
+        const fr_status status = fr_session_create(&o, d, test, &s);
+        cr_expect_eq(status, refused ? FR_ENOMEM : FR_OK, "limit %zu: %s", limits[below], fr_last_error());
+        snprintf(groups, sizeof groups, "(%zu bytes), above which", limits[below]);
+        if (refused)
+            cr_expect(strstr(fr_last_error(), both[1]) && strstr(fr_last_error(), groups), "%s", fr_last_error());
+        fr_session_release(&s);
+        fr_dataset_release(&d);
+        fr_dataset_release(&test);
+        snprintf(groups, sizeof groups, "%s/groups", root);
+        unlink(groups);
+        snprintf(groups, sizeof groups, "%s/memory.max", root);
+        unlink(groups);
+        rmdir(root);
+    }
 }
 
 Test(session, failures_of_callbacks_end_the_run) {
