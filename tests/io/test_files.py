@@ -56,8 +56,7 @@ def end_to_end(trainers, folder, judge):
 
 TORCHVISION = ([f"vgg{d}{bn}" for d in (11, 13, 16, 19) for bn in ("", "_bn")] + ["squeezenet1_1"]
                + [f"resnet{d}" for d in (18, 34, 50, 101, 152)] + [f"densenet{d}" for d in (121, 169, 201)]
-               + [f"efficientnet_b{d}" for d in range(8)]
-               + ["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "convnext_tiny"])
+               + ["efficientnet_b0", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "convnext_tiny"])
 TIMM = [f"resnet{d}" for d in (18, 34, 50, 101, 152)] + [f"densenet{d}" for d in (121, 169, 201)]
 
 
