@@ -427,7 +427,8 @@ Test(hosts, numerics_of_a_state_are_compared) {
     rewrite("same", "other", "\"numerics\"", "\"was\"");
     o = run(TINY "--steps 4 --resume other");
     cr_expect_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "\nnote: the state has numerics 0, this program [1-9][0-9]*: last bits of the steps to come differ\n");
+    EXPECT_MATCH(o.out,
+                 "\nnote: the state has numerics 0, this program [1-9][0-9]*: last bits of the steps to come differ\n");
 }
 
 /* Runs that have begun to write a trace know their start state, and build the model. */

@@ -206,7 +206,10 @@ static void begin(void) {
 static void expect_same(const kind *k, const result *want, const char *how, int64_t at) {
     static result r;
     for (int i = 0; i < 2; i++) {
+        const size_t told = content("epochs", r.epochs);
         run_to((app){0}, k, true);
+        cr_expect(i == 0 || content("epochs", r.epochs) == told,
+                  "%s, %s %d: a training that ended tells an epoch again", k->name, how, (int)at);
         read_result(&r);
         cr_expect_eq(r.step, want->step, "%s, %s %d: step %d, not %d", k->name, how, (int)at, (int)r.step,
                      (int)want->step);
