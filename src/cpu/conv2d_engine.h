@@ -76,7 +76,7 @@ void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const f
                              char *workspace);
 
 /* conv2d_winograd.c: tells whether Winograd is faster, and plans it; e->method is FRI_CONV2D_NONE if not possible. */
-enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* maximum size of workspace */
+enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* maximum of U, V and M; the scratch of products comes on top */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
 fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,

@@ -454,7 +454,8 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
     return e->bytes;
 }
 
-/* The full chunk decides whether a plan exists, whatever the number of tiles, so batches do not matter. */
+/* The full chunk decides whether a plan exists, whatever the number of tiles, so batches do not matter. The scratch of
+ * products, which grows with the threads and the width of vectors, comes on top and decides nothing. */
 fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
@@ -466,9 +467,6 @@ fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     e->tiles = d->n * m.grid_h * m.grid_w;
     e->chunk = choose_blocks(e, 1, 128, dw ? 128 : e->out);
     if (e->chunk == 0) return FR_OK;
-    FRI_TRY(plan_product(e, 0, e->chunk, FRI_SET, &scratch));
-    if (lay_out(e, scratch) > FRI_WINOGRAD_BYTES) return FR_OK;
-
     if (!choose_split(e)) e->chunk = fri_min_i64(choose_blocks(e, 1, 128, dw ? 128 : e->out), e->tiles);
     int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
     scratch = 0;
