@@ -50,13 +50,13 @@ static int64_t step_of(const char *line) {
     return strtoll(line, NULL, 10);
 }
 
-/* True for a line that a resumed run keeps. An evaluation's line has no epoch. */
+/* True for a line kept by a resumed run. An evaluation's line has no epoch. */
 static bool is_kept(const char *line, size_t n, int64_t resume, bool evaluated) {
     const int64_t step = step_of(line);
     return step < resume || (step == resume && (evaluated || memmem(line, n, ",\"epoch\":", 9) != NULL));
 }
 
-/* Start of the first line that a resumed run writes again, or of an incomplete line. A line longer than any log line
+/* Start of the first line to be written again, or of an incomplete line. A line longer than any log line
  * counts as incomplete, so a foreign file is not read to the end. */
 static fr_status find_cut(const text_file *f, int64_t resume, bool evaluated, int64_t bytes, int64_t *cut) {
     static const int64_t longest = 1 << 16;

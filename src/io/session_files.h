@@ -29,14 +29,14 @@ uint64_t fri_state_run_of(const fr_state *state);
  * `bytes`. Reads the header only. FR_EIO, FR_EFORMAT. */
 fr_status fri_state_setting_read(const char *path, const char *name, char *value, size_t bytes);
 
-/* Reads the step and n numbers (fr_state.numbers) of a state; a number that the state lacks is left unchanged. Reads
+/* Reads the step and n numbers (fr_state.numbers) of a state; numbers missing in the state stay unchanged. Reads
  * the header only. FR_EIO, FR_EFORMAT. */
 fr_status fri_state_numbers_read(const char *path, int64_t *step, const fr_state_number *numbers, size_t n);
 
 typedef struct fri_log fri_log;
 
 /* Opens the step log, a JSON object per line. path NULL: no file. resume: the step of the state that a run resumes
- * from; later lines are cut off the file, and so are the lines of an evaluation at this step unless `evaluated`. -1: a
+ * from; later lines are cut off the file, and so are the lines of an evaluation at the step unless `evaluated`. -1: a
  * new file. FR_EIO names the file. */
 fr_status fri_log_open(const char *path, int64_t resume, bool evaluated, fri_log **out);
 void fri_log_close(fri_log **log);

@@ -14,11 +14,11 @@
 
 enum { FRI_TRAIN_ONLY_WORDS = 3, FRI_TRAIN_ONLY_BYTES = 96 };
 
-/* State that a run resumes from. The numbers serve plans; the run reads them again. */
+/* Resumed state. The numbers serve plans; the run reads the state again. */
 typedef struct fri_resume_point {
     char path[FR_STATE_PATH_BYTES]; /* "": none */
     int64_t step;
-    double evaluated;  /* state.c: whether the state knows the evaluation of its step */
+    double evaluated;  /* state.c: whether the state knows the step's evaluation */
     double since_best; /* evaluations since the best one */
 } fri_resume_point;
 

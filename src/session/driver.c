@@ -134,7 +134,7 @@ static fr_status drive_epoch(const drive *d, int64_t *skip, bool *more) {
     return save_if_due(d, true); /* the last state knows the last evaluation */
 }
 
-/* Makes the evaluation that a resumed run begins with. */
+/* Makes the evaluation at the beginning of a resumed run. */
 static fr_status drive_first_evaluation(const drive *d) {
     fri_session *r = d->r;
     FRI_TRY(call_hook(d, d->how->steps_over));

@@ -36,7 +36,7 @@ typedef struct fri_execution {
     fr_status (*save)(void *ctx, bool last);
     fr_status (*prefetch)(void *ctx); /* called if another step of the epoch follows */
     fr_status (*steps_over)(void *ctx);
-    fr_status (*evaluation_begin)(void *ctx); /* begins the section that holds the first batch of an evaluation */
+    fr_status (*evaluation_begin)(void *ctx); /* begins the section of an evaluation's first batch */
     fr_status (*evaluate)(void *ctx, fri_section part, int64_t alike, int64_t *done);
     fr_status (*evaluation_over)(void *ctx, fr_status s); /* s: the evaluation's status; returns s or a later
                                                              failure */

@@ -77,8 +77,8 @@ typedef struct fri_run_net {
 /* Beginning of a resumed run. The state of an epoch's last step is saved before the epoch's evaluation. */
 typedef enum fri_first {
     FRI_FIRST_STEP,        /* the next step */
-    FRI_FIRST_EVALUATION,  /* an evaluation that the state lacks */
-    FRI_FIRST_MEASUREMENT, /* no step is left: an evaluation that only measures the numbers of the end */
+    FRI_FIRST_EVALUATION,  /* an evaluation missing in the state */
+    FRI_FIRST_MEASUREMENT, /* no step is left: an evaluation for the numbers of the end alone */
 } fri_first;
 
 /* Position in the training (real.c). */
@@ -86,7 +86,7 @@ typedef struct fri_run_position {
     int64_t step, epoch;   /* steps done; current epoch, from 0 */
     int64_t first_step;    /* first step of this process; start of `losses` */
     int64_t saved_step;    /* step of the newest state saved by this process, or -1 */
-    int64_t saved_counted; /* tested.counted of this state */
+    int64_t saved_counted; /* tested.counted at that save */
     fri_first first_evaluation;
     uint64_t run_number; /* number of the training in its states; 0: none is saved */
     double seconds;      /* time since training began */
@@ -120,11 +120,11 @@ typedef struct fri_run_tested {
     int64_t *confusion;            /* [classes, classes], one row per true class; NULL: none */
     double best;                   /* best accuracy, or lowest loss if there is no accuracy */
     double since_best;             /* evaluations since the best one */
-    int64_t counted;               /* step of the last evaluation that was compared with the best; -1: none */
-    bool may_be_known;             /* the best of a state of version 0.2.0 may be that of the next evaluation */
+    int64_t counted;               /* step of the last evaluation compared with the best; -1: none */
+    bool may_be_known;             /* the best of a 0.2.0 state may come from the next evaluation already */
     bool given_up;                 /* train.optim.patience is exhausted: the run ends */
     double best_file;              /* fingerprint of the file with the best weights; 0: none; below 0: not known */
-    bool written;                  /* this process wrote the file of --export */
+    bool written;                  /* the process wrote the file of --export */
 } fri_run_tested;
 
 #define FRI_NOT_TESTED ((fri_run_tested){.accuracy = NAN, .loss = NAN, .best = NAN, .counted = -1})
@@ -246,7 +246,7 @@ fr_status fri_session_input(fri_session *r);
 
 /* best.c: the best evaluation, --keep-best and train.optim.patience.
  * compare: compares the evaluation of the current step with the best so far, and writes the weights of a better one.
- * is_in_file: the file of --export holds the best weights of this training. */
+ * is_in_file: the file of --export holds the best weights of the training. */
 fr_status fri_best_compare(fri_session *r);
 bool fri_best_is_in_file(const fri_session *r);
 bool fri_patience_is_over(const fri_session *r);

@@ -25,8 +25,8 @@
 
 enum { MUST_MATCH = 8, SETTINGS = MUST_MATCH + FRI_FLAGS_MOST + 3, NUMBERS = 8, CHANGES_TEXT = 512 };
 
-/* The number `evaluated` of a state. A state that lacks the number, of version 0.2.0, precedes its step's evaluation or
- * follows it. */
+/* The number `evaluated` of a state. A state without the number, of version 0.2.0, precedes or follows the evaluation
+ * of the step. */
 enum { EVALUATION_DUE, EVALUATION_NOT_DUE, EVALUATION_MADE, EVALUATION_UNKNOWN };
 
 typedef struct parts {
@@ -353,8 +353,8 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
     return FR_OK;
 }
 
-/* A run evaluates first if its state stands at the end of an epoch and does not know the epoch's evaluation, or if no
- * step is left. */
+/* A run evaluates first if the state stands at the end of an epoch without the epoch's evaluation, or if no step is
+ * left. */
 static void begin_at(fri_session *r, int64_t step, double known) {
     const bool over = fri_patience_is_over(r) || step >= fri_steps_total(r->config);
     const bool due = known == EVALUATION_DUE || (known == EVALUATION_UNKNOWN && fri_evaluation_counts(r->config, step));

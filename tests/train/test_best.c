@@ -67,7 +67,7 @@ Test(best, wants_a_file) {
     EXPECT_MATCH(o.err, "--keep-best needs --export FILE");
 }
 
-/* A resumed run that is never better leaves the file of the best weights, and only that file. */
+/* A resumed run without a better evaluation leaves the file of the best weights, and overwrites any other file. */
 Test(best, a_file_without_the_best_gets_the_last) {
     static const struct {
         const char *file, *before, *said;

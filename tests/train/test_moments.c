@@ -50,7 +50,7 @@ static fr_status on_step(void *ctx, const fr_session_info *now) {
     return reached(ctx, IN_STEP, now->step);
 }
 
-/* Appends the numbers of an evaluated epoch to a file that all processes of a training share. */
+/* Appends the numbers of an evaluated epoch to a file shared by all processes of a training. */
 static fr_status on_epoch(void *ctx, const fr_session_info *now) {
     if ((now->epoch + 1) % ((app *)ctx)->eval_every != 0) return FR_OK;
     FILE *f = fopen(files_path("epochs"), "a");
@@ -105,7 +105,7 @@ typedef struct result {
     int64_t step;
 } result;
 
-/* Trains in this process, up to the moment of a. calls: steps of the call; 0: all. */
+/* Trains up to the moment of a. calls: steps of the call; 0: all. */
 static fr_status train(app *a, const kind *k, int64_t steps, int64_t epochs, int64_t calls, bool resume) {
     static const char *const names[] = {"one"};
     fr_session_opts o = fr_session_opts_default();
@@ -143,7 +143,7 @@ done:
     return s;
 }
 
-/* Trains in a process of its own: one process cannot be forked after the first use of a device. */
+/* Trains in a child process, because no process may be forked after the first use of a device. */
 static void run(app a, const kind *k, int64_t steps, int64_t epochs, int64_t calls, bool resume) {
     int status = 0;
     const pid_t child = fork();
@@ -169,7 +169,7 @@ static size_t content(const char *name, char *to) {
     return n;
 }
 
-/* Removes what may differ from the log, speed and memory, and repeated calls from the list of epochs. */
+/* Removes speed and memory from the log, and repeated calls from the list of epochs. */
 static void clean(result *r) {
     char *to = r->epochs, *last = NULL, *end = NULL;
     for (char *line = strtok_r(r->epochs, "\n", &end); line != NULL; line = strtok_r(NULL, "\n", &end)) {
@@ -348,7 +348,7 @@ Test(moments, other_averages_are_refused) {
     }
 }
 
-/* An image's target is a number; among the test images it is none. */
+/* The target of a training image is a number, of a test image NaN. */
 static fr_status vector_image(void *ctx, int64_t index, void *pixels, void *target) {
     memset(pixels, (int)index, SIZE * SIZE * 3);
     *(float *)target = ctx != NULL ? NAN : (float)index / IMAGES;
