@@ -157,7 +157,7 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
     r->at.epoch = r->at.step > 0 ? (r->at.step - 1) / d.per_epoch : 0; /* the epoch that ended, at an epoch's end */
     if (r->at.first_evaluation != FRI_FIRST_STEP) s = drive_first_evaluation(&d);
     bool more = r->at.signal == 0 && !fri_run_finished(r);
-    if (more) r->at.epoch = r->at.step / d.per_epoch;
+    r->at.epoch = more ? r->at.step / d.per_epoch : r->at.epoch + 1;
     while (s == FR_OK && more && r->at.epoch < d.epochs) {
         s = drive_epoch(&d, &skip, &more);
         r->at.step += skip * d.per_epoch;

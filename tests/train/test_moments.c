@@ -136,6 +136,8 @@ static fr_status train(app *a, const kind *k, int64_t steps, int64_t epochs, int
     FR_TRY(s, fr_session_info_get(session, &now));
     if (now.planned == 0 || now.peak_reserved != now.planned)
         s = fr_fail(FR_EINTERNAL, "planned %zu, peak %zu", now.planned, now.peak_reserved);
+    if (now.finished && now.epoch != (now.step + PER_EPOCH - 1) / PER_EPOCH)
+        s = fr_fail(FR_EINTERNAL, "step %d is the end of epoch %d", (int)now.step, (int)now.epoch);
 done:
     fr_session_release(&session);
     fr_dataset_release(&x);
