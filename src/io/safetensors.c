@@ -32,8 +32,8 @@ struct fri_safetensors_private {
     fri_safetensors_entry *entries;
     const fri_safetensors_entry **by_name;
     fri_safetensors_text *metadata;
-    cJSON *json; /* owns names, keys and values */
-    char *names; /* of a file of torch.save */
+    cJSON *json;           /* owns names, keys and values */
+    unsigned char *pickle; /* of a file of torch.save, with the names */
     void *map;
     size_t map_bytes;
     unsigned char *copy; /* copy of the data, or NULL */
@@ -337,7 +337,7 @@ static fr_status read_torch(fri_safetensors *f, source from, uint64_t bytes) {
     FRI_TRY(fri_torch_parse(read_source, &from, (size_t)bytes, &t));
     f->entries = p->entries = t.entry;
     f->n_entries = t.n;
-    p->names = t.text;
+    p->pickle = t.pickle;
     p->data_bytes = (size_t)bytes;
     return sort_entries(f);
 }
@@ -480,7 +480,7 @@ void fri_safetensors_close(fri_safetensors **file) {
     if (p->fd >= 0) close(p->fd);
     free(p->copy);
     cJSON_Delete(p->json);
-    free(p->names);
+    free(p->pickle);
     free(p->entries);
     free(p->by_name);
     free(p->metadata);
