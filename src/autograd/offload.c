@@ -186,20 +186,17 @@ static fr_status copy_out(const fri_storage *s, const fri_offloaded *o) {
     const fri_streams *streams = o->streams;
     fri_exec e = {0};
     fri_fence f = {0};
-    fr_status status = FR_OK;
     if (streams == NULL || streams != s->backend->streams) {
-        status = s->backend->copy(&e, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes);
+        const fr_status status =
+            s->backend->copy(&e, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes);
         forget_pages(o);
         return status;
     }
-    FR_TRY(status, streams->mark(FRI_STREAM_COMPUTE, &f));
-    FR_TRY(status, streams->follow(FRI_STREAM_OFFLOAD, f));
-    FR_TRY(status,
-           streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes));
-    FR_TRY(status, streams->mark(FRI_STREAM_OFFLOAD, &f));
-    FR_TRY(status, fri_block_used(s->block, f));
-done:
-    return status;
+    FRI_TRY(streams->mark(FRI_STREAM_COMPUTE, &f));
+    FRI_TRY(streams->follow(FRI_STREAM_OFFLOAD, f));
+    FRI_TRY(streams->copy(FRI_STREAM_OFFLOAD, FRI_COPY_DEVICE_TO_HOST, s->block->data, o->block->data, o->bytes));
+    FRI_TRY(streams->mark(FRI_STREAM_OFFLOAD, &f));
+    return fri_block_used(s->block, f);
 }
 
 fri_offloaded *fri_offload_out(const fri_storage *s) {

@@ -70,46 +70,37 @@ static fr_status open_variant(const variant *v, const char *folder, fr_split spl
     const uint64_t record = (uint64_t)(v->label_bytes + IMAGE);
     char path[4096];
     int64_t counts[FILES_MAX] = {0}, total = 0, done_count = 0;
-    fr_dataset *d = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
     for (int i = 0; files[i] != NULL; i++) {
         fri_source f;
-        FR_TRY(s, file_path(v, folder, files[i], path));
-        FR_TRY(s, fri_source_open_file(&f, path));
+        FRI_TRY(file_path(v, folder, files[i], path));
+        FRI_TRY(fri_source_open_file(&f, path));
         uint64_t bytes = f.stored;
         fri_source_close(&f);
-        if (bytes > FILE_MOST) { /* the format has no header with the number of images */
-            s = fr_fail(FR_EFORMAT, "%s: has %llu bytes, a %s file has at most %lld", path, (unsigned long long)bytes,
-                        v->name, (long long)FILE_MOST);
-            goto done;
-        }
-        if (bytes == 0 || bytes % record != 0) {
-            s = fr_fail(FR_EFORMAT, "%s: has %llu bytes, which is not a whole number of %s records of %llu bytes", path,
-                        (unsigned long long)bytes, v->name, (unsigned long long)record);
-            goto done;
-        }
+        if (bytes > FILE_MOST) /* the format has no header with the number of images */
+            return fr_fail(FR_EFORMAT, "%s: has %llu bytes, a %s file has at most %lld", path,
+                           (unsigned long long)bytes, v->name, (long long)FILE_MOST);
+        if (bytes == 0 || bytes % record != 0)
+            return fr_fail(FR_EFORMAT, "%s: has %llu bytes, which is not a whole number of %s records of %llu bytes",
+                           path, (unsigned long long)bytes, v->name, (unsigned long long)record);
         counts[i] = (int64_t)(bytes / record);
         total += counts[i];
     }
-    FR_TRY(s, fri_dataset_new(&fri_dataset_array_ops, folder, &d));
+    FRI_TRY(fri_dataset_new(&fri_dataset_array_ops, folder, &d));
     d->count = total;
     d->classes = v->classes;
     d->height = d->width = SIDE;
     d->channels = 3;
-    FR_TRY(s, fri_dataset_array_allocate(d));
+    FRI_TRY(fri_dataset_array_allocate(d));
     for (int i = 0; files[i] != NULL; i++) {
-        fri_source f;
-        FR_TRY(s, file_path(v, folder, files[i], path));
-        FR_TRY(s, fri_source_open_file(&f, path));
-        s = read_records(v, &f, counts[i], d->pixels + done_count * IMAGE, d->labels + done_count);
-        fri_source_close(&f);
-        if (s != FR_OK) goto done;
+        FRI_OWNED(fri_source_close) fri_source f = {.fd = -1};
+        FRI_TRY(file_path(v, folder, files[i], path));
+        FRI_TRY(fri_source_open_file(&f, path));
+        FRI_TRY(read_records(v, &f, counts[i], d->pixels + done_count * IMAGE, d->labels + done_count));
         done_count += counts[i];
     }
     FRI_MOVE(out, d);
-done:
-    fr_dataset_release(&d);
-    return s;
+    return FR_OK;
 }
 
 fr_status fr_dataset_cifar10(const char *folder, fr_split split, fr_dataset **out) {

@@ -240,13 +240,13 @@ fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double *
     FRI_NOT_NULL(dataset, mean, std);
     const fr_dataset *d = dataset;
     if (limit < 1) return fr_fail(FR_EINVAL, "fr_dataset_mean_std: limit is %lld, must be >= 1", (long long)limit);
-    fr_image image = {0};
+    FRI_OWNED(fr_image_clear) fr_image image = {0};
     moments m = {0};
     fr_status s = FR_OK;
     int64_t n = limit < d->count ? limit : d->count;
     for (int64_t i = 0; i < n; i++) {
         /* i * count / n without overflow */
-        FR_TRY(s, fri_dataset_read(d, i * (d->count / n) + i * (d->count % n) / n, &image));
+        FRI_TRY(fri_dataset_read(d, i * (d->count / n) + i * (d->count % n) / n, &image));
         add_moments(&m, &image);
     }
     for (int64_t c = 0; c < d->channels; c++) {
@@ -258,7 +258,5 @@ fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double *
         if (!isfinite(mean[c]) || !isfinite(variance))
             s = fr_fail(FR_EINVAL, "%s: channel %lld of the images has inf or NaN", d->source, (long long)c);
     }
-done:
-    fr_image_clear(&image);
     return s;
 }

@@ -149,22 +149,18 @@ static const fri_dataset_ops folder_ops = {.read = folder_read,
 /* Checks that a test set has the training set's classes, because labels are numbers of classes. */
 static fr_status check_same_classes(const char *root, const char *test_path, const fri_names *test) {
     char path[PATH_BYTES];
-    fri_names train = {0};
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_names_free) fri_names train = {0};
     int n = snprintf(path, sizeof path, "%s/train", root);
     if (n < 0 || n >= PATH_BYTES || !is_folder(path)) return FR_OK;
-    FR_TRY(s, fri_names_list(path, true, "", &train));
+    FRI_TRY(fri_names_list(path, true, "", &train));
     for (int64_t i = 0; i < train.count || i < test->count; i++) {
         const char *a = i < train.count ? train.name[i] : NULL, *b = i < test->count ? test->name[i] : NULL;
         if (a != NULL && b != NULL && strcmp(a, b) == 0) continue;
         bool only_train = b == NULL || (a != NULL && strcmp(a, b) < 0);
-        s = fr_fail(FR_EFORMAT, "%s: class %s is in %s but not in %s; both need the same classes", root,
-                    only_train ? a : b, only_train ? path : test_path, only_train ? test_path : path);
-        break;
+        return fr_fail(FR_EFORMAT, "%s: class %s is in %s but not in %s; both need the same classes", root,
+                       only_train ? a : b, only_train ? path : test_path, only_train ? test_path : path);
     }
-done:
-    fri_names_free(&train);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_split_path(const char *root, fr_split split, char path[PATH_BYTES]) {

@@ -194,10 +194,9 @@ fr_status fri_input_next(fri_input *in, fr_loader *loader, fr_tensor **images, f
     fr_status s = early ? FR_OK : on_host(in, loader, images, targets, &in->count);
     if (s != FR_OK) return s;
     if (early) in->count = in->early_count;
-    FR_TRY(s, to_tensor(in, 0, early, images));
-    FR_TRY(s, to_tensor(in, 1, early, targets));
+    FRI_TRY(to_tensor(in, 0, early, images));
+    FRI_TRY(to_tensor(in, 1, early, targets));
     if (early) return mark_taken(in);
     in->turn = 1 - in->turn;
-done:
-    return s;
+    return FR_OK;
 }

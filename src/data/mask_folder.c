@@ -55,19 +55,16 @@ static fr_status mask_folder_read(const fr_dataset *d, int64_t index, fr_image *
     char path[FRI_PATH_BYTES], mask[FRI_PATH_BYTES];
     int64_t height = 0, width = 0;
     size_t bytes = 0;
-    fr_status s = FR_OK;
-    FR_TRY(s, path_of(f, IMAGES, index, path));
-    FR_TRY(s, fr_image_read(path, image));
-    FR_TRY(s, path_of(f, MASKS, index, mask));
-    FR_TRY(s, fri_image_file(mask, image, &bytes));
-    FR_TRY(s, fri_png_decode_mask(mask, image->file.data, bytes, image, &height, &width));
+    FRI_TRY(path_of(f, IMAGES, index, path));
+    FRI_TRY(fr_image_read(path, image));
+    FRI_TRY(path_of(f, MASKS, index, mask));
+    FRI_TRY(fri_image_file(mask, image, &bytes));
+    FRI_TRY(fri_png_decode_mask(mask, image->file.data, bytes, image, &height, &width));
     if (height != image->height || width != image->width)
         return fr_fail(FR_EFORMAT, "%s: %" PRId64 " x %" PRId64 " pixels, but its image has %" PRId64 " x %" PRId64,
                        mask, width, height, image->width, image->height);
-    s = fri_target_check(d, index, image);
-    if (s < 0) return fr_fail_prefix(FR_EFORMAT, "%s: ", mask);
-done:
-    return s;
+    const fr_status s = fri_target_check(d, index, image);
+    return s < 0 ? fr_fail_prefix(FR_EFORMAT, "%s: ", mask) : s;
 }
 
 /* Masks of two classes often hold 0 and 255. The loss ignores 255, so one class would be left. Looks at the first masks

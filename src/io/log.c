@@ -23,14 +23,10 @@
 
 enum { LINE_BYTES = 1024 };
 
-typedef struct text_file {
+struct fri_log {
     int fd; /* -1: not asked for */
     char *path;
     int64_t bytes; /* complete so far */
-} text_file;
-
-struct fri_log {
-    text_file jsonl;
 };
 
 /* ---- numbers ----------------------------------------------------------------------------------------------- */
@@ -58,16 +54,16 @@ static bool is_kept(const char *line, size_t n, int64_t resume, bool evaluated) 
 
 /* Start of the first line to be written again, or of an incomplete line. A line longer than any log line
  * counts as incomplete, so a foreign file is not read to the end. */
-static fr_status find_cut(const text_file *f, int64_t resume, bool evaluated, int64_t bytes, int64_t *cut) {
+static fr_status find_cut(const fri_log *f, int64_t resume, bool evaluated, int64_t bytes, int64_t *cut) {
     static const int64_t longest = 1 << 16;
-    char *text = malloc((size_t)longest);
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) char *text = malloc((size_t)longest);
     *cut = 0;
     if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory to read a log");
     for (bool more = true; more && *cut < bytes;) {
         size_t n = (size_t)(bytes - *cut < longest ? bytes - *cut : longest), at = 0;
         const char *end = NULL;
-        FR_TRY(s, fr_file_read(f->fd, text, n, (uint64_t)*cut));
+        const fr_status s = fr_file_read(f->fd, text, n, (uint64_t)*cut);
+        if (s < 0) return fr_fail_prefix(s, "the log '%.300s' ", f->path);
         while (more && (end = memchr(text + at, '\n', n - at)) != NULL) {
             more = is_kept(text + at, (size_t)(end - text) - at, resume, evaluated);
             if (more) at = (size_t)(end - text) + 1;
@@ -75,12 +71,10 @@ static fr_status find_cut(const text_file *f, int64_t resume, bool evaluated, in
         *cut += (int64_t)at;
         more = more && at > 0;
     }
-done:
-    free(text);
-    return s < 0 ? fr_fail_prefix(s, "the log '%.300s' ", f->path) : s;
+    return FR_OK;
 }
 
-static fr_status open_text(const char *path, int64_t resume, bool evaluated, text_file *f) {
+static fr_status open_text(const char *path, int64_t resume, bool evaluated, fri_log *f) {
     struct stat st;
     if (path == NULL) return FR_OK;
     f->path = strdup(path);
@@ -97,18 +91,12 @@ static fr_status open_text(const char *path, int64_t resume, bool evaluated, tex
     return FR_OK;
 }
 
-static void close_text(text_file *f) {
-    if (f->fd >= 0) close(f->fd);
-    free(f->path);
-}
-
 fr_status fri_log_open(const char *path, int64_t resume, bool evaluated, fri_log **out) {
     FRI_NOT_NULL(out);
-    FRI_OWNED(fri_log_close) fri_log *log = NULL;
-    log = calloc(1, sizeof *log);
+    FRI_OWNED(fri_log_close) fri_log *log = calloc(1, sizeof *log);
     if (log == NULL) return fr_fail(FR_ENOMEM, "no host memory for a log");
-    log->jsonl.fd = -1;
-    FRI_TRY(open_text(path, resume, evaluated, &log->jsonl));
+    log->fd = -1;
+    FRI_TRY(open_text(path, resume, evaluated, log));
     fri_log_close(out);
     FRI_MOVE(out, log);
     return FR_OK;
@@ -116,14 +104,15 @@ fr_status fri_log_open(const char *path, int64_t resume, bool evaluated, fri_log
 
 void fri_log_close(fri_log **log) {
     if (log == NULL || *log == NULL) return;
-    close_text(&(*log)->jsonl);
+    if ((*log)->fd >= 0) close((*log)->fd);
+    free((*log)->path);
     free(*log);
     *log = NULL;
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------- */
 
-static fr_status write_jsonl(text_file *f, const fr_log_step *p) {
+static fr_status write_jsonl(fri_log *f, const fr_log_step *p) {
     char line[LINE_BYTES], loss[FRI_NUMBER_BYTES], lr[FRI_NUMBER_BYTES], scale[FRI_NUMBER_BYTES],
         rate[FRI_NUMBER_BYTES];
     int n =
@@ -144,10 +133,10 @@ static fr_status check_step(int64_t step) {
 fr_status fri_log_write(fri_log *log, const fr_log_step *step) {
     FRI_NOT_NULL(log, step);
     fr_status s = check_step(step->step);
-    return s == FR_OK && log->jsonl.fd >= 0 ? write_jsonl(&log->jsonl, step) : s;
+    return s == FR_OK && log->fd >= 0 ? write_jsonl(log, step) : s;
 }
 
-static fr_status scalar_jsonl(text_file *f, const char *tag, int64_t step, double value) {
+static fr_status scalar_jsonl(fri_log *f, const char *tag, int64_t step, double value) {
     char text[FRI_NUMBER_BYTES];
     cJSON *quoted = cJSON_CreateString(tag);
     char *name = quoted != NULL ? cJSON_PrintUnformatted(quoted) : NULL;
@@ -172,6 +161,6 @@ fr_status fri_log_scalar(fri_log *log, const char *tag, int64_t step, double val
     fr_status s = check_step(step);
     if (s < 0) return s;
     if (!fri_safetensors_utf8(tag, strlen(tag))) return fr_fail(FR_EINVAL, "the log: the tag is not valid UTF-8");
-    if (log->jsonl.fd >= 0) s = scalar_jsonl(&log->jsonl, tag, step, value);
+    if (log->fd >= 0) s = scalar_jsonl(log, tag, step, value);
     return s;
 }

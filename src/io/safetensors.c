@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "io/safetensors_format.h"
-#include "io/torch_file.h"
+#include "io/torch_zip.h"
 
 #include <cJSON.h>
 
@@ -24,16 +24,16 @@
 enum {
     MAX_NESTING = 3, /* the file's object, a tensor's object, its shape */
     FOUND_TEXT = 64,
-    CHUNK_BYTES = 1 << 16, /* size of pieces for reads without a copy */
 };
 #define MAX_EXACT 9007199254740992.0 /* 2^53: numbers of cJSON are doubles, exact up to 2^53 */
 
 struct fri_safetensors_private {
+    fri_safetensors file;
     fri_safetensors_entry *entries;
     const fri_safetensors_entry **by_name;
     fri_safetensors_text *metadata;
-    cJSON *json; /* owns names, keys and values */
-    char *names; /* of a file of torch.save */
+    cJSON *json;           /* owns names, keys and values */
+    unsigned char *pickle; /* of a file of torch.save, with the names */
     void *map;
     size_t map_bytes;
     unsigned char *copy; /* copy of the data, or NULL */
@@ -304,8 +304,7 @@ static fr_status check_kind(const unsigned char first[8]) {
 
 /* The header's length, from the first 8 of all bytes. */
 static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size_t *n) {
-    uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
+    const uint64_t length = fri_little_endian(first, 8);
     if (length > FRI_SAFETENSORS_MAX_HEADER || length > bytes - 8) FRI_TRY(check_kind(first));
     if (length > FRI_SAFETENSORS_MAX_HEADER)
         return fr_fail(FR_EFORMAT,
@@ -318,13 +317,7 @@ static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size
     return FR_OK;
 }
 
-/* Reads the first bytes of a file from memory, or from fd if content is NULL. */
-static fr_status first_bytes(const unsigned char *content, int fd, void *to, size_t n, size_t at) {
-    if (content == NULL) return fr_file_read(fd, to, n, at);
-    memcpy(to, content + at, n);
-    return FR_OK;
-}
-
+/* A file in memory, or an open one if content is NULL. */
 typedef struct source {
     const unsigned char *content;
     int fd;
@@ -332,7 +325,9 @@ typedef struct source {
 
 static fr_status read_source(void *ctx, void *to, size_t n, size_t at) {
     const source *s = ctx;
-    return first_bytes(s->content, s->fd, to, n, at);
+    if (s->content == NULL) return fr_file_read(s->fd, to, n, at);
+    memcpy(to, s->content + at, n);
+    return FR_OK;
 }
 
 /* The tensors of a file of torch.save; all of the file counts as data. */
@@ -342,26 +337,25 @@ static fr_status read_torch(fri_safetensors *f, source from, uint64_t bytes) {
     FRI_TRY(fri_torch_parse(read_source, &from, (size_t)bytes, &t));
     f->entries = p->entries = t.entry;
     f->n_entries = t.n;
-    p->names = t.text;
+    p->pickle = t.pickle;
     p->data_bytes = (size_t)bytes;
     return sort_entries(f);
 }
 
 /* Reads and checks the header of a file of so many bytes. */
-static fr_status read_header(fri_safetensors *f, const unsigned char *content, int fd, uint64_t bytes) {
+static fr_status read_header(fri_safetensors *f, source from, uint64_t bytes) {
     struct fri_safetensors_private *p = f->private;
     unsigned char first[8];
-    FRI_OWNED(fri_free) char *text = NULL;
     size_t n = 0;
     if (bytes < sizeof first)
         return fr_fail(FR_EFORMAT, "has %llu bytes, expected at least the 8 bytes of the header's length",
                        (unsigned long long)bytes);
-    FRI_TRY(first_bytes(content, fd, first, sizeof first, 0));
-    if (memcmp(first, "PK\3\4", 4) == 0 && !p->checked) return read_torch(f, (source){content, fd}, bytes);
+    FRI_TRY(read_source(&from, first, sizeof first, 0));
+    if (memcmp(first, "PK\3\4", 4) == 0 && !p->checked) return read_torch(f, from, bytes);
     FRI_TRY(header_bytes(first, bytes, &n));
-    text = malloc(n + 1);
+    FRI_OWNED(fri_free) char *text = malloc(n + 1);
     if (text == NULL) return fr_fail(FR_ENOMEM, "no host memory for a header of %zu bytes", n);
-    FRI_TRY(first_bytes(content, fd, text, n, sizeof first));
+    FRI_TRY(read_source(&from, text, n, sizeof first));
     text[n] = '\0';
     if (text[0] != '{') FRI_TRY(check_kind(first));
     p->header_crc = (uint32_t)crc32_z(crc32_z(0, first, sizeof first), (const unsigned char *)text, n);
@@ -370,23 +364,25 @@ static fr_status read_header(fri_safetensors *f, const unsigned char *content, i
     return parse_header(f, text, n, p->data_bytes);
 }
 
-static fr_status map_file(int fd, uint64_t bytes, fri_safetensors *f) {
+static fr_status map_file(fri_safetensors *f, uint64_t bytes) {
+    struct fri_safetensors_private *p = f->private;
     if (bytes > 0) {
-        void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        void *map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, p->fd, 0);
         if (map == MAP_FAILED)
             return fr_fail(FR_EIO, "%llu bytes cannot be mapped: %s", (unsigned long long)bytes, strerror(errno));
-        f->private->map = map;
-        f->private->map_bytes = (size_t)bytes;
+        p->map = map;
+        p->map_bytes = (size_t)bytes;
     }
-    FRI_TRY(read_header(f, f->private->map, fd, bytes));
-    attach_data(f, (const char *)f->private->map + f->private->data_at);
+    FRI_TRY(read_header(f, (source){p->map, p->fd}, bytes));
+    attach_data(f, (const char *)p->map + p->data_at);
+    close(p->fd);
+    p->fd = -1;
     return FR_OK;
 }
 
 /* The last FRI_SAFETENSORS_CHECKSUM_BYTES of the file are the CRC-32 of all bytes before. */
 static fr_status compare_sum(uint32_t computed, const unsigned char last[FRI_SAFETENSORS_CHECKSUM_BYTES]) {
-    uint32_t stored = 0;
-    for (int i = FRI_SAFETENSORS_CHECKSUM_BYTES - 1; i >= 0; i--) stored = stored << 8 | last[i];
+    const uint32_t stored = (uint32_t)fri_little_endian(last, FRI_SAFETENSORS_CHECKSUM_BYTES);
     if (stored == computed) return FR_OK;
     return fr_fail(FR_EFORMAT,
                    "its checksum is %08x but its content has %08x: the file is damaged or incomplete, or it was "
@@ -394,101 +390,69 @@ static fr_status compare_sum(uint32_t computed, const unsigned char last[FRI_SAF
                    stored, computed);
 }
 
-static fr_status too_short_for_a_sum(uint64_t bytes) {
-    if (bytes >= 8 + FRI_SAFETENSORS_CHECKSUM_BYTES) return FR_OK;
-    return fr_fail(FR_EFORMAT, "has %llu bytes, too few for a header and a checksum", (unsigned long long)bytes);
-}
-
-static fr_status check_sum(const unsigned char *content, size_t bytes) {
-    FRI_TRY(too_short_for_a_sum(bytes));
-    size_t n = bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
-    return compare_sum((uint32_t)crc32_z(0, content, n), content + n);
-}
-
-/* check_sum of a file of unchecked size: in small pieces. */
-static fr_status check_file_sum(int fd, uint64_t bytes) {
-    unsigned char chunk[CHUNK_BYTES], last[FRI_SAFETENSORS_CHECKSUM_BYTES];
+static fr_status check_sum(source from, uint64_t bytes) {
+    unsigned char last[FRI_SAFETENSORS_CHECKSUM_BYTES];
     uint32_t crc = 0;
-    FRI_TRY(too_short_for_a_sum(bytes));
-    const uint64_t end = bytes - sizeof last;
-    for (uint64_t at = 0; at < end;) {
-        size_t n = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
-        FRI_TRY(fr_file_read(fd, chunk, n, at));
-        crc = (uint32_t)crc32_z(crc, chunk, n);
-        at += n;
-    }
-    FRI_TRY(fr_file_read(fd, last, sizeof last, end));
+    if (bytes < 8 + sizeof last)
+        return fr_fail(FR_EFORMAT, "has %llu bytes, too few for a header and a checksum", (unsigned long long)bytes);
+    FRI_TRY(fri_crc_of(read_source, &from, (size_t)bytes - sizeof last, 0, &crc));
+    FRI_TRY(read_source(&from, last, sizeof last, (size_t)bytes - sizeof last));
     return compare_sum(crc, last);
 }
 
 fr_status fri_safetensors_read(fri_safetensors *f) {
     struct fri_safetensors_private *p = f->private;
-    fr_status s = FR_OK;
     if (p->fd < 0) return FR_OK;
-    p->copy = malloc(p->data_bytes + 1);
-    if (p->copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for its %zu bytes", p->data_bytes);
-    FR_TRY(s, fr_file_read(p->fd, p->copy, p->data_bytes, p->data_at));
+    FRI_OWNED(fri_free) unsigned char *copy = malloc(p->data_bytes + 1);
+    if (copy == NULL) return fr_fail(FR_ENOMEM, "no host memory for its %zu bytes", p->data_bytes);
+    FRI_TRY(fr_file_read(p->fd, copy, p->data_bytes, p->data_at));
     if (p->checked) { /* checks the bytes of this read; open has checked the size */
         size_t n = p->data_bytes - FRI_SAFETENSORS_CHECKSUM_BYTES;
-        FR_TRY(s, compare_sum((uint32_t)crc32_z(p->header_crc, p->copy, n), p->copy + n));
+        FRI_TRY(compare_sum((uint32_t)crc32_z(p->header_crc, copy, n), copy + n));
     }
-    attach_data(f, p->copy);
+    attach_data(f, copy);
+    FRI_MOVE(&p->copy, copy);
     close(p->fd);
     p->fd = -1;
-done:
-    if (s < 0) {
-        free(p->copy);
-        p->copy = NULL;
-    }
-    return s;
+    return FR_OK;
 }
 
 /* Checks the header against the file's size before reading a possibly large file for the checksum. In a file with
  * checksum, a wrong header is damage. */
-static fr_status open_copied(int fd, uint64_t bytes, fri_safetensors *f) {
-    fr_status s = read_header(f, NULL, fd, bytes);
+static fr_status open_copied(fri_safetensors *f, uint64_t bytes) {
+    const source from = {NULL, f->private->fd};
+    fr_status s = read_header(f, from, bytes);
     if (!f->private->checked) return s;
-    if (s == FR_OK) return check_file_sum(fd, bytes);
+    if (s == FR_OK) return check_sum(from, bytes);
     if (s == FR_ENOMEM || s == FR_EIO) return s;
     return fr_fail(FR_EFORMAT, "%s: the file is damaged or incomplete; its checksum was not checked", fr_last_error());
 }
 
+static fr_status open_path(const char *path, fri_safetensors_how how, fri_safetensors *f) {
+    uint64_t bytes = 0;
+    FRI_TRY(fr_file_open(path, &f->private->fd, &bytes));
+    f->private->checked = how == FRI_SAFETENSORS_CHECKED;
+    return how == FRI_SAFETENSORS_MAPPED ? map_file(f, bytes) : open_copied(f, bytes);
+}
+
 static fri_safetensors *new_file(void) {
-    fri_safetensors *f = calloc(1, sizeof *f);
-    if (f != NULL) f->private = calloc(1, sizeof *f->private);
-    if (f != NULL && f->private != NULL) {
-        f->private->fd = -1;
-        return f;
-    }
-    free(f);
-    return NULL;
+    struct fri_safetensors_private *p = calloc(1, sizeof *p);
+    if (p == NULL) return NULL;
+    p->fd = -1;
+    p->file.private = p;
+    return &p->file;
 }
 
 fr_status fri_safetensors_open_as(const char *path, fri_safetensors_how how, fri_safetensors **out) {
-    fri_safetensors *f = NULL;
-    fr_status s = FR_OK;
-    uint64_t bytes = 0;
-    int fd = -1;
     if (path == NULL || out == NULL)
         return fr_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", path == NULL ? "path" : "slot");
-    f = new_file();
+    FRI_OWNED(fri_safetensors_close) fri_safetensors *f = new_file();
     if (f == NULL) return fr_fail(FR_ENOMEM, "file '%s': no host memory to open it", path);
-    FR_TRY(s, fr_file_open(path, &fd, &bytes));
-    if (how == FRI_SAFETENSORS_MAPPED) {
-        FR_TRY(s, map_file(fd, bytes, f));
-    } else {
-        f->private->checked = how == FRI_SAFETENSORS_CHECKED;
-        FR_TRY(s, open_copied(fd, bytes, f));
-        f->private->fd = fd;
-        fd = -1;
-    }
+    const fr_status s = open_path(path, how, f);
+    if (s < 0) return fr_fail_prefix(s, "file '%.300s': ", path);
     fri_safetensors_close(out);
     FRI_MOVE(out, f);
-done:
-    if (fd >= 0) close(fd);
-    if (s < 0) fr_fail_prefix(s, "file '%.300s': ", path);
-    fri_safetensors_close(&f);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_safetensors_open(const char *path, fri_safetensors **out) {
@@ -497,18 +461,16 @@ fr_status fri_safetensors_open(const char *path, fri_safetensors **out) {
 
 fr_status fri_safetensors_open_memory(const char *name, const void *content, size_t bytes, bool checked,
                                       fri_safetensors **out) {
-    fr_status s = FR_OK;
-    fri_safetensors *f = new_file();
+    const source from = {content, -1};
+    FRI_OWNED(fri_safetensors_close) fri_safetensors *f = new_file();
     if (f == NULL) return fr_fail(FR_ENOMEM, "safetensors '%s': no host memory to open it", name);
-    if (checked) FR_TRY(s, check_sum(content, bytes));
-    FR_TRY(s, read_header(f, content, -1, bytes));
+    fr_status s = checked ? check_sum(from, bytes) : FR_OK;
+    if (s == FR_OK) s = read_header(f, from, bytes);
+    if (s < 0) return fr_fail_prefix(s, "safetensors '%.300s': ", name);
     attach_data(f, (const char *)content + f->private->data_at);
     fri_safetensors_close(out);
     FRI_MOVE(out, f);
-done:
-    if (s < 0) fr_fail_prefix(s, "safetensors '%.300s': ", name);
-    fri_safetensors_close(&f);
-    return s;
+    return FR_OK;
 }
 
 void fri_safetensors_close(fri_safetensors **file) {
@@ -518,13 +480,12 @@ void fri_safetensors_close(fri_safetensors **file) {
     if (p->fd >= 0) close(p->fd);
     free(p->copy);
     cJSON_Delete(p->json);
-    free(p->names);
+    free(p->pickle);
     free(p->entries);
     free(p->by_name);
     free(p->metadata);
-    free(p);
-    free(*file);
     *file = NULL;
+    free(p);
 }
 
 const fri_safetensors_entry *fri_safetensors_find(const fri_safetensors *file, const char *name) {

@@ -128,13 +128,13 @@ static bool is_of_run(const char *path, uint64_t run) {
 
 fr_status fri_folder_clean(const char *dir, int64_t keep, uint64_t run) {
     char path[FR_STATE_PATH_BYTES];
-    fri_state_files files = {0};
+    FRI_OWNED(fri_folder_free) fri_state_files files = {0};
     int64_t kept = 0, serial = 0, process = 0;
     fr_status s = FR_OK;
-    FR_TRY(s, fri_folder_list(dir, &files));
+    FRI_TRY(fri_folder_list(dir, &files));
     for (size_t i = 0; i < files.n; i++) {
         const fri_state_file *f = &files.file[i];
-        FR_TRY(s, fri_folder_path(dir, f->name, path));
+        FRI_TRY(fri_folder_path(dir, f->name, path));
         (void)parse_name(f->name, &serial, &process);
         if (f->temporary ? process != getpid() && alive(process) : keep == 0 || !is_of_run(path, run) || ++kept <= keep)
             continue;
@@ -142,8 +142,6 @@ fr_status fri_folder_clean(const char *dir, int64_t keep, uint64_t run) {
             s = fr_fail(FR_EIO, "the new state is saved, but the old file '%.300s' cannot be removed: %s", path,
                         strerror(errno));
     }
-done:
-    fri_folder_free(&files);
     return s;
 }
 

@@ -43,35 +43,31 @@ static fr_status compare_run(restoring *v) {
     char fingerprint[FRI_FINGERPRINT_BYTES];
     const fr_state *state = v->state;
     const fri_state_record *r = &v->record;
-    fr_status s = FR_OK;
-    FR_TRY(s, check_same("model", r->model, state->model_name));
+    FRI_TRY(check_same("model", r->model, state->model_name));
     if (state->dataset != NULL) {
-        FR_TRY(s, fri_dataset_fingerprint(state->dataset, fingerprint));
-        FR_TRY(s, check_same("dataset", r->dataset, fingerprint));
+        FRI_TRY(fri_dataset_fingerprint(state->dataset, fingerprint));
+        FRI_TRY(check_same("dataset", r->dataset, fingerprint));
     }
     for (size_t i = 0; i < state->n_settings; i++) {
         const fr_state_setting *w = &state->settings[i];
         const char *saved = fri_state_record_setting(r, w->name);
-        if (w->must_match && !(saved == NULL && w->may_lack)) FR_TRY(s, check_same(w->name, saved, w->value));
+        if (w->must_match && !(saved == NULL && w->may_lack)) FRI_TRY(check_same(w->name, saved, w->value));
     }
-    if (state->optimizer != NULL) FR_TRY(s, check_same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
+    if (state->optimizer != NULL) FRI_TRY(check_same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
     for (size_t i = 0; i < state->n_numbers; i++) {
         double value = 0;
         if (fri_state_record_number(r, state->numbers[i].name, &value) || state->numbers[i].may_lack) continue;
-        s = fr_fail(FR_EINVAL, "it has no number '%.100s', which this run needs", state->numbers[i].name);
-        goto done;
+        return fr_fail(FR_EINVAL, "it has no number '%.100s', which this run needs", state->numbers[i].name);
     }
-    if (state->loader == NULL) goto done;
+    if (state->loader == NULL) return FR_OK;
     int64_t batches = fr_loader_batches(state->loader);
-    if (!r->has_loader)
-        s = fr_fail(FR_EINVAL, "it has no position in a dataset, but this run needs one");
-    else if (r->loader_batches != batches)
-        s = fr_fail(FR_EINVAL, "it was saved with %" PRId64 " batches per epoch, this run has %" PRId64,
-                    r->loader_batches, batches);
-    else if (r->loader_batch > batches)
-        s = fr_fail(FR_EFORMAT, "its position is batch %" PRId64 ", outside 0..%" PRId64, r->loader_batch, batches);
-done:
-    return s;
+    if (!r->has_loader) return fr_fail(FR_EINVAL, "it has no position in a dataset, but this run needs one");
+    if (r->loader_batches != batches)
+        return fr_fail(FR_EINVAL, "it was saved with %" PRId64 " batches per epoch, this run has %" PRId64,
+                       r->loader_batches, batches);
+    if (r->loader_batch > batches)
+        return fr_fail(FR_EFORMAT, "its position is batch %" PRId64 ", outside 0..%" PRId64, r->loader_batch, batches);
+    return FR_OK;
 }
 
 /* The tensor called prefix + name, with t's shape and a convertible type; *out NULL: none. */
@@ -149,15 +145,13 @@ static fr_status change_parts(restoring *v) {
     const fri_state_record *r = &v->record;
     fr_state *state = v->state;
     int64_t epoch = 0, batch = 0;
-    fr_status s = FR_OK;
     if (state->loader != NULL) {
-        FR_TRY(s, fr_loader_position_get(state->loader, &epoch, &batch));
-        FR_TRY(s, fr_loader_position_set(state->loader, r->loader_epoch, r->loader_batch));
+        FRI_TRY(fr_loader_position_get(state->loader, &epoch, &batch));
+        FRI_TRY(fr_loader_position_set(state->loader, r->loader_epoch, r->loader_batch));
     }
-    if (state->optimizer == NULL) goto done;
-    s = fri_optimizer_set_state(state->optimizer, r->optimizer_steps, fill_optimizer, v);
+    if (state->optimizer == NULL) return FR_OK;
+    const fr_status s = fri_optimizer_set_state(state->optimizer, r->optimizer_steps, fill_optimizer, v);
     if (s < 0 && state->loader != NULL) (void)fr_loader_position_set(state->loader, epoch, batch);
-done:
     return s;
 }
 
@@ -266,24 +260,23 @@ fr_status fri_state_summary_read(const char *path, fri_state_summary *out) {
 /* The newest intact state in the folder. *gone: a listed state has vanished. */
 static fr_status find_once(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx, bool *gone) {
     char place[FR_STATE_PATH_BYTES], newest[600] = "";
-    fri_state_files files = {0};
+    FRI_OWNED(fri_folder_free) fri_state_files files = {0};
     size_t damaged = 0;
-    fr_status s = FR_OK;
     *gone = false;
-    FR_TRY(s, fri_folder_list(dir, &files));
+    FRI_TRY(fri_folder_list(dir, &files));
     for (size_t i = 0; i < files.n; i++) {
         const fri_state_file *f = &files.file[i];
-        FR_TRY(s, fri_folder_path(dir, f->name, place));
+        FRI_TRY(fri_folder_path(dir, f->name, place));
         if (f->temporary) {
             if (fn != NULL) fn(ctx, place, "it was left half written");
             continue;
         }
-        s = check_file(place);
+        const fr_status s = check_file(place);
         if (s == FR_OK) {
             memcpy(path, place, strlen(place) + 1);
-            goto done;
+            return FR_OK;
         }
-        if (s == FR_ENOMEM) goto done; /* unrelated to the file */
+        if (s == FR_ENOMEM) return s; /* unrelated to the file */
         if (s == FR_EIO && access(place, F_OK) != 0 && errno == ENOENT) {
             *gone = true;
             continue;
@@ -291,12 +284,9 @@ static fr_status find_once(const char *dir, char *path, fr_state_skipped_fn *fn,
         if (damaged++ == 0) snprintf(newest, sizeof newest, "%.599s", fr_last_error());
         if (fn != NULL) fn(ctx, place, fr_last_error());
     }
-    s = damaged == 0 ? fr_fail(FR_EIO, "the folder '%.300s' holds no training state", dir)
-                     : fr_fail(FR_EFORMAT, "none of the %zu training states in '%.300s' is intact; the newest: %s",
-                               damaged, dir, newest);
-done:
-    fri_folder_free(&files);
-    return s;
+    if (damaged == 0) return fr_fail(FR_EIO, "the folder '%.300s' holds no training state", dir);
+    return fr_fail(FR_EFORMAT, "none of the %zu training states in '%.300s' is intact; the newest: %s", damaged, dir,
+                   newest);
 }
 
 /* A concurrent run removes states only after writing a newer state, so a second look finds the newer state. */

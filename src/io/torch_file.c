@@ -454,33 +454,27 @@ static fr_status check_items(const machine *m, const value *dict) {
                         bad->key.text, is_what, k, below->key.text, k, below->key.text);
 }
 
-/* The items of the top dict. */
+/* The items of the top dict. A NUL replaces the opcode after each name, which has been executed. */
 static fr_status take_items(const machine *m, const value *dict, fri_torch_tensors *out) {
     char text[NAME_BYTES];
-    size_t bytes = 1;
     if (dict->kind != DICT || m->dict[dict->number].odd)
         return FOREIGN_FILE(FRI_CURE, "its pickle holds %s",
                             dict->kind == DICT ? "a dict with attributes" : described(m, dict, text));
     FRI_TRY(check_items(m, dict));
-    for (size_t i = 0; i < m->items; i++) bytes += m->item[i].key.kind == TEXT ? m->item[i].key.n + 1 : 0;
     out->entry = calloc(m->items + 1, sizeof *out->entry);
-    out->text = malloc(bytes);
-    if (out->entry == NULL || out->text == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", m->items);
-    char *name = out->text;
+    if (out->entry == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", m->items);
     for (size_t i = 0; i < m->items; i++) {
         const item *t = &m->item[i];
         if (t->dict != dict->number) continue;
         fri_safetensors_entry *e = &out->entry[out->n++];
         *e = m->entry[t->v.number];
-        e->name = name;
-        memcpy(name, t->key.text, t->key.n);
-        name[t->key.n] = '\0';
-        name += t->key.n + 1;
+        e->name = t->key.text;
+        out->pickle[(const unsigned char *)e->name - out->pickle + (ptrdiff_t)t->key.n] = '\0';
     }
     return FR_OK;
 }
 
-static fr_status read_tensors(fri_zip *z, machine *m, unsigned char **pickle, fri_torch_tensors *out) {
+static fr_status read_tensors(fri_zip *z, machine *m, fri_torch_tensors *out) {
     char text[8] = "";
     value top = {0};
     FRI_TRY(fri_zip_open(z));
@@ -491,10 +485,10 @@ static fr_status read_tensors(fri_zip *z, machine *m, unsigned char **pickle, fr
         return fr_fail(FR_EUNSUPPORTED, "its numbers are big-endian" FRI_CURE);
     if (order != NULL && strcmp(text, "little") != 0) /* old files have no such record */
         return fr_fail(FR_EFORMAT, "its byteorder is '%s', neither little nor big: the file is damaged", text);
-    FRI_TRY(fri_zip_read(z, r->at, r->bytes, pickle));
+    FRI_TRY(fri_zip_read(z, r->at, r->bytes, &out->pickle));
     m->zip = z;
-    m->at = *pickle;
-    m->end = *pickle + r->bytes;
+    m->at = out->pickle;
+    m->end = out->pickle + r->bytes;
     fr_status s = FR_OK;
     while ((s = run_opcode(m)) == FR_OK) continue;
     if (s < 0) return s;
@@ -505,10 +499,8 @@ static fr_status read_tensors(fri_zip *z, machine *m, unsigned char **pickle, fr
 fr_status fri_torch_parse(fri_torch_read_fn *read, void *ctx, size_t bytes, fri_torch_tensors *out) {
     fri_zip z = {.read = read, .ctx = ctx, .bytes = bytes};
     machine m = {0};
-    unsigned char *pickle = NULL;
     *out = (fri_torch_tensors){0};
-    fr_status s = read_tensors(&z, &m, &pickle, out);
-    free(pickle);
+    fr_status s = read_tensors(&z, &m, out);
     free(z.directory);
     free(z.record);
     free(m.stack);
@@ -519,7 +511,7 @@ fr_status fri_torch_parse(fri_torch_read_fn *read, void *ctx, size_t bytes, fri_
     free(m.dict);
     if (s >= 0) return FR_OK;
     free(out->entry);
-    free(out->text);
+    free(out->pickle);
     *out = (fri_torch_tensors){0};
     return s;
 }

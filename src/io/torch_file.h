@@ -10,11 +10,11 @@
 /* Reads n bytes of the file at a place into `to`. */
 typedef fr_status fri_torch_read_fn(void *ctx, void *to, size_t n, size_t at);
 
-/* Tensors of a file. `at` of an entry counts from the file's first byte; names lie in `text`. Free both with free. */
+/* Tensors of a file. `at` of an entry counts from the file's first byte; names lie in `pickle`. Free both with free. */
 typedef struct fri_torch_tensors {
     fri_safetensors_entry *entry;
     size_t n;
-    char *text;
+    unsigned char *pickle;
 } fri_torch_tensors;
 
 /* FR_EFORMAT: damaged; FR_EUNSUPPORTED: no plain state dict of contiguous tensors, with a line of Python for the

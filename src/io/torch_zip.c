@@ -13,13 +13,23 @@ enum {
     COMMENT_BYTES = 65535,
     CENTRAL_BYTES = 46,
     LOCAL_BYTES = 30,
-    PIECE_BYTES = 1 << 14,
+    PIECE_BYTES = 1 << 16,
 };
 
 uint64_t fri_little_endian(const unsigned char *at, int bytes) {
     uint64_t v = 0;
     for (int i = bytes - 1; i >= 0; i--) v = v << 8 | at[i];
     return v;
+}
+
+fr_status fri_crc_of(fri_torch_read_fn *read, void *ctx, size_t n, size_t at, uint32_t *crc) {
+    unsigned char piece[PIECE_BYTES];
+    for (size_t some; n > 0; n -= some, at += some) {
+        some = n < sizeof piece ? n : sizeof piece;
+        FRI_TRY(read(ctx, piece, some, at));
+        *crc = (uint32_t)crc32_z(*crc, piece, some);
+    }
+    return FR_OK;
 }
 
 fr_status fri_zip_read(const fri_zip *z, size_t at, size_t n, unsigned char **out) {
@@ -83,13 +93,8 @@ static fr_status find_end(const fri_zip *z, unsigned char end[END_BYTES], size_t
 }
 
 static fr_status check_crc(const fri_zip *z, const fri_zip_record *r) {
-    unsigned char chunk[PIECE_BYTES];
     uint32_t crc = 0;
-    for (size_t at = 0, n; at < r->bytes; at += n) {
-        n = r->bytes - at < sizeof chunk ? r->bytes - at : sizeof chunk;
-        FRI_TRY(z->read(z->ctx, chunk, n, r->at + at));
-        crc = (uint32_t)crc32_z(crc, chunk, n);
-    }
+    FRI_TRY(fri_crc_of(z->read, z->ctx, r->bytes, r->at, &crc));
     if (crc == r->crc) return FR_OK;
     return fr_fail(FR_EFORMAT, "its record %.*s has the checksum %08x but its bytes have %08x: the file is damaged",
                    (int)(r->name_bytes < 80 ? r->name_bytes : 80), r->name, r->crc, crc);

@@ -32,6 +32,8 @@ fr_status fri_zip_open(fri_zip *z);
 const fri_zip_record *fri_zip_find(const fri_zip *z, const char *name, size_t bytes);
 /* Reads into a new block; the caller frees *out. */
 fr_status fri_zip_read(const fri_zip *z, size_t at, size_t n, unsigned char **out);
+/* Continues the CRC-32 *crc over n bytes of a file of any size, read in pieces. */
+fr_status fri_crc_of(fri_torch_read_fn *read, void *ctx, size_t n, size_t at, uint32_t *crc);
 uint64_t fri_little_endian(const unsigned char *at, int bytes);
 
 #endif

@@ -52,42 +52,36 @@ static fr_status hand_out_weight(void *context, size_t index, const void **data)
     return FR_OK;
 }
 
-fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts) {
-    FRI_NOT_NULL(m, path);
-    fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
-    saving v = {0};
-    fri_safetensors_entry *list = NULL;
-    fr_status s = check_options(&o);
-    if (s == FR_OK) s = fri_weights_ending(path);
-    if (s < 0) return fr_fail_prefix(s, "saving weights: ");
-    bool torch = o.layout != FR_WEIGHTS_FRUGAL;
+static fr_status save_weights(fr_module *m, const char *path, const fr_weights_opts *o, saving *v) {
+    FRI_OWNED(fri_free) fri_safetensors_entry *list = NULL;
+    FRI_OWNED(fri_free) char *info = NULL;
+    FRI_TRY(check_options(o));
+    FRI_TRY(fri_weights_ending(path));
+    const bool torch = o->layout != FR_WEIGHTS_FRUGAL;
+    if (o->info != NULL) FRI_TRY(fri_weights_info_text(o->info, &info));
     /* "format": other readers of safetensors require the entry for PyTorch tensors. */
-    fri_safetensors_text metadata[3] = {{"format", "pt"},
-                                        {LAYOUT_KEY, layout_names[torch ? FR_WEIGHTS_TORCH : FR_WEIGHTS_FRUGAL]}};
-    char *info = NULL;
-    if (o.info != NULL) FR_TRY(s, fri_weights_info_text(o.info, &info));
-    metadata[2] = (fri_safetensors_text){FRI_WEIGHTS_INFO_KEY, info};
-    FR_TRY(s, fr_entries_collect(m, &v.entries));
-    if (torch) FR_TRY(s, fr_entries_torch_layout(m, &o, &v.entries));
-    list = calloc(v.entries.n + 1, sizeof *list);
-    if (list == NULL) {
-        s = fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v.entries.n);
-        goto done;
-    }
-    for (size_t i = 0; i < v.entries.n; i++) {
-        const fr_entry *e = &v.entries.entry[i];
-        if (fri_device_of(e->tensor) == FR_META) {
-            s = fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", e->name);
-            goto done;
-        }
+    const fri_safetensors_text metadata[] = {{"format", "pt"},
+                                             {LAYOUT_KEY, layout_names[torch ? FR_WEIGHTS_TORCH : FR_WEIGHTS_FRUGAL]},
+                                             {FRI_WEIGHTS_INFO_KEY, info}};
+    FRI_TRY(fr_entries_collect(m, &v->entries));
+    if (torch) FRI_TRY(fr_entries_torch_layout(m, o, &v->entries));
+    list = calloc(v->entries.n + 1, sizeof *list);
+    if (list == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", v->entries.n);
+    for (size_t i = 0; i < v->entries.n; i++) {
+        const fr_entry *e = &v->entries.entry[i];
+        if (fri_device_of(e->tensor) == FR_META)
+            return fr_fail(FR_EUNSUPPORTED, "'%s' is on meta and has no values to save", e->name);
         list[i] = (fri_safetensors_entry){.name = e->name,
                                           .dtype = e->tensor->dtype,
                                           .shape = torch ? fr_entry_torch_shape(e) : e->tensor->shape};
     }
-    FR_TRY(s, fri_safetensors_write(path, list, v.entries.n, metadata, info != NULL ? 3 : 2, hand_out_weight, &v));
-done:
-    free(info);
-    free(list);
+    return fri_safetensors_write(path, list, v->entries.n, metadata, info != NULL ? 3 : 2, hand_out_weight, v);
+}
+
+fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts) {
+    FRI_NOT_NULL(m, path);
+    saving v = {0};
+    const fr_status s = save_weights(m, path, opts != NULL ? opts : FR_WEIGHTS_OPTS(), &v);
     free(v.bytes);
     free(v.turned);
     fr_entries_free(&v.entries);
@@ -113,11 +107,13 @@ __attribute__((format(printf, 2, 3))) static void say(complaint *c, const char *
     c->at = n < 0 || (size_t)n >= sizeof c->text - c->at ? sizeof c->text - 1 : c->at + (size_t)n;
 }
 
-static bool begin_item(complaint *c, const char *kind, fr_status status) {
+/* Adds a name, and the two sides that differ (NULL: a name alone). */
+static void complain(complaint *c, const char *kind, fr_status status, const char *name, const char *file,
+                     const char *module) {
     if (c->status == FR_OK) c->status = status;
-    if (++c->of_kind > NAMED) return false;
-    say(c, "%s%s", c->of_kind > 1 ? ", " : c->at > 0 ? "; " : "", c->of_kind > 1 ? "" : kind);
-    return true;
+    if (++c->of_kind > NAMED) return;
+    say(c, "%s%s%.200s", c->of_kind > 1 ? ", " : c->at > 0 ? "; " : "", c->of_kind > 1 ? "" : kind, name);
+    if (file != NULL) say(c, " is %s in the file but %s in the module", file, module);
 }
 
 static void end_kind(complaint *c) {
@@ -153,13 +149,10 @@ static bool is_skipped(const loading *l, const char *name) {
 static void find_missing(loading *l, bool strict, complaint *c) {
     for (size_t i = 0; i < l->entries.n; i++) {
         const fr_entry *e = &l->entries.entry[i];
+        if (is_skipped(l, e->name)) continue;
         l->from[i] = fri_safetensors_find(l->file, e->name);
-        if (is_skipped(l, e->name)) {
-            l->from[i] = NULL;
-            continue;
-        }
-        if (l->from[i] == NULL && strict && !may_be_missing(e->name) && begin_item(c, "missing ", FR_EINVAL))
-            say(c, "%.200s", e->name);
+        if (l->from[i] == NULL && strict && !may_be_missing(e->name))
+            complain(c, "missing ", FR_EINVAL, e->name, NULL, NULL);
     }
     end_kind(c);
 }
@@ -169,18 +162,16 @@ static int by_wording(const void *a, const void *b) {
 }
 
 static fr_status find_unexpected(const loading *l, complaint *c) {
-    const char **names = calloc(l->entries.n + 1, sizeof *names);
+    FRI_OWNED(fri_free) const char **names = calloc(l->entries.n + 1, sizeof *names);
     if (names == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", l->entries.n);
     for (size_t i = 0; i < l->entries.n; i++) names[i] = l->entries.entry[i].name;
     qsort(names, l->entries.n, sizeof *names, by_wording);
     for (size_t i = 0; i < l->file->n_entries; i++) {
         const char *name = l->file->entries[i].name;
-        if (bsearch(&name, names, l->entries.n, sizeof *names, by_wording) == NULL && !is_skipped(l, name) &&
-            begin_item(c, "unexpected ", FR_EINVAL))
-            say(c, "%.200s", name);
+        if (bsearch(&name, names, l->entries.n, sizeof *names, by_wording) == NULL && !is_skipped(l, name))
+            complain(c, "unexpected ", FR_EINVAL, name, NULL, NULL);
     }
     end_kind(c);
-    free(names);
     return FR_OK;
 }
 
@@ -191,18 +182,15 @@ static void find_unfit(const loading *l, complaint *c) {
         const fri_safetensors_entry *f = l->from[i];
         if (f == NULL) continue;
         fr_shape shape = shape_in_file(l, e);
-        if (!fri_shape_equal(&f->shape, &shape) && begin_item(c, "", FR_ESHAPE))
-            say(c, "%.200s is %s in the file but %s in the module", e->name, fri_shape_text(&f->shape, have),
-                fri_shape_text(&shape, want));
+        if (!fri_shape_equal(&f->shape, &shape))
+            complain(c, "", FR_ESHAPE, e->name, fri_shape_text(&f->shape, have), fri_shape_text(&shape, want));
     }
     end_kind(c);
     for (size_t i = 0; i < l->entries.n; i++) {
         const fr_entry *e = &l->entries.entry[i];
         if (l->from[i] == NULL || l->from[i]->dtype == e->tensor->dtype) continue;
         if (fr_dtype_is_float(l->from[i]->dtype) && fr_dtype_is_float(e->tensor->dtype)) continue;
-        if (begin_item(c, "", FR_EDTYPE))
-            say(c, "%.200s is %s in the file but %s in the module", e->name, fr_dtype_name(l->from[i]->dtype),
-                fr_dtype_name(e->tensor->dtype));
+        complain(c, "", FR_EDTYPE, e->name, fr_dtype_name(l->from[i]->dtype), fr_dtype_name(e->tensor->dtype));
     }
     end_kind(c);
 }

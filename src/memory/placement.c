@@ -294,14 +294,10 @@ static void problem_free(problem *p) {
 }
 
 fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t n_cuts, size_t *extent, size_t *peak) {
-    problem p;
+    FRI_OWNED(problem_free) problem p;
     size_t when = 0;
-    fr_status s = FR_OK;
     *extent = *peak = 0;
-    if (!problem_new(&p, l, n, 0)) {
-        s = fr_fail(FR_ENOMEM, "arena: out of host memory");
-        goto done;
-    }
+    if (!problem_new(&p, l, n, 0)) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     p.cuts = cuts;
     p.n_cuts = n_cuts;
     *peak = largest_live_set(l, n, p.edges, &when);
@@ -311,20 +307,14 @@ fr_status fri_arena_place(fri_lifetime *l, size_t n, const size_t *cuts, size_t 
     *extent = max_size(*extent, place_section(&p, decisive, *peak));
     for (size_t k = 0; k <= n_cuts; k++)
         if (k != decisive) *extent = max_size(*extent, place_section(&p, k, max_size(*peak, *extent)));
-done:
-    problem_free(&p);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_arena_place_beside(fri_lifetime *l, size_t n, const fri_place *fixed, size_t n_fixed, size_t bound,
                                  size_t *extent) {
-    problem p;
-    fr_status s = FR_OK;
+    FRI_OWNED(problem_free) problem p;
     *extent = 0;
-    if (!problem_new(&p, l, n, n_fixed)) {
-        s = fr_fail(FR_ENOMEM, "arena: out of host memory");
-        goto done;
-    }
+    if (!problem_new(&p, l, n, n_fixed)) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     for (size_t i = 0; i < n; i++) p.g.blocks[p.g.n++] = &l[i];
     for (size_t i = 0; i < n_fixed; i++) {
         if (p.g.n_fixed == 0 && fixed[i].offset == p.g.bottom)
@@ -333,7 +323,5 @@ fr_status fri_arena_place_beside(fri_lifetime *l, size_t n, const fri_place *fix
             p.g.fixed[p.g.n_fixed++] = (spot){0, SIZE_MAX, fixed[i].offset, fixed[i].offset + fixed[i].bytes};
     }
     if (n > 0) *extent = place_group(&p.t, &p.g, bound);
-done:
-    problem_free(&p);
-    return s;
+    return FR_OK;
 }

@@ -186,17 +186,15 @@ static fr_status check_size(const char *path, const own_network *own, const fr_w
 }
 
 static fr_status load_classifier(const char *path, const own_network *own, fr_device device, fr_classifier *c) {
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_weights_info_read(path, &c->info));
-    FR_TRY(s, check_size(path, own, &c->info));
-    FR_TRY(s, build_from_file(path, own, &c->info, device, &c->model));
-    FR_TRY(s, fr_weights_load(c->model, path, NULL));
+    FRI_TRY(fr_weights_info_read(path, &c->info));
+    FRI_TRY(check_size(path, own, &c->info));
+    FRI_TRY(build_from_file(path, own, &c->info, device, &c->model));
+    FRI_TRY(fr_weights_load(c->model, path, NULL));
     fr_module_train(c->model, false);
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
-        if ((*a)->fold != NULL) FR_TRY(s, (*a)->fold(&c->model));
+        if ((*a)->fold != NULL) FRI_TRY((*a)->fold(&c->model));
     fr_weights_input(&c->info, &c->input);
-done:
-    return s;
+    return FR_OK;
 }
 
 void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out) {

@@ -1,5 +1,6 @@
 /* predict.c - a classifier's probabilities for an image. */
 #include <frugal/models.h>
+#include <frugal/try.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,15 +12,11 @@ typedef struct place {
 } place;
 
 static fr_status run_image(fr_module *m, const fr_image *image, const fr_loader_opts *as, place at, fr_tensor **y) {
-    fr_tensor *x = NULL;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_image_preprocess(image, as, at.device, &x));
-    FR_TRY(s, fr_cast(x, at.dtype, &x));
-    FR_TRY(s, fr_module_forward(m, x, &x));
-    s = fr_cast(x, FR_F32, y);
-done:
-    fr_tensor_release(&x);
-    return s;
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
+    FRI_TRY(fr_image_preprocess(image, as, at.device, &x));
+    FRI_TRY(fr_cast(x, at.dtype, &x));
+    FRI_TRY(fr_module_forward(m, x, &x));
+    return fr_cast(x, FR_F32, y);
 }
 
 /* Device and type of the first parameter. */

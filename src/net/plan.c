@@ -194,17 +194,14 @@ static fr_status run_units(schedule *c, int first, int end, int r, fri_net_pass 
 static fr_status run_piece(void *ctx, fr_tensor *const *in, int n_in, fr_tensor **out, int n_out) {
     const piece *c = ctx;
     const fr_unit_range *range = &c->schedule->range[c->range];
-    fri_net_pass p = {0};
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_net_pass_begin(c->schedule->list, &p));
+    FRI_OWNED(fri_net_pass_end) fri_net_pass p = {0};
+    FRI_TRY(fri_net_pass_begin(c->schedule->list, &p));
     for (int i = 0; i < n_in; i++) p.value[c->in[i]] = fr_tensor_retain(in[i]);
-    s = run_units(c->schedule, range->first, range->end, c->range + 1, &p);
-    for (int i = 0; i < n_out && s == FR_OK; i++) {
+    FRI_TRY(run_units(c->schedule, range->first, range->end, c->range + 1, &p));
+    for (int i = 0; i < n_out; i++) {
         FRI_MOVE(&out[i], p.value[c->out[i]]);
     }
-done:
-    fri_net_pass_end(&p);
-    return s;
+    return FR_OK;
 }
 
 /* Runs the frozen prefix in parts, up to a border that no range crosses. *units: number of units that were run. */

@@ -28,13 +28,10 @@ static fr_status upload_counts(fr_optimizer *o) {
 
 fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool device_counts) {
     fr_shape shape = FRI_SHAPE(count_length(o));
-    fr_status s = FR_OK;
     if (o->counts != NULL || (o->kind != FRI_ADAM && !device_counts)) return FR_OK;
-    FR_TRY(s, fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));
-    FR_TRY(s, upload_counts(o));
-    return FR_OK;
-done:
-    fr_tensor_release(&o->counts);
+    FRI_TRY(fri_tensor_new(&shape, FR_F32, device, FR_MEM_OPTIMIZER, &o->counts));
+    const fr_status s = upload_counts(o);
+    if (s < 0) fr_tensor_release(&o->counts);
     return s;
 }
 

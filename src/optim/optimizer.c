@@ -172,13 +172,10 @@ static fr_status make_maps(fr_optimizer *o, fr_device device) {
 /* Creates the shared tensors of all parameters: the learning rate, counts, and the 8-bit maps. */
 static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     const fr_device device = fri_device_of(o->parameters[0].parameter);
-    fr_status s = check_option(fr_optimizer_name(o), "lr", o->lr, -INFINITY, INFINITY); /* set_lr takes any */
-    if (s < 0) return s;
-    FR_TRY(s, fri_optimizer_make_counts(o, device, found != NULL));
-    if (o->eight && o->maps == NULL) FR_TRY(s, make_maps(o, device));
-    s = fri_optimizer_make_between(o);
-done:
-    return s;
+    FRI_TRY(check_option(fr_optimizer_name(o), "lr", o->lr, -INFINITY, INFINITY)); /* set_lr takes any */
+    FRI_TRY(fri_optimizer_make_counts(o, device, found != NULL));
+    if (o->eight && o->maps == NULL) FRI_TRY(make_maps(o, device));
+    return fri_optimizer_make_between(o);
 }
 
 /* Frozen parameters have no state; Adam's count begins at 0 again, too. */

@@ -78,22 +78,19 @@ int64_t fri_optimizer_part_first(const fri_parameter *p, const fri_state_slot *w
 static fr_status each_count(fr_optimizer *o, fri_optimizer_state_fn *fn, void *ctx) {
     const fr_shape scalar = {0};
     char name[NAME_BYTES];
-    float *counts = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) float *counts = NULL;
     if (o->kind != FRI_ADAM || o->counts == NULL || fri_device_of(o->counts) == FR_META) return FR_OK;
-    FR_TRY(s, fri_optimizer_read_counts(o, &counts));
+    FRI_TRY(fri_optimizer_read_counts(o, &counts));
     for (int i = 0; i < o->n; i++) {
         fri_parameter *p = &o->parameters[i];
         const size_t at = 1 + (size_t)i;
         if (!p->made || p->unused || counts[at] == counts[0]) continue;
         if (p->step == NULL)
-            FR_TRY(s, fri_tensor_on_storage(o->counts->storage, at * sizeof(float), &scalar, FR_F32, &p->step));
+            FRI_TRY(fri_tensor_on_storage(o->counts->storage, at * sizeof(float), &scalar, FR_F32, &p->step));
         snprintf(name, sizeof name, "%s.step", p->path);
-        FR_TRY(s, fn(ctx, name, p->step));
+        FRI_TRY(fn(ctx, name, p->step));
     }
-done:
-    free(counts);
-    return s < 0 ? s : FR_OK;
+    return FR_OK;
 }
 
 /* State distributed over ranks appears as a tensor without values. */
@@ -168,26 +165,22 @@ static fr_status make_slots(fr_optimizer *o, const fri_parameter *p, fri_optimiz
                             fr_tensor *fresh[SLOTS], bool *made) {
     fri_state_slot slots[SLOTS], parts[SLOTS];
     char name[NAME_BYTES];
-    fr_tensor *whole = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_tensor_release) fr_tensor *whole = NULL;
     int n = fri_optimizer_slots(o, p->parameter, slots);
     (void)fri_optimizer_part_slots(o, p, parts);
     for (int k = 0; k < n; k++) {
-        FR_TRY(s,
-               fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &whole));
+        FRI_TRY(fri_tensor_new(&slots[k].shape, slots[k].dtype, fri_device_of(p->parameter), FR_MEM_OPTIMIZER, &whole));
         snprintf(name, sizeof name, "%s.%s", p->path, slots[k].name);
-        FR_TRY(s, fn(ctx, name, whole));
+        const fr_status s = fn(ctx, name, whole);
+        if (s < 0) return s;
         if (s == FR_END) {
             fr_tensor_release(&whole);
             continue;
         }
         *made = true;
-        FR_TRY(s, take_part(p, &slots[k], &parts[k], &whole, &fresh[k]));
+        FRI_TRY(take_part(p, &slots[k], &parts[k], &whole, &fresh[k]));
     }
     return FR_OK;
-done:
-    fr_tensor_release(&whole);
-    return s;
 }
 
 /* Number of a parameter's steps; the optimizer's `steps` if fn has no value. */

@@ -67,17 +67,13 @@ static bool section_repeats(const fr_plan *p, int a, int b, const uint64_t *end_
  * section join the first. */
 static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
     const fri_record *r = &p->record;
-    fr_status s = FR_OK;
     uint64_t last_block = 0;
     size_t newest[FRI_PLAN_SECTIONS];
     for (size_t i = 0; i < r->count; i++)
         if (r->events[i].block > last_block) last_block = r->events[i].block;
-    uint64_t *end_of = malloc((last_block + 1) * sizeof(*end_of)); /* block serial number -> freeing event */
+    FRI_OWNED(fri_free) uint64_t *end_of = malloc((last_block + 1) * sizeof *end_of); /* block number: freeing event */
     out->l = malloc((r->count + 1) * sizeof(*out->l));
-    if (end_of == NULL || out->l == NULL) {
-        s = fr_fail(FR_ENOMEM, "arena: out of host memory");
-        goto done;
-    }
+    if (end_of == NULL || out->l == NULL) return fr_fail(FR_ENOMEM, "arena: out of host memory");
     for (size_t b = 0; b <= last_block; b++) end_of[b] = SIZE_MAX;
     for (size_t i = 0; i < r->count; i++)
         if (r->events[i].kind == FR_EVENT_FREE) end_of[r->events[i].block] = i;
@@ -98,9 +94,7 @@ static fr_status find_lifetimes(const fr_plan *p, struct fri_layout *out) {
         }
         out->end[k] = out->n;
     }
-done:
-    free(end_of);
-    return s;
+    return FR_OK;
 }
 
 static fr_status place_blocks(const fr_plan *p, struct fri_layout **out) {

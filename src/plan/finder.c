@@ -339,27 +339,24 @@ static fr_status solve_lean(finder *f, fri_solution **out, int *low) {
 /* Calls fn for each of the leanest plans, in f->trial, until fn stops: many, since a plan with 1 % more bytes alive may
  * reserve far fewer. Changes the chain, so no later search can use the chain. */
 static fr_status each_lean(finder *f, fr_status (*fn)(finder *f, size_t *smallest), size_t *smallest) {
-    fri_solution *solution = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_solution_release) fri_solution *solution = NULL;
     int n = f->units;
     int low = -1;
     /* Encoding is never larger than keeping, but may seem slower by a hair. */
     for (int i = 0; i < f->chain.n; i++) f->chain.unit[i].option[FR_UNIT_KEEP].possible = false;
-    FR_TRY(s, solve_lean(f, &solution, &low));
-    for (int k = 0; low >= 0 && s == FR_OK && k <= 40; k++) {
+    FRI_TRY(solve_lean(f, &solution, &low));
+    for (int k = 0; low >= 0 && k <= 40; k++) {
         (void)plan_at(f, solution, low + low * k / 100, &f->trial);
         if (k > 0 && same_plan(&f->trial, &f->last, n)) continue;
         candidate_copy(&f->last, &f->trial, n);
-        s = fn(f, smallest);
+        FRI_TRY(fn(f, smallest));
     }
-    for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS && s == FR_OK; o++) {
+    for (int o = FR_UNIT_ENCODE; o < FR_UNIT_OPTIONS; o++) {
         if (!f->trace[o].seen) continue;
         set_uniform(&f->trial, n, (fr_unit_option)o, true);
-        s = fn(f, smallest);
+        FRI_TRY(fn(f, smallest));
     }
-done:
-    fri_solution_release(&solution);
-    return s;
+    return FR_OK;
 }
 
 static fr_status try_budget(finder *f, size_t *smallest) {

@@ -102,12 +102,10 @@ fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
 
 static fr_status tell_program(fr_session *s, const char *name, fr_status (*fn)(void *ctx, const fr_session_info *now)) {
     fr_session_info now;
-    fr_status status = FR_OK;
     if (fn == NULL) return FR_OK;
-    FR_TRY(status, fr_session_info_get(s, &now));
-    status = FRI_CALLBACK(name, fn(s->opts.ctx, &now));
+    FRI_TRY(fr_session_info_get(s, &now));
+    const fr_status status = FRI_CALLBACK(name, fn(s->opts.ctx, &now));
     if (status == FR_END) s->asked = true;
-done:
     return status < 0 ? status : FR_OK;
 }
 

@@ -118,7 +118,7 @@ fr_status fri_evaluate_batch(const fri_session *r, bool shorter, fri_evaluation_
     const fri_config *c = r->config;
     const int64_t full = fri_batch_size(c, FR_SPLIT_TEST);
     const int64_t n = fri_evaluation_part(c) == full ? 0 : shorter ? fri_batch_rest(c, FR_SPLIT_TEST) : full;
-    fr_tensor *y = NULL, *targets = NULL, *loss = NULL, *count = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL, *targets = NULL, *loss = NULL, *count = NULL;
     fri_step_part *part = &sum->part[sum->turn];
     fr_autocast_state was;
     fr_status s = append_batch(sum);
@@ -135,10 +135,6 @@ fr_status fri_evaluate_batch(const fri_session *r, bool shorter, fri_evaluation_
     FR_TRY(s, settle_part(sum, sum->turn));
 done:
     fri_precision_end(&r->config->opts, was);
-    fr_tensor_release(&y);
-    fr_tensor_release(&loss);
-    fr_tensor_release(&count);
-    fr_tensor_release(&targets);
     return s;
 }
 

@@ -62,17 +62,15 @@ static fr_status find_calls(fri_config *c) {
 
 fr_status fri_ranks_begin(fri_config *c) {
     int rank = 0, started = 1;
-    fr_status s = FR_OK;
     c->ranks = 1;
     if (c->opts.ranks == 1) return FR_OK;
-    FR_TRY(s, find_calls(c));
+    FRI_TRY(find_calls(c));
     if (c->rank_calls == NULL) return FR_OK;
-    FR_TRY(s, c->rank_calls->launched(&rank, &started));
-    if (rank > 0) FR_TRY(s, fall_silent(c));
-    s = open_ranks(c, started);
+    FRI_TRY(c->rank_calls->launched(&rank, &started));
+    if (rank > 0) FRI_TRY(fall_silent(c));
+    const fr_status s = open_ranks(c, started);
     c->rank = c->rank_calls->rank(c->comm);
     c->ranks = c->rank_calls->size(c->comm);
-done:
     return s;
 }
 

@@ -69,7 +69,7 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     const fri_config *c = trial->config;
     char size[FR_FLAG_TEXT_BYTES];
     const fr_shape shape = fri_target_shape(c, batch);
-    fr_tensor *x = NULL, *targets = NULL, *loss = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *targets = NULL, *loss = NULL;
     fr_status s = FR_OK;
     FR_TRY(s, fr_tensor_empty(4, fri_image_shape(c, batch).dim, FR_F32, FR_META, &x));
     FR_TRY(s, fr_tensor_empty(shape.rank, shape.dim, fri_target_dtype(c), FR_META, &targets));
@@ -80,9 +80,6 @@ static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accura
     FR_TRY(s, fri_loss_of_batch(trial, x, targets, true, &loss));
     *drawn = fr_rng_get().next_stream - streams;
 done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&targets);
-    fr_tensor_release(&loss);
     if (s == FR_ESHAPE || s == FR_EINVAL)
         return fr_fail_prefix(FR_EINVAL, "%s %lld --image-size %s: ",
                               batch == c->opts.optim.batch_size ? "--batch-size"
@@ -93,7 +90,7 @@ done:
 
 fr_status fri_model_check(fri_config *c) {
     fri_config meta = *c;
-    fri_session trial = {.config = &meta};
+    FRI_OWNED(fri_model_release) fri_session trial = {.config = &meta};
     int64_t rest = fri_batch_rest(c, FR_SPLIT_TRAIN);
     meta.opts.device = FR_META;
     fr_status s = make_module(&trial, meta.model_name);
@@ -105,16 +102,14 @@ fr_status fri_model_check(fri_config *c) {
         if (!named && c->opts.model.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.model.width);
         if (c->opts.model.depth != FR_TRAIN_AUTO)
             s = fr_fail_prefix(s, "--depth %lld%s", (long long)c->opts.model.depth, named ? ": " : " ");
-        goto done;
+        return s;
     }
-    FR_TRY(s, s);
-    FR_TRY(s, fri_freeze_parts(&trial));
-    FR_TRY(s, fri_segments_check(&trial));
-    FR_TRY(s, try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));
-    if (rest > 0) FR_TRY(s, try_batch(&trial, rest, &c->accuracy, &c->streams));
-done:
-    fri_model_release(&trial);
-    return s;
+    if (s < 0) return s;
+    FRI_TRY(fri_freeze_parts(&trial));
+    FRI_TRY(fri_segments_check(&trial));
+    FRI_TRY(try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));
+    if (rest > 0) FRI_TRY(try_batch(&trial, rest, &c->accuracy, &c->streams));
+    return FR_OK;
 }
 
 fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *trial, void *ctx), void *ctx) {
@@ -122,21 +117,18 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *tr
     fri_session trial = {.config = &meta};
     fr_switches switches = fr_switches_get();
     fr_rng rng = fr_rng_get();
-    fr_pool *pool = NULL;
+    FRI_OWNED(fr_pool_release) fr_pool *pool = NULL;
     fr_pool_state was;
-    fr_status s = FR_OK;
-    FR_TRY(s, fr_pool_create(FR_META, &pool));
-    FR_TRY(s, fr_pool_begin(pool, &was));
+    FRI_TRY(fr_pool_create(FR_META, &pool));
+    FRI_TRY(fr_pool_begin(pool, &was));
     meta.opts.device = FR_META;
     fr_switches_set(c->opts.memory.switches);
-    s = make_trained(&trial, meta.model_name);
+    fr_status s = make_trained(&trial, meta.model_name);
     if (s == FR_OK) s = fn(&trial, ctx);
     fri_model_release(&trial);
     fr_switches_set(switches);
     fr_rng_set(rng);
     fr_pool_end(was);
-done:
-    fr_pool_release(&pool);
     return s;
 }
 

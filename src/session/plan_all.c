@@ -130,10 +130,9 @@ static fr_status print_lines(const table *t, double off, double seconds) {
 }
 
 fr_status fri_plan_all(const fri_config *c) {
-    table *t = calloc(1, sizeof *t);
+    FRI_OWNED(fri_free) table *t = calloc(1, sizeof *t);
     fri_config base = *c;
     fr_train_opts *o = &base.opts;
-    fr_status s = FR_OK;
     int units = 0;
     double began = fri_seconds_now();
     if (t == NULL) return fr_fail(FR_ENOMEM, "--plan=all: out of host memory");
@@ -143,17 +142,14 @@ fr_status fri_plan_all(const fri_config *c) {
     o->memory.switches.pool_index = c->opts.memory.switches.pool_index;
     o->memory.checkpoint_segments = FR_TRAIN_AUTO;
     o->memory.unit_plan = NULL;
-    FR_TRY(s, fri_model_units(c, &units));
-    FR_TRY(s, add_combinations(t, &base, 1));
+    FRI_TRY(fri_model_units(c, &units));
+    FRI_TRY(add_combinations(t, &base, 1));
     double off = t->lines[0].seconds;
     size_t most = t->lines[0].reserved;
     for (int64_t segments = 2; segments <= units && segments <= 16; segments += segments < 4 ? 1 : segments / 2)
-        FR_TRY(s, add_combinations(t, &base, segments));
-    FR_TRY(s, add_budgets(t, &base, most));
+        FRI_TRY(add_combinations(t, &base, segments));
+    FRI_TRY(add_budgets(t, &base, most));
     qsort(t->lines, (size_t)t->n, sizeof *t->lines, smaller_first);
     mark_best(t);
-    s = print_lines(t, off, fri_seconds_now() - began);
-done:
-    free(t);
-    return s;
+    return print_lines(t, off, fri_seconds_now() - began);
 }

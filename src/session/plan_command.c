@@ -74,19 +74,17 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
 }
 
 fr_status fri_plan_command(fri_session *r) {
-    fri_train_plan p = {0};
-    fr_status s = FR_OK, fits = FR_OK;
+    FRI_OWNED(fri_train_plan_release) fri_train_plan p = {0};
     r->planned = true;
-    FR_TRY(s, fri_run_emit(r, FR_RUN_SETUP));
-    FR_TRY(s, fri_train_plan_make(r->config, SIZE_MAX, &p));
-    FR_TRY(s, fri_run_emit(r, FR_RUN_STEPS_END));
-    FR_TRY(s, use_arena(r, &p));
-    fits = under_limit(r, &p);
+    FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
+    FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, &p));
+    FRI_TRY(fri_run_emit(r, FR_RUN_STEPS_END));
+    FRI_TRY(use_arena(r, &p));
+    fr_status s = FR_OK;
+    const fr_status fits = under_limit(r, &p);
     take_numbers(r, &p);
-    FR_TRY(s, print_plan(r, &p));
+    FRI_TRY(print_plan(r, &p));
     if (fits == FR_OK) s = fri_run_emit(r, FR_RUN_END);
     if (fflush(r->config->out) != 0 && s == FR_OK) s = fr_fail(FR_EIO, "--plan: standard output cannot be written");
-done:
-    fri_train_plan_release(&p);
     return s < 0 ? s : fits;
 }

@@ -32,16 +32,13 @@ static void print_prediction(const fri_session *r, const fr_classifier *c, const
 static fr_status predict_one(fri_session *r, const fr_classifier *c, fr_image *image, const char *path) {
     const int64_t n = c->info.classes;
     fr_autocast_state was;
-    double *p = calloc((size_t)n, sizeof *p);
-    fr_status s = p != NULL ? fri_precision_begin(&r->config->opts, &was)
-                            : fr_fail(FR_ENOMEM, "%s: no host memory for %lld classes", path, (long long)n);
-    if (s < 0) goto done;
-    s = fr_image_read(path, image);
+    FRI_OWNED(fri_free) double *p = calloc((size_t)n, sizeof *p);
+    if (p == NULL) return fr_fail(FR_ENOMEM, "%s: no host memory for %lld classes", path, (long long)n);
+    FRI_TRY(fri_precision_begin(&r->config->opts, &was));
+    fr_status s = fr_image_read(path, image);
     if (s == FR_OK) s = fr_predict(c->model, image, &c->input, p, n);
     if (s == FR_OK) print_prediction(r, c, path, p);
     fri_precision_end(&r->config->opts, was);
-done:
-    free(p);
     return s;
 }
 
@@ -50,42 +47,36 @@ static fr_status program_model(const fri_session *r, fr_classifier *c) {
     const char *path = r->config->opts.files.weights;
     fr_train_opts o = r->config->opts;
     char name[FR_TRAIN_NAME_BYTES] = "";
-    fr_status s = FR_OK;
     o.data.image_size = c->info.height;
     o.data.image_width = c->info.width;
-    FR_TRY(s, r->config->program->model(&o, c->info.classes, name, &c->model));
+    FRI_TRY(r->config->program->model(&o, c->info.classes, name, &c->model));
     if (strcmp(name, c->info.model) != 0)
-        s = fr_fail(FR_EINVAL, "--weights %s holds %s, but the flags ask for %s", path, c->info.model, name);
-    if (s == FR_OK) s = fr_weights_load(c->model, path, NULL);
+        return fr_fail(FR_EINVAL, "--weights %s holds %s, but the flags ask for %s", path, c->info.model, name);
+    FRI_TRY(fr_weights_load(c->model, path, NULL));
     fr_weights_input(&c->info, &c->input);
-done:
-    return s;
+    return FR_OK;
 }
 
 /* Loads the network: described by the weights file, or by the flags for older files, foreign files and states. */
 static fr_status load_classifier(fri_session *r, fr_classifier *c) {
     const fr_train_opts *o = &r->config->opts;
-    fr_weights_info info = {0};
-    fr_status s = FR_OK;
+    FRI_OWNED(fr_weights_info_clear) fr_weights_info info = {0};
     const bool says =
         o->files.weights != NULL && o->files.resume == NULL && fr_weights_info_read(o->files.weights, &info) == FR_OK;
     if (says) {
-        s = fr_classifier_load(o->files.weights, o->device, c);
-        if (s != FR_EINVAL) goto done;
+        const fr_status s = fr_classifier_load(o->files.weights, o->device, c);
+        if (s != FR_EINVAL) return s;
         c->info = info;
         info = (fr_weights_info){0};
-        s = program_model(r, c);
-        goto done;
+        return program_model(r, c);
     }
-    FR_TRY(s, fri_model_build(r));
-    FR_TRY(s, fri_weights_begin(r));
-    FR_TRY(s, fri_resume(r));
+    FRI_TRY(fri_model_build(r));
+    FRI_TRY(fri_weights_begin(r));
+    FRI_TRY(fri_resume(r));
     c->model = fr_module_retain(r->net.model);
     c->info.classes = r->config->outputs;
     fri_data_loader_opts(r->config, FR_SPLIT_TEST, &c->input);
-done:
-    fr_weights_info_clear(&info);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_predict_command(fri_session *r) {

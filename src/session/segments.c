@@ -34,7 +34,7 @@ static fr_status weigh_units(const fri_session *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
     int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->memory.split_batch - 1) / o->memory.split_batch;
     fr_autocast_state was;
-    fr_tensor *x = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     fr_status s = fri_precision_begin(o, &was);
     if (s < 0) return s;
     const fr_dtype dtype = trial->config->bytes ? fri_model_dtype(trial) : FR_F32;
@@ -43,7 +43,6 @@ static fr_status weigh_units(const fri_session *trial, size_t *weight) {
     FR_TRY(s, fri_unit_saved_bytes(trial->net.model, x, weight));
 done:
     fri_precision_end(o, was);
-    fr_tensor_release(&x);
     return s;
 }
 

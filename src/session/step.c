@@ -71,26 +71,23 @@ static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
 /* Sums over the batches of all ranks, in the order of the batches. */
 static fr_status settle_together(fri_session *r, fri_step_values *v, double *correct, double *loss) {
     const int64_t most = (r->config->opts.memory.accumulate + r->config->ranks - 1) / r->config->ranks;
-    fri_batch_numbers *all = NULL, *mine = calloc((size_t)most, sizeof *mine);
-    fr_status s = mine != NULL ? FR_OK : fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", most);
-    for (int64_t i = 0; i < v->n && s == FR_OK; i++) {
+    FRI_OWNED(fri_free) fri_batch_numbers *all = NULL, *mine = calloc((size_t)most, sizeof *mine);
+    if (mine == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", most);
+    for (int64_t i = 0; i < v->n; i++) {
         mine[i].targets = v->part[i].targets;
-        FR_TRY(s, fri_readback_value(&v->part[i].correct, &mine[i].correct));
-        FR_TRY(s, fri_readback_value(&v->part[i].loss, &mine[i].loss));
+        FRI_TRY(fri_readback_value(&v->part[i].correct, &mine[i].correct));
+        FRI_TRY(fri_readback_value(&v->part[i].loss, &mine[i].loss));
         if (v->part[i].empty) mine[i].loss = 0;
     }
-    FR_TRY(s, fri_ranks_check_step(r, v->number));
-    FR_TRY(s, fri_ranks_numbers(r, mine, v->n, most, &all));
+    FRI_TRY(fri_ranks_check_step(r, v->number));
+    FRI_TRY(fri_ranks_numbers(r, mine, v->n, most, &all));
     v->targets = 0;
     for (int64_t i = 0; i < r->config->opts.memory.accumulate; i++) {
         *correct += all[i].correct;
         *loss += all[i].loss;
         v->targets += all[i].targets;
     }
-done:
-    free(mine);
-    free(all);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
@@ -140,7 +137,7 @@ static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, dou
 /* Loss and gradients of one batch with weight `share` in the step. v: as in loss_of. */
 static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor **targets, double share,
                                   fri_step_values *v) {
-    fr_tensor *y = NULL, *l = NULL, *scaled = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL, *l = NULL, *scaled = NULL;
     fri_step_part *part = NULL;
     fr_autocast_state was;
     fr_status s = fri_precision_begin(&r->config->opts, &was);
@@ -155,9 +152,6 @@ static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor 
     if (part != NULL) FR_TRY(s, fri_readback_begin(l, &part->loss));
 done:
     if (s < 0) fri_precision_end(&r->config->opts, was);
-    fr_tensor_release(&y);
-    fr_tensor_release(&l);
-    fr_tensor_release(&scaled);
     return s;
 }
 
@@ -204,7 +198,7 @@ static fr_status in_parts(fri_session *r, fr_tensor *images, fr_tensor *targets,
 /* Fused step under a loss scale. The first pass only searches the gradients for inf and NaN; the second repeats the
  * computation and updates. Statistics are taken from the first pass. */
 static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
-    fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
+    FRI_OWNED(fr_tensor_release) fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
     fr_rng rng = fr_rng_get();
     bool found = false, was = false;
     fr_status s = FR_OK;
@@ -218,8 +212,6 @@ static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targ
         (void)fri_statistics_freeze(was);
     }
 done:
-    fr_tensor_release(&x);
-    fr_tensor_release(&t);
     fr_tensor_release(images);
     fr_tensor_release(targets);
     return s;

@@ -46,11 +46,10 @@ static void copy(constant *to, int64_t at, const constant *from, int64_t i) {
 static fr_status constant_(fri_onnx_reader *r, const node *n) {
     const Onnx__AttributeProto *a = n->n_attribute == 1 ? n->attribute[0] : NULL;
     constant *c = NULL;
-    fr_status s = FR_OK;
     if (a == NULL || a->name == NULL)
         return fr_fail(FR_EFORMAT, "it has %zu attributes; one is needed", n->n_attribute);
     if (a->t != NULL) {
-        s = fri_onnx_tensor_read(r, a->t, &c);
+        const fr_status s = fri_onnx_tensor_read(r, a->t, &c);
         if (s == FR_OK) c->name = NULL;
         return s == FR_OK ? fri_onnx_put_constant(r, n, c) : s;
     }
@@ -59,12 +58,11 @@ static fr_status constant_(fri_onnx_reader *r, const node *n) {
     if (!whole && !scalar && strcmp(a->name, "value_floats") != 0)
         return fr_fail(FR_EUNSUPPORTED, "frugal does not know its attribute '%.100s'", a->name);
     const int64_t count = scalar ? 1 : (int64_t)(whole ? a->n_ints : a->n_floats);
-    FR_TRY(s, result(r, n, whole ? FR_I64 : FR_F32, count, &c));
+    FRI_TRY(result(r, n, whole ? FR_I64 : FR_F32, count, &c));
     if (scalar) c->rank = 0;
     for (int64_t i = 0; i < count; i++)
         set(c, i, scalar ? a->f : whole ? 0 : a->floats[i], scalar ? a->i : whole ? a->ints[i] : 0);
-done:
-    return s;
+    return FR_OK;
 }
 
 static fr_status of_shape(fri_onnx_reader *r, const node *n) {

@@ -118,8 +118,8 @@ fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
     fri_onnx_value *x = NULL;
     fr_status s = fri_onnx_written_norm(r, at);
     if (s != FR_END) return s;
-    FR_TRY(s, images(r, n, false, &x));
-    FR_TRY(s, fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
+    FRI_TRY(images(r, n, false, &x));
+    FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
     bool seen[4] = {false};
     for (int i = 0; i < count; i++)
         if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
@@ -133,9 +133,7 @@ fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
         char name[FRI_ONNX_NAME + 16];
         y = fr_net_flatten(r->net, fri_onnx_part(r, at, "flat", name), y, 1);
     }
-    s = fri_onnx_put(r, n, y);
-done:
-    return s;
+    return fri_onnx_put(r, n, y);
 }
 
 /* Does the next layer take the zeros in? Padding of a pool is half the kernel at most, and a last window of ceil_mode

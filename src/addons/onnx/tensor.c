@@ -201,9 +201,8 @@ static fr_status set_shape(fri_onnx_constant *c, const tensor *t) {
 fr_status fri_onnx_tensor_read(fri_onnx_reader *r, const tensor *t, fri_onnx_constant **out) {
     const char *name = t->name != NULL ? t->name : "";
     const struct element *e = element_of(t);
-    void *held = NULL;
-    fr_status s = add(r, out);
-    if (s < 0) return s;
+    FRI_OWNED(fri_free) void *held = NULL;
+    FRI_TRY(add(r, out));
     if (e == NULL || t->segment != NULL)
         return fr_fail(FR_EUNSUPPORTED,
                        "constant '%.200s' has elements of type %d; float, double, half, bfloat16, int64, "
@@ -211,20 +210,17 @@ fr_status fri_onnx_tensor_read(fri_onnx_reader *r, const tensor *t, fri_onnx_con
                        name, t->has_data_type ? t->data_type : 0);
     (*out)->dtype = e->becomes;
     (*out)->name = name[0] != '\0' ? name : NULL;
-    FR_TRY(s, set_shape(*out, t));
+    FRI_TRY(set_shape(*out, t));
     const size_t bytes = (size_t)(*out)->n * e->bytes;
     if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
-        FR_TRY(s, read_beside(r, t, bytes, &held));
-        s = from_raw(*out, e, held, &held);
-    } else if (t->has_raw_data) {
-        if (t->raw_data.len != bytes)
-            FR_TRY(s, fr_fail(FR_EFORMAT, "constant '%.200s' holds %zu bytes; its shape has %zu", name, t->raw_data.len,
-                              bytes));
-        s = from_raw(*out, e, t->raw_data.data, &held);
-    } else {
-        s = from_fields(*out, e, t);
+        FRI_TRY(read_beside(r, t, bytes, &held));
+        return from_raw(*out, e, held, &held);
     }
-done:
-    free(held);
-    return s;
+    if (t->has_raw_data) {
+        if (t->raw_data.len != bytes)
+            return fr_fail(FR_EFORMAT, "constant '%.200s' holds %zu bytes; its shape has %zu", name, t->raw_data.len,
+                           bytes);
+        return from_raw(*out, e, t->raw_data.data, &held);
+    }
+    return from_fields(*out, e, t);
 }

@@ -116,11 +116,10 @@ fr_status fri_comm_connect(fr_comm *c, fr_device device, size_t *bytes) {
     for (int i = 0; s == FR_OK && i < fri_comm_size(c); i++) all = all && has[i];
     free(has);
     if (s < 0 || !all) return s;
-    FR_TRY(s, fri_comm_queue(c, make_links, &n, &ticket));
-    FR_TRY(s, fri_comm_wait(c, ticket));
+    FRI_TRY(fri_comm_queue(c, make_links, &n, &ticket));
+    FRI_TRY(fri_comm_wait(c, ticket));
     *bytes = n.bytes;
-done:
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_comm_launched(int *rank, int *size) {

@@ -128,14 +128,12 @@ static fr_status move_pieces(int peer, fr_pieces out, fr_pieces in, cudaStream_t
 
 static fr_status nccl_exchange(int size, fr_pieces out, fr_pieces in) {
     fri_exec e;
-    fr_status s = FR_OK;
-    FR_TRY(s, fri_cuda_streams.exec(FRI_STREAM_RANKS, &e));
-    FR_TRY(s, check(table.group_start(), "ncclGroupStart"));
+    FRI_TRY(fri_cuda_streams.exec(FRI_STREAM_RANKS, &e));
+    fr_status s = check(table.group_start(), "ncclGroupStart");
+    if (s < 0) return s;
     for (int peer = 0; peer < size && s == FR_OK; peer++) s = move_pieces(peer, out, in, e.stream);
     fr_status ended = check(table.group_end(), "ncclGroupEnd");
     return s == FR_OK ? ended : s;
-done:
-    return s;
 }
 
 static const fri_links links = {

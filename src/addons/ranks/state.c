@@ -148,18 +148,16 @@ static fr_status hash_tensor(void *ctx, const char *path, fr_tensor *t, bool is_
 }
 
 fr_status fri_share_check(fr_share *p) {
-    uint64_t mine = FRI_HASH, *all = NULL;
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_free) uint64_t *all = NULL;
+    uint64_t mine = FRI_HASH;
     if (p->dry) return FR_OK;
-    FR_TRY(s, fr_module_each_tensor(p->module, hash_tensor, &mine));
+    FRI_TRY(fr_module_each_tensor(p->module, hash_tensor, &mine));
     all = malloc((size_t)p->size * sizeof *all);
-    s = all != NULL ? fri_comm_agree(p->comm, &mine, sizeof mine, all)
-                    : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    for (int i = 1; s == FR_OK && i < p->size; i++)
+    if (all == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    FRI_TRY(fri_comm_agree(p->comm, &mine, sizeof mine, all));
+    for (int i = 1; i < p->size; i++)
         if (all[i] != all[0])
-            s = fr_fail(FR_EPEER, "rank %d (%s) has other parameters or buffers than rank 0 (%s)", i,
-                        fri_comm_host(p->comm, i), fri_comm_host(p->comm, 0));
-done:
-    free(all);
-    return s;
+            return fr_fail(FR_EPEER, "rank %d (%s) has other parameters or buffers than rank 0 (%s)", i,
+                           fri_comm_host(p->comm, i), fri_comm_host(p->comm, 0));
+    return FR_OK;
 }
