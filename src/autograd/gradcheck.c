@@ -38,17 +38,15 @@ static fr_status make_weights(check *c, const fr_tensor *like) {
 }
 
 static fr_status weighted_sum(check *c, double *sum) {
-    fr_tensor *out = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
     bool was = fr_no_grad_begin();
     fr_status s = weighted_output(c, &out);
     fr_no_grad_end(was);
     *sum = 0;
-    if (s == FR_OK) {
-        const double *y = fri_data(out), *w = fri_data(c->weights);
-        for (int64_t i = 0; i < fri_numel(out); i++) *sum += y[i] * w[i];
-    }
-    fr_tensor_release(&out);
-    return s;
+    if (s < 0) return s;
+    const double *y = fri_data(out), *w = fri_data(c->weights);
+    for (int64_t i = 0; i < fri_numel(out); i++) *sum += y[i] * w[i];
+    return FR_OK;
 }
 
 static fr_status check_element(check *c, int input, int64_t i, double analytic, const fr_gradcheck_opts *o) {

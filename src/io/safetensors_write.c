@@ -117,6 +117,7 @@ done:
 /* The output file, and the CRC-32 of the written bytes. */
 typedef struct sink {
     fr_atomic_file file;
+    char *json;
     uint32_t crc;
     unsigned char checksum[FRI_SAFETENSORS_CHECKSUM_BYTES];
 } sink;
@@ -160,25 +161,6 @@ static fr_status put_all(sink *to, const char *json, const placed *order, size_t
     return FR_OK;
 }
 
-static fr_status write_file(const char *path, const fri_safetensors_entry *entries, size_t n, bool checked, sink *to,
-                            const fri_safetensors_text *metadata, size_t n_metadata, fri_safetensors_source_fn *source,
-                            void *context) {
-    fr_status s = FR_OK;
-    char *json = NULL;
-    placed *order = calloc(n + 1, sizeof *order);
-    if (order == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
-    FR_TRY(s, place_entries(entries, n, source != NULL, order));
-    FR_TRY(s, make_header(order, n, metadata, n_metadata, &json));
-    FR_TRY(s, fr_atomic_open(path, 0666, &to->file));
-    FR_TRY(s, put_all(to, json, order, n, checked, source, context));
-    FR_TRY(s, fr_atomic_commit(&to->file));
-done:
-    fr_atomic_abandon(&to->file);
-    cJSON_free(json);
-    free(order);
-    return s;
-}
-
 static fr_status check_arguments(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                  const fri_safetensors_text *metadata, size_t n_metadata) {
     const char *missing = path == NULL                         ? "path"
@@ -189,29 +171,45 @@ static fr_status check_arguments(const char *path, const fri_safetensors_entry *
     return fr_fail(FR_EINVAL, "safetensors: the %s is NULL, expected an address", missing);
 }
 
-fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
-                                const fri_safetensors_text *metadata, size_t n_metadata,
-                                fri_safetensors_source_fn *source, void *context) {
-    sink to = {.file = FR_ATOMIC_FILE_CLOSED};
-    FRI_TRY(check_arguments(path, entries, n_entries, metadata, n_metadata));
-    fr_status s = write_file(path, entries, n_entries, false, &to, metadata, n_metadata, source, context);
-    return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
+static fr_status write_file(const char *path, const fri_safetensors_entry *entries, size_t n, bool checked, sink *to,
+                            const fri_safetensors_text *metadata, size_t n_metadata, fri_safetensors_source_fn *source,
+                            void *context) {
+    FRI_OWNED(fri_free) placed *order = calloc(n + 1, sizeof *order);
+    if (order == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu tensors", n);
+    FRI_TRY(place_entries(entries, n, source != NULL, order));
+    FRI_TRY(make_header(order, n, metadata, n_metadata, &to->json));
+    FRI_TRY(fr_atomic_open(path, 0666, &to->file));
+    FRI_TRY(put_all(to, to->json, order, n, checked, source, context));
+    return fr_atomic_commit(&to->file);
 }
 
 /* The checksum is last in the file, with the smallest element size and the last index. */
+static fr_status write_all(const char *path, const fri_safetensors_entry *entries, size_t n, bool checked,
+                           const fri_safetensors_text *metadata, size_t n_metadata, fri_safetensors_source_fn *source,
+                           void *context) {
+    sink to = {.file = FR_ATOMIC_FILE_CLOSED};
+    FRI_TRY(check_arguments(path, entries, n, metadata, n_metadata));
+    FRI_OWNED(fri_free) fri_safetensors_entry *all = calloc(n + 1, sizeof *all);
+    if (all == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%.300s': no host memory for its entries", path);
+    if (n > 0) memcpy(all, entries, n * sizeof *all);
+    all[n] = (fri_safetensors_entry){.name = FRI_SAFETENSORS_CHECKSUM,
+                                     .dtype = FR_U8,
+                                     .shape = {.rank = 1, .dim = {FRI_SAFETENSORS_CHECKSUM_BYTES}},
+                                     .data = to.checksum};
+    const fr_status s = write_file(path, all, checked ? n + 1 : n, checked, &to, metadata, n_metadata, source, context);
+    fr_atomic_abandon(&to.file);
+    cJSON_free(to.json);
+    return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
+}
+
+fr_status fri_safetensors_write(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
+                                const fri_safetensors_text *metadata, size_t n_metadata,
+                                fri_safetensors_source_fn *source, void *context) {
+    return write_all(path, entries, n_entries, false, metadata, n_metadata, source, context);
+}
+
 fr_status fri_safetensors_write_checked(const char *path, const fri_safetensors_entry *entries, size_t n_entries,
                                         const fri_safetensors_text *metadata, size_t n_metadata,
                                         fri_safetensors_source_fn *source, void *context) {
-    sink to = {.file = FR_ATOMIC_FILE_CLOSED};
-    FRI_TRY(check_arguments(path, entries, n_entries, metadata, n_metadata));
-    fri_safetensors_entry *all = calloc(n_entries + 1, sizeof *all);
-    if (all == NULL) return fr_fail(FR_ENOMEM, "safetensors file '%.300s': no host memory for its entries", path);
-    if (n_entries > 0) memcpy(all, entries, n_entries * sizeof *all);
-    all[n_entries] = (fri_safetensors_entry){.name = FRI_SAFETENSORS_CHECKSUM,
-                                             .dtype = FR_U8,
-                                             .shape = {.rank = 1, .dim = {FRI_SAFETENSORS_CHECKSUM_BYTES}},
-                                             .data = to.checksum};
-    fr_status s = write_file(path, all, n_entries + 1, true, &to, metadata, n_metadata, source, context);
-    free(all);
-    return s < 0 ? fr_fail_prefix(s, "safetensors file '%.300s': ", path) : s;
+    return write_all(path, entries, n_entries, true, metadata, n_metadata, source, context);
 }

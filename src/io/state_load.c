@@ -199,12 +199,11 @@ done:
 
 fr_status fr_state_load(const char *path, fr_state *state) {
     FRI_NOT_NULL(path, state);
-    fri_safetensors *file = NULL;
+    FRI_OWNED(fri_safetensors_close) fri_safetensors *file = NULL;
     if (state->model == NULL) return fr_fail(FR_EINVAL, "loading a training state: the model is NULL");
     fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_CHECKED, &file);
     if (s < 0) return fr_fail_prefix(s, "loading the training state: ");
     s = fri_state_restore(file, state);
-    fri_safetensors_close(&file);
     return s < 0 ? fr_fail_prefix(s, "loading the training state '%.300s': ", path) : s;
 }
 
@@ -212,48 +211,41 @@ fr_status fr_state_load(const char *path, fr_state *state) {
 
 /* Opens a state and reads the record; the caller frees the record. */
 static fr_status open_record(const char *path, fri_safetensors_how how, fri_state_record *record) {
-    fri_safetensors *file = NULL;
+    FRI_OWNED(fri_safetensors_close) fri_safetensors *file = NULL;
     FRI_TRY(fri_safetensors_open_as(path, how, &file));
     const char *text = fri_safetensors_metadata(file, FRI_STATE_RECORD_KEY);
-    fr_status s = text != NULL ? fri_state_record_parse(text, record)
-                               : fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
-    fri_safetensors_close(&file);
-    return s;
+    if (text == NULL) return fr_fail(FR_EFORMAT, "'%.300s' is not a training state", path);
+    return fri_state_record_parse(text, record);
 }
 
 fr_status fri_state_setting_read(const char *path, const char *name, char *value, size_t bytes) {
     FRI_NOT_NULL(path, name, value);
-    fri_state_record record;
+    FRI_OWNED(fri_state_record_free) fri_state_record record = {0};
     FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &record));
     const char *saved = fri_state_record_setting(&record, name);
     snprintf(value, bytes, "%s", saved != NULL && strlen(saved) < bytes ? saved : "");
-    fri_state_record_free(&record);
     return FR_OK;
 }
 
 fr_status fri_state_numbers_read(const char *path, int64_t *step, const fr_state_number *numbers, size_t n) {
-    fri_state_record record;
+    FRI_OWNED(fri_state_record_free) fri_state_record record = {0};
     FRI_NOT_NULL(path, step, numbers);
     FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &record));
     *step = record.step;
     for (size_t i = 0; i < n; i++) (void)fri_state_record_number(&record, numbers[i].name, numbers[i].value);
-    fri_state_record_free(&record);
     return FR_OK;
 }
 
 static fr_status check_file(const char *path) {
-    fri_state_record record;
-    fr_status s = open_record(path, FRI_SAFETENSORS_CHECKED, &record);
-    if (s == FR_OK) fri_state_record_free(&record);
-    return s;
+    FRI_OWNED(fri_state_record_free) fri_state_record record = {0};
+    return open_record(path, FRI_SAFETENSORS_CHECKED, &record);
 }
 
 fr_status fri_state_summary_read(const char *path, fri_state_summary *out) {
-    fri_state_record r;
+    FRI_OWNED(fri_state_record_free) fri_state_record r = {0};
     FRI_TRY(open_record(path, FRI_SAFETENSORS_COPIED, &r));
     *out = (fri_state_summary){.run = r.run, .step = r.step};
     snprintf(out->model, sizeof out->model, "%s", r.model != NULL ? r.model : "a model without a name");
-    fri_state_record_free(&r);
     return FR_OK;
 }
 

@@ -138,11 +138,10 @@ static void weigh_unit(void *ctx, int unit, bool done, const fri_net_pass *p, in
 fr_status fri_unit_saved_bytes(fr_module *m, fr_tensor *x, size_t *weight) {
     FRI_NOT_NULL(m, x, weight);
     weighing w = {.device = fri_device_of(x), .weight = weight};
-    fr_tensor *y = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
     const fri_unit_watch was = fri_unit_watch_set((fri_unit_watch){weigh_unit, &w});
     fr_status s = fr_checkpoint_plan(m, &(fr_unit_plan){.units = fr_module_units(m, NULL, 0)}, x, &y);
     (void)fri_unit_watch_set(was);
-    fr_tensor_release(&y);
     return s;
 }
 
@@ -150,11 +149,9 @@ fr_status fr_checkpoint_segments(fr_module *m, fr_segmentation how, int segments
                                  fr_tensor **y) {
     FRI_NOT_NULL(m, x, y);
     fr_unit_plan plan = {.units = fr_module_units(m, NULL, 0)};
-    fr_unit_range *range = malloc(((size_t)plan.units + 1) * sizeof *range);
-    fr_status s = range != NULL ? FR_OK : fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
-    if (s == FR_OK) s = fri_unit_segments(how, segments, plan.units, weight, range, &plan.ranges);
+    FRI_OWNED(fri_free) fr_unit_range *range = malloc(((size_t)plan.units + 1) * sizeof *range);
+    if (range == NULL) return fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
+    FRI_TRY(fri_unit_segments(how, segments, plan.units, weight, range, &plan.ranges));
     plan.range = range;
-    if (s == FR_OK) s = fr_checkpoint_plan(m, &plan, x, y);
-    free(range);
-    return s;
+    return fr_checkpoint_plan(m, &plan, x, y);
 }

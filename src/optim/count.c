@@ -16,14 +16,12 @@ static int64_t count_length(const fr_optimizer *o) {
 
 /* Copies the host's counts to the device. */
 static fr_status upload_counts(fr_optimizer *o) {
-    float *host = malloc((size_t)count_length(o) * sizeof *host);
+    FRI_OWNED(fri_free) float *host = malloc((size_t)count_length(o) * sizeof *host);
     if (host == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     host[0] = (float)o->steps;
     for (int64_t i = 1; i < count_length(o); i++) host[i] = (float)o->parameters[i - 1].steps;
-    fr_status s = fri_backend_of(o->counts)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, host, fri_data(o->counts),
-                                                  fri_nbytes(o->counts));
-    free(host);
-    return s;
+    return fri_backend_of(o->counts)->copy(FRI_EXEC, FRI_COPY_HOST_TO_DEVICE, host, fri_data(o->counts),
+                                           fri_nbytes(o->counts));
 }
 
 fr_status fri_optimizer_make_counts(fr_optimizer *o, fr_device device, bool device_counts) {

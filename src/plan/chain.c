@@ -337,13 +337,9 @@ static void merge_crossings(const fri_chain *c, const int *group, fri_chain *out
 }
 
 fr_status fri_chain_merge(const fri_chain *c, int limit, fri_chain *out, int *group) {
-    fri_chain_unit *u = malloc((size_t)(c->n > 0 ? c->n : 1) * sizeof *u);
-    fri_crossing *crossing = malloc((size_t)(c->crossings > 0 ? c->crossings : 1) * sizeof *crossing);
-    if (u == NULL || crossing == NULL) {
-        free(u);
-        free(crossing);
-        return fr_fail(FR_ENOMEM, "chain: out of host memory");
-    }
+    FRI_OWNED(fri_free) fri_chain_unit *u = malloc((size_t)(c->n + 1) * sizeof *u);
+    FRI_OWNED(fri_free) fri_crossing *crossing = malloc((size_t)(c->crossings + 1) * sizeof *crossing);
+    if (u == NULL || crossing == NULL) return fr_fail(FR_ENOMEM, "chain: out of host memory");
     if (c->n > 0) memcpy(u, c->unit, (size_t)c->n * sizeof *u);
     int n = c->n;
     for (int i = 0; i < n; i++) group[i] = i;
@@ -357,11 +353,9 @@ fr_status fri_chain_merge(const fri_chain *c, int limit, fri_chain *out, int *gr
         for (int i = 0; i < c->n; i++)
             if (group[i] > best) group[i]--;
     }
-    *out = (fri_chain){.n = n, .unit = u, .crossing = crossing};
+    *out = (fri_chain){.n = n};
+    FRI_MOVE(&out->unit, u);
+    if (c->crossing != NULL) FRI_MOVE(&out->crossing, crossing);
     merge_crossings(c, group, out);
-    if (c->crossing == NULL) {
-        free(crossing);
-        out->crossing = NULL;
-    }
     return FR_OK;
 }

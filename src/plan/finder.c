@@ -152,19 +152,16 @@ static fr_status make_chain(finder *f) {
     enum { FINE_MOST = 24 }; /* of a fine partition: more found no faster plans */
     fri_one_layer one;
     const fri_list *l = fri_list_of(f->opts->model, &one);
-    fri_chain all = {.n = f->units, .unit = f->unit};
-    all.crossing = calloc((size_t)l->values + 1, sizeof *all.crossing);
-    if (all.crossing == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
+    FRI_OWNED(fri_free) fri_crossing *crossing = calloc((size_t)l->values + 1, sizeof *crossing);
+    fri_chain all = {.n = f->units, .unit = f->unit, .crossing = crossing};
+    if (crossing == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
     for (int v = l->inputs; v < l->values && f->recompute.value != NULL; v++) {
         if (l->value[v].last_layer < 0) continue;
         const fri_crossing c = {unit_of_layer(f, l->value[v].made_by), unit_of_layer(f, l->value[v].last_layer),
                                 f->recompute.value[v]};
-        if (c.last > c.made) all.crossing[all.crossings++] = c;
+        if (c.last > c.made) crossing[all.crossings++] = c;
     }
-    fr_status s =
-        fri_chain_merge(&all, f->partition == FRI_FINE_UNITS ? FINE_MOST : FRI_CHAIN_MOST, &f->chain, f->group);
-    free(all.crossing);
-    return s;
+    return fri_chain_merge(&all, f->partition == FRI_FINE_UNITS ? FINE_MOST : FRI_CHAIN_MOST, &f->chain, f->group);
 }
 
 static fr_status measure_units(finder *f, fr_fit *out) {

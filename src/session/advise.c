@@ -76,14 +76,13 @@ static fr_status advise_segments(adviser *a) {
 
 /* Runs the budget search for these options and prints whether the limit suffices. */
 static fr_status say_fit(adviser *a, const fri_config *c, const char *flags) {
-    fr_fit fit = {0};
+    FRI_OWNED(fr_fit_release) fr_fit fit = {0};
     char text[96];
     fr_status s = fri_fit_find(c, a->limit, false, &fit);
     size_t bytes = fit.fits ? fit.memory.peak_reserved : fit.smallest;
     if (flags == NULL) /* last in the command, so an earlier --all-off changes nothing */
         snprintf(text, sizeof text, "--memory-budget %zu", fit.fits ? a->limit : fit.smallest);
     if (s == FR_OK) print_trial(a, fit.fits, bytes, flags != NULL ? flags : text);
-    fr_fit_release(&fit);
     return s;
 }
 

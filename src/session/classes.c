@@ -47,13 +47,12 @@ fr_status fri_confusion_total(fri_session *r) {
     const fri_config *c = r->config;
     const size_t n = (size_t)(c->outputs * c->outputs);
     if (r->tested.confusion == NULL || c->ranks == 1) return FR_OK;
-    int64_t *all = malloc(n * sizeof *all * (size_t)c->ranks);
+    FRI_OWNED(fri_free) int64_t *all = malloc(n * sizeof *all * (size_t)c->ranks);
     if (all == NULL)
         return fr_fail(FR_ENOMEM, "train.optim.per_class: no host memory for the numbers of %d ranks", c->ranks);
     fr_status s = c->rank_calls->agree(c->comm, r->tested.confusion, n * sizeof *all, all);
     memset(r->tested.confusion, 0, n * sizeof *all);
     for (size_t i = 0; i < n * (size_t)c->ranks && s == FR_OK; i++) r->tested.confusion[i % n] += all[i];
-    free(all);
     return s;
 }
 

@@ -80,12 +80,10 @@ static fr_status load_classifier(fri_session *r, fr_classifier *c) {
 }
 
 fr_status fri_predict_command(fri_session *r) {
-    fr_classifier c = {0};
-    fr_image image = {0};
-    fr_status s = load_classifier(r, &c);
-    for (int64_t i = 0; i < r->config->opts.files.n_predict && s == FR_OK; i++)
-        s = predict_one(r, &c, &image, r->config->opts.files.predict[i]);
-    fr_image_clear(&image);
-    fr_classifier_clear(&c);
-    return s;
+    FRI_OWNED(fr_classifier_clear) fr_classifier c = {0};
+    FRI_OWNED(fr_image_clear) fr_image image = {0};
+    FRI_TRY(load_classifier(r, &c));
+    for (int64_t i = 0; i < r->config->opts.files.n_predict; i++)
+        FRI_TRY(predict_one(r, &c, &image, r->config->opts.files.predict[i]));
+    return FR_OK;
 }

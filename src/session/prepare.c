@@ -67,17 +67,12 @@ static fr_status check_container(fri_config *c, const fri_train_plan *p) {
 
 /* Fixes the parts of an evaluation's batches. An impossible plan is an error of the run itself, later. */
 static fr_status look_ahead(fri_config *c) {
-    fri_train_plan p = {0};
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_train_plan_release) fri_train_plan p = {0};
     const bool parts = c->test_count > 0 && c->ranks == 1;
     if ((!parts && fri_container_get()->memory == 0) || c->opts.files.predict != NULL) return FR_OK;
-    if (fri_train_plan_make(c, SIZE_MAX, &p) == FR_OK) {
-        if (parts)
-            c->evaluation_images = p.evaluation_images > 0 ? p.evaluation_images : fri_batch_size(c, FR_SPLIT_TEST);
-        s = check_container(c, &p);
-    }
-    fri_train_plan_release(&p);
-    return s;
+    if (fri_train_plan_make(c, SIZE_MAX, &p) < 0) return FR_OK;
+    if (parts) c->evaluation_images = p.evaluation_images > 0 ? p.evaluation_images : fri_batch_size(c, FR_SPLIT_TEST);
+    return check_container(c, &p);
 }
 
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {

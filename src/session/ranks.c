@@ -15,11 +15,10 @@ static fr_status no_memory(void) {
 
 fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes) {
     if (c->ranks == 1 || c->opts.plan || c->opts.summary) return FR_OK;
-    char *all = malloc(bytes * (size_t)c->ranks);
-    fr_status s = all != NULL ? c->rank_calls->agree(c->comm, data, bytes, all) : no_memory();
-    if (s == FR_OK) memcpy(data, all, bytes);
-    free(all);
-    return s;
+    FRI_OWNED(fri_free) char *all = malloc(bytes * (size_t)c->ranks);
+    FRI_TRY(all != NULL ? c->rank_calls->agree(c->comm, data, bytes, all) : no_memory());
+    memcpy(data, all, bytes);
+    return FR_OK;
 }
 
 /* ---- comparing options --------------------------------------------------------------------------------------- */
@@ -101,16 +100,15 @@ fr_status fri_ranks_timeout(const fri_session *r, bool step) {
 fr_status fri_ranks_check_step(fri_session *r, int64_t step) {
     const fri_config *c = r->config;
     const rank_position mine = {step, fri_signal_here(r)};
-    rank_position *all = malloc((size_t)c->ranks * sizeof *all);
-    fr_status s = all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory();
-    for (int i = 0; i < c->ranks && s == FR_OK; i++) {
+    FRI_OWNED(fri_free) rank_position *all = malloc((size_t)c->ranks * sizeof *all);
+    FRI_TRY(all != NULL ? c->rank_calls->agree(c->comm, &mine, sizeof mine, all) : no_memory());
+    for (int i = 0; i < c->ranks; i++) {
         if (all[i].signal != 0 && r->at.common_signal == 0) r->at.common_signal = (int)all[i].signal;
         if (all[i].step != step)
-            s = fr_fail(FR_EPEER, "rank %d (%s) is at step %" PRId64 ", rank %d at step %" PRId64, i,
-                        c->rank_calls->host(c->comm, i), all[i].step, c->rank, step);
+            return fr_fail(FR_EPEER, "rank %d (%s) is at step %" PRId64 ", rank %d at step %" PRId64, i,
+                           c->rank_calls->host(c->comm, i), all[i].step, c->rank, step);
     }
-    free(all);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine, int64_t n, int64_t most,

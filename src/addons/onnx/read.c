@@ -399,20 +399,16 @@ static bool is_network_input(fri_onnx_reader *r, fr_value x) {
 /* A result that is an input gets a layer: a network without layers is refused. */
 static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
     const int n = results(r);
-    fr_value *result = calloc((size_t)n + 1, sizeof *result);
-    fr_status s = result != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %d results", n);
-    for (int i = 0; i < n && s == FR_OK; i++) {
+    FRI_OWNED(fri_free) fr_value *result = calloc((size_t)n + 1, sizeof *result);
+    if (result == NULL) return fr_fail(FR_ENOMEM, "no host memory for %d results", n);
+    for (int i = 0; i < n; i++) {
         const fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
-        if (v != NULL && v->last)
-            s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' has its channels last", v->name);
-        else if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
-            s = fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer", fri_onnx_result(r, i));
-        else
-            result[i] = is_network_input(r, v->x) ? fr_net_identity(r->net, NULL, v->x) : v->x;
+        if (v != NULL && v->last) return fr_fail(FR_EUNSUPPORTED, "result '%.200s' has its channels last", v->name);
+        if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
+            return fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer", fri_onnx_result(r, i));
+        result[i] = is_network_input(r, v->x) ? fr_net_identity(r->net, NULL, v->x) : v->x;
     }
-    if (s == FR_OK) s = fr_net_end(&r->net, result, n, m);
-    free(result);
-    return s;
+    return fr_net_end(&r->net, result, n, m);
 }
 
 fr_status fri_onnx_build(fri_onnx_reader *r, fr_module **out) {

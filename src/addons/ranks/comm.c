@@ -193,22 +193,18 @@ typedef struct agreement {
 
 fr_status fri_comm_agree_here(fr_comm *c, const void *mine, size_t bytes, void *all) {
     const int n = c->engine.size;
-    fr_piece *piece = malloc(2 * (size_t)n * sizeof *piece);
-    int *first = malloc((size_t)(n + 1) * sizeof *first);
-    fr_status s = piece != NULL && first != NULL ? FR_OK : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    if (s == FR_OK) {
-        for (int i = 0; i < n; i++) {
-            piece[i] = (fr_piece){(void *)(uintptr_t)mine, bytes};
-            piece[n + i] = (fr_piece){(char *)all + (size_t)i * bytes, bytes};
-            first[i] = i;
-        }
-        first[n] = n;
-        s = fri_comm_exchange(c, (fr_pieces){piece, first}, (fr_pieces){piece + n, first});
+    FRI_OWNED(fri_free) fr_piece *piece = malloc(2 * (size_t)n * sizeof *piece);
+    FRI_OWNED(fri_free) int *first = malloc((size_t)(n + 1) * sizeof *first);
+    if (piece == NULL || first == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    for (int i = 0; i < n; i++) {
+        piece[i] = (fr_piece){(void *)(uintptr_t)mine, bytes};
+        piece[n + i] = (fr_piece){(char *)all + (size_t)i * bytes, bytes};
+        first[i] = i;
     }
-    if (s == FR_OK) memcpy((char *)all + (size_t)c->engine.rank * bytes, mine, bytes);
-    free(piece);
-    free(first);
-    return s;
+    first[n] = n;
+    FRI_TRY(fri_comm_exchange(c, (fr_pieces){piece, first}, (fr_pieces){piece + n, first}));
+    memcpy((char *)all + (size_t)c->engine.rank * bytes, mine, bytes);
+    return FR_OK;
 }
 
 /* Devices wait for each other without knowing the late rank: answering ranks are not to blame. */

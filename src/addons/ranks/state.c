@@ -92,12 +92,11 @@ static fr_status collect_parts(void *ctx, fr_comm *c) {
 
 /* Wish of rank 0, told to all. */
 static fr_status hear_wish(const fr_share *p, wish *w) {
-    wish *all = malloc((size_t)p->size * sizeof *all);
-    fr_status s =
-        all != NULL ? fri_comm_agree(p->comm, w, sizeof *w, all) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    if (s == FR_OK) *w = all[0];
-    free(all);
-    return s;
+    FRI_OWNED(fri_free) wish *all = malloc((size_t)p->size * sizeof *all);
+    if (all == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    FRI_TRY(fri_comm_agree(p->comm, w, sizeof *w, all));
+    *w = all[0];
+    return FR_OK;
 }
 
 static fr_status run_collection(fr_share *p, int i, int k, void *whole) {
