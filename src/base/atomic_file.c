@@ -88,7 +88,7 @@ static int standard_stream(const struct stat *file) {
     return -1;
 }
 
-/* True for a file over which another one is mounted (a container's single file): rename cannot replace it. */
+/* True for a mount point (a container's single file), which rename cannot replace. */
 static bool is_mount_point(const char *path) {
     struct statx st;
     return statx(AT_FDCWD, path, 0, 0, &st) == 0 && (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
@@ -180,7 +180,7 @@ static fr_status finish_file(fr_atomic_file *f) {
     return f->temporary == NULL || fsync(f->fd) == 0 ? FR_OK : fail_with_errno("synced");
 }
 
-/* A complete file that does not get its name stays under the temporary one. */
+/* A complete file without the final name keeps the temporary name. */
 static fr_status name_file(const fr_atomic_file *f) {
     if (rename(f->temporary, f->target) == 0) return sync_folder(f->target);
     const char *why = strerror(errno);

@@ -13,7 +13,7 @@ typedef struct fri_container {
  * `mounted` is where groups of version 1 or 2 are mounted (/sys/fs/cgroup). The smallest limits count. */
 void fri_container_read(const char *groups, const char *mounted, fri_container *out);
 
-/* The limits of the process, read once; after fri_container_use, those of other places (tests). */
+/* The limits of the process, read once, or of the place of fri_container_use (tests). */
 const fri_container *fri_container_get(void);
 void fri_container_use(const char *groups, const char *mounted);
 

@@ -433,7 +433,7 @@ static fr_status run_opcode(machine *m) {
     }
 }
 
-/* Refuses a dict with items besides tensors, by the name of such an item, and of the item with the tensors. */
+/* Refuses a dict with items besides tensors; names the first, and the item with the tensors. */
 static fr_status check_items(const machine *m, const value *dict) {
     char text[NAME_BYTES];
     const item *bad = NULL, *below = NULL;
@@ -483,7 +483,7 @@ static fr_status read_tensors(fri_zip *z, machine *m, fri_torch_tensors *out) {
     if (order != NULL && order->bytes < sizeof text) FRI_TRY(z->read(z->ctx, text, order->bytes, order->at));
     if (order != NULL && strcmp(text, "big") == 0)
         return fr_fail(FR_EUNSUPPORTED, "its numbers are big-endian" FRI_CURE);
-    if (order != NULL && strcmp(text, "little") != 0) /* old files have no such record */
+    if (order != NULL && strcmp(text, "little") != 0) /* missing in old files */
         return fr_fail(FR_EFORMAT, "its byteorder is '%s', neither little nor big: the file is damaged", text);
     FRI_TRY(fri_zip_read(z, r->at, r->bytes, &out->pickle));
     m->zip = z;

@@ -28,7 +28,7 @@ typedef struct fri_zip {
 
 /* Reads the directory and compares each record with its checksum. z has read, ctx and bytes. */
 fr_status fri_zip_open(fri_zip *z);
-/* NULL: the archive has no such record. */
+/* NULL: no record of the name. */
 const fri_zip_record *fri_zip_find(const fri_zip *z, const char *name, size_t bytes);
 /* Reads into a new block; the caller frees *out. */
 fr_status fri_zip_read(const fri_zip *z, size_t at, size_t n, unsigned char **out);

@@ -12,7 +12,7 @@
  * from T(i, j, FRI_BEFORE_RANGE) and from unit i + 1, and is kept for a single j. Choices are made again by a plan. */
 struct fri_solution {
     const fri_chain *chain; /* borrowed */
-    int n, slots, asked;    /* slots: asked, or the half, a quarter, ... of them */
+    int n, slots, asked;    /* slots: asked, or a half, a quarter, ... */
     size_t slot, bytes;     /* of a slot, and of all tables */
     size_t *held;           /* [i][k]: input(i, k), 0 <= i, k <= n */
     float *column;          /* [i][before][slots + 1]: T(i, j, before) of a j */
@@ -232,7 +232,7 @@ void fri_solution_release(fri_solution **p) {
     free(s);
 }
 
-/* Slots of the solution for so many asked ones. */
+/* Slots of the solution for a number of slots asked. */
 static int own_slots(const fri_solution *s, int slots) {
     return (int)((int64_t)(slots > s->asked ? s->asked : slots) * s->slots / s->asked);
 }
