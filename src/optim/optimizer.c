@@ -47,19 +47,15 @@ static double weight_decay(const fr_optimizer *o) {
 }
 
 static fr_status optimizer_create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
-    fr_optimizer *o = malloc(sizeof *o);
+    FRI_OWNED(fr_optimizer_release) fr_optimizer *o = malloc(sizeof *o);
     if (o == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     *o = like;
     o->group[0] = (fri_group){1, weight_decay(o), o->lr};
     o->groups = 1;
-    fr_status s = fr_module_each_tensor(m, collect_parameter, &(collection){m, o});
-    if (s == FR_OK && o->n == 0) s = fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
-    if (s < 0) {
-        fr_optimizer_release(&o);
-        return s;
-    }
+    FRI_TRY(fr_module_each_tensor(m, collect_parameter, &(collection){m, o}));
+    if (o->n == 0) return fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
     fr_optimizer_release(out);
-    *out = o;
+    FRI_MOVE(out, o);
     return FR_OK;
 }
 
