@@ -141,7 +141,7 @@ static fr_status scalar_jsonl(fri_log *f, const char *tag, int64_t step, double 
     cJSON *quoted = cJSON_CreateString(tag);
     char *name = quoted != NULL ? cJSON_PrintUnformatted(quoted) : NULL;
     size_t room = name != NULL ? strlen(name) + 128 : 0;
-    char *line = room > 0 ? malloc(room) : NULL;
+    FRI_OWNED(fri_free) char *line = room > 0 ? malloc(room) : NULL;
     fr_status s = FR_OK;
     if (line == NULL) {
         s = fr_fail(FR_ENOMEM, "no host memory for a line of the log");
@@ -150,7 +150,6 @@ static fr_status scalar_jsonl(fri_log *f, const char *tag, int64_t step, double 
     int n = snprintf(line, room, "{\"step\":%" PRId64 ",%s:%s}\n", step, name, json_number(value, text));
     s = fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 done:
-    free(line);
     cJSON_free(name);
     cJSON_Delete(quoted);
     return s;
@@ -158,9 +157,7 @@ done:
 
 fr_status fri_log_scalar(fri_log *log, const char *tag, int64_t step, double value) {
     FRI_NOT_NULL(log, tag);
-    fr_status s = check_step(step);
-    if (s < 0) return s;
+    FRI_TRY(check_step(step));
     if (!fri_safetensors_utf8(tag, strlen(tag))) return fr_fail(FR_EINVAL, "the log: the tag is not valid UTF-8");
-    if (log->fd >= 0) s = scalar_jsonl(log, tag, step, value);
-    return s;
+    return log->fd >= 0 ? scalar_jsonl(log, tag, step, value) : FR_OK;
 }
