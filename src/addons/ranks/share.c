@@ -99,19 +99,14 @@ static fr_status queue_next(fr_share *p) {
 static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     fri_member *m = ctx;
     fr_share *p = m->bucket->share;
-    fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_phase_over) fr_phase was = fr_phase_begin(FR_PHASE_BACKWARD);
     (void)leaf;
-    if (p->round < 0) {
-        s = fr_fail(FR_EUSAGE, "ranks: a backward pass outside of fr_share_round_begin and fr_share_round_end");
-        goto done;
-    }
+    if (p->round < 0)
+        return fr_fail(FR_EUSAGE, "ranks: a backward pass outside of fr_share_round_begin and fr_share_round_end");
     m->ready = true;
     m->bucket->ready++;
-    while (p->queued < p->buckets && p->bucket[p->queued].ready == p->bucket[p->queued].n) FR_TRY(s, queue_next(p));
-done:
-    fr_phase_end(phase);
-    return s;
+    while (p->queued < p->buckets && p->bucket[p->queued].ready == p->bucket[p->queued].n) FRI_TRY(queue_next(p));
+    return FR_OK;
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
