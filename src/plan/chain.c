@@ -78,7 +78,7 @@ static void find_held(fri_solution *s) {
     }
 }
 
-/* Leaf gradients of units from j on. */
+/* Bytes of the leaf gradients of all units from j on. */
 static size_t leaf_gradients_from(const fri_chain *c, int j) {
     size_t bytes = 0;
     for (int u = j; u < c->n; u++) bytes += c->unit[u].gradient;
@@ -127,7 +127,7 @@ static bool try_range(const fri_solution *s, int i, int k, double plain, size_t 
  * a range up to unit k - 1, or -1 for neither. */
 static int solve_state(const fri_solution *s, int i, int j, fri_before before, bool ranges, span at) {
     const fri_chain *c = s->chain;
-    /* and the pending gradient at j */
+    /* leaf gradients of later units, and the pending gradient at j */
     size_t waiting = leaf_gradients_from(c, j) + (j < c->n ? c->unit[j].input : 0);
     size_t peak = 0;
     double plain = 0;

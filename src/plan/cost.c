@@ -217,7 +217,7 @@ void fri_cost_release(fri_cost **p) {
 }
 
 fr_status fri_cost_save(const fri_cost *c) {
-    fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
+    FRI_OWNED(fr_atomic_abandon) fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
     fr_status s = FR_OK;
     if (c->path[0] == '\0')
         return fr_fail(FR_EIO, "cost: kernel times need an absolute path in XDG_CACHE_HOME or HOME");
@@ -231,6 +231,5 @@ fr_status fri_cost_save(const fri_cost *c) {
     }
     FR_TRY(s, fr_atomic_commit(&file));
 done:
-    fr_atomic_abandon(&file);
     return s < 0 ? fr_fail_prefix(s, "cost: %s: ", c->path) : s;
 }
