@@ -340,7 +340,7 @@ fr_status fr_backward(fr_tensor *t, fr_tensor *grad) {
     fr_status s = check_start(t, grad);
     if (s < 0) return s;
     bool was_grad = fr_no_grad_begin();
-    fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
+    FRI_OWNED(fri_phase_over) fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
     p.device = fri_device_of(t);
     fri_autograd()->pass = &p;
     if (grad != NULL) {
@@ -377,7 +377,6 @@ done:
     free(p.held);
     fr_tensor_release(&start);
     fri_autograd()->pass = NULL;
-    fr_phase_end(phase);
     fr_no_grad_end(was_grad);
     return s;
 }

@@ -24,6 +24,10 @@ void fri_scratch_settle(fri_scratch_limits *scratch, size_t peak);
 /* While frozen, a training forward leaves batch norm's running statistics and counters alone: for a second forward of
  * a batch. Returns the old setting. */
 bool fri_statistics_freeze(bool frozen);
+/* Ends a phase whose begin returned *was: for FRI_OWNED. */
+static inline void fri_phase_over(const fr_phase *was) {
+    fr_phase_end(*was);
+}
 /* The thread's autocast state. */
 fr_autocast_state fri_autocast_get(void);
 

@@ -70,25 +70,17 @@ static fr_status read_labels(fri_source *f, const char *images_name, fr_dataset 
     return FR_OK;
 }
 
-/* Takes over and closes both sources. */
 static fr_status read_both(const char *name, fri_source *images, fri_source *labels, int64_t classes,
                            fr_dataset **out) {
-    fr_dataset *d = NULL;
-    fr_status s = FR_OK;
-    if (classes < 1 || classes > 256) {
-        s = fr_fail(FR_EINVAL, "%s: %lld classes; IDX labels allow 1..256", name, (long long)classes);
-        goto done;
-    }
-    FR_TRY(s, fri_dataset_new(&fri_dataset_array_ops, name, &d));
+    FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;
+    if (classes < 1 || classes > 256)
+        return fr_fail(FR_EINVAL, "%s: %lld classes; IDX labels allow 1..256", name, (long long)classes);
+    FRI_TRY(fri_dataset_new(&fri_dataset_array_ops, name, &d));
     d->classes = classes;
-    FR_TRY(s, read_images(images, d));
-    FR_TRY(s, read_labels(labels, images->name, d));
+    FRI_TRY(read_images(images, d));
+    FRI_TRY(read_labels(labels, images->name, d));
     FRI_MOVE(out, d);
-done:
-    fr_dataset_release(&d);
-    fri_source_close(images);
-    fri_source_close(labels);
-    return s;
+    return FR_OK;
 }
 
 /* folder/<prefix>-<kind>[.gz] for the first existing prefix and ending; path [bytes]. */
@@ -110,16 +102,11 @@ fr_status fr_dataset_idx(const char *folder, fr_split split, int64_t classes, fr
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
         return fr_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     char images_path[4096], labels_path[4096];
-    fri_source images, labels;
-    fr_status s = find_file(folder, split, "images-idx3-ubyte", images_path, sizeof images_path);
-    if (s == FR_OK) s = find_file(folder, split, "labels-idx1-ubyte", labels_path, sizeof labels_path);
-    if (s == FR_OK) s = fri_source_open_file(&images, images_path);
-    if (s != FR_OK) return s;
-    s = fri_source_open_file(&labels, labels_path);
-    if (s != FR_OK) {
-        fri_source_close(&images);
-        return s;
-    }
+    FRI_OWNED(fri_source_close) fri_source images = {.fd = -1}, labels = {.fd = -1};
+    FRI_TRY(find_file(folder, split, "images-idx3-ubyte", images_path, sizeof images_path));
+    FRI_TRY(find_file(folder, split, "labels-idx1-ubyte", labels_path, sizeof labels_path));
+    FRI_TRY(fri_source_open_file(&images, images_path));
+    FRI_TRY(fri_source_open_file(&labels, labels_path));
     return read_both(folder, &images, &labels, classes, out);
 }
 
@@ -129,13 +116,8 @@ fr_status fr_dataset_idx_memory(const char *name, const void *images, size_t ima
     char images_name[256], labels_name[256];
     snprintf(images_name, sizeof images_name, "%.200s (images)", name);
     snprintf(labels_name, sizeof labels_name, "%.200s (labels)", name);
-    fri_source image_source, label_source;
-    fr_status s = fri_source_open_memory(&image_source, images_name, images, images_bytes);
-    if (s != FR_OK) return s;
-    s = fri_source_open_memory(&label_source, labels_name, labels, labels_bytes);
-    if (s != FR_OK) {
-        fri_source_close(&image_source);
-        return s;
-    }
+    FRI_OWNED(fri_source_close) fri_source image_source = {.fd = -1}, label_source = {.fd = -1};
+    FRI_TRY(fri_source_open_memory(&image_source, images_name, images, images_bytes));
+    FRI_TRY(fri_source_open_memory(&label_source, labels_name, labels, labels_bytes));
     return read_both(name, &image_source, &label_source, classes, out);
 }

@@ -50,20 +50,16 @@ static fr_status make_exported(fr_tensor *t, exported **out) {
     if (fri_device_of(t) != FR_CPU)
         return fr_fail(FR_EUNSUPPORTED, "dlpack: the tensor is on %s; tensors on cpu can be exported",
                        fr_device_name(fri_device_of(t)));
-    exported *e = calloc(1, sizeof *e);
+    FRI_OWNED(fri_free) exported *e = calloc(1, sizeof *e);
     if (e == NULL) return fr_fail(FR_ENOMEM, "dlpack: out of host memory");
-    fr_status s = fr_tensor_detach(t, &e->tensor);
-    if (s < 0) {
-        free(e);
-        return s;
-    }
+    FRI_TRY(fr_tensor_detach(t, &e->tensor));
     int64_t stride = 1;
     for (int i = t->shape.rank - 1; i >= 0; i--) {
         e->shape[i] = t->shape.dim[i];
         e->strides[i] = stride;
         stride *= t->shape.dim[i];
     }
-    *out = e;
+    FRI_MOVE(out, e);
     return FR_OK;
 }
 
@@ -137,14 +133,13 @@ static fr_status import_tensor(const fri_dl_tensor *d, void (*fn)(void *owner), 
     fr_dtype dtype = FR_F32;
     size_t bytes = 0;
     fri_storage *storage = NULL;
-    fr_status s = FR_OK;
     if (d->device_type != FRI_DL_CPU)
         return fr_fail(FR_EUNSUPPORTED, "dlpack: the memory is on a device of type %d; type %d (cpu) can be imported",
                        d->device_type, FRI_DL_CPU);
-    FR_TRY(s, import_dtype(d, &dtype));
-    FR_TRY(s, import_shape(d, &shape));
-    FR_TRY(s, fri_shape_bytes("dlpack: the tensor", &shape, dtype, &bytes));
-    FR_TRY(s, check_compact(d, &shape));
+    FRI_TRY(import_dtype(d, &dtype));
+    FRI_TRY(import_shape(d, &shape));
+    FRI_TRY(fri_shape_bytes("dlpack: the tensor", &shape, dtype, &bytes));
+    FRI_TRY(check_compact(d, &shape));
     if (bytes > 0 && d->data == NULL) return fr_fail(FR_EINVAL, "dlpack: data is NULL for %zu bytes", bytes);
     if (d->data != NULL &&
         (bytes > UINTPTR_MAX - (uintptr_t)d->data || d->byte_offset > UINTPTR_MAX - (uintptr_t)d->data - bytes))
@@ -155,11 +150,10 @@ static fr_status import_tensor(const fri_dl_tensor *d, void (*fn)(void *owner), 
         return fr_fail(FR_EUNSUPPORTED, "dlpack: the data are not aligned to their elements of %zu bytes",
                        fr_dtype_size(dtype));
     fr_tag tag = fri_tag_make(FR_MEM_INPUT, dtype, &shape);
-    FR_TRY(s, fri_storage_foreign(data, bytes, &tag, fn, owner, &storage));
-    s = fri_tensor_on_storage(storage, 0, &shape, dtype, out);
+    FRI_TRY(fri_storage_foreign(data, bytes, &tag, fn, owner, &storage));
+    const fr_status s = fri_tensor_on_storage(storage, 0, &shape, dtype, out);
     if (s < 0) storage->foreign_owner = NULL; /* stays the caller's */
     fri_storage_release_handle(storage);
-done:
     return s;
 }
 

@@ -38,18 +38,15 @@ static const char *json_number(double value, char text[FRI_NUMBER_BYTES]) {
 
 /* ---- files ------------------------------------------------------------------------------------------------- */
 
-/* The step of a line, or -1 for a line without one. */
-static int64_t step_of(const char *line) {
-    static const char key[] = "{\"step\":";
+/* True for a line kept by a resumed run: of a step before, without a step, or of the step itself. A step's own line has
+ * its epoch after the step, an evaluation's line has not. */
+static bool is_kept(const char *line, int64_t resume, bool evaluated) {
+    static const char key[] = "{\"step\":", epoch[] = ",\"epoch\":";
+    char *end = NULL;
     if (strncmp(line, key, sizeof key - 1) == 0) line += sizeof key - 1;
-    if (*line < '0' || *line > '9') return -1;
-    return strtoll(line, NULL, 10);
-}
-
-/* True for a line kept by a resumed run. An evaluation's line has no epoch. */
-static bool is_kept(const char *line, size_t n, int64_t resume, bool evaluated) {
-    const int64_t step = step_of(line);
-    return step < resume || (step == resume && (evaluated || memmem(line, n, ",\"epoch\":", 9) != NULL));
+    if (*line < '0' || *line > '9') return true;
+    const int64_t step = strtoll(line, &end, 10);
+    return step < resume || (step == resume && (evaluated || strncmp(end, epoch, sizeof epoch - 1) == 0));
 }
 
 /* Start of the first line to be written again, or of an incomplete line. A line longer than any log line
@@ -65,7 +62,7 @@ static fr_status find_cut(const fri_log *f, int64_t resume, bool evaluated, int6
         const fr_status s = fr_file_read(f->fd, text, n, (uint64_t)*cut);
         if (s < 0) return fr_fail_prefix(s, "the log '%.300s' ", f->path);
         while (more && (end = memchr(text + at, '\n', n - at)) != NULL) {
-            more = is_kept(text + at, (size_t)(end - text) - at, resume, evaluated);
+            more = is_kept(text + at, resume, evaluated);
             if (more) at = (size_t)(end - text) + 1;
         }
         *cut += (int64_t)at;
@@ -141,7 +138,7 @@ static fr_status scalar_jsonl(fri_log *f, const char *tag, int64_t step, double 
     cJSON *quoted = cJSON_CreateString(tag);
     char *name = quoted != NULL ? cJSON_PrintUnformatted(quoted) : NULL;
     size_t room = name != NULL ? strlen(name) + 128 : 0;
-    char *line = room > 0 ? malloc(room) : NULL;
+    FRI_OWNED(fri_free) char *line = room > 0 ? malloc(room) : NULL;
     fr_status s = FR_OK;
     if (line == NULL) {
         s = fr_fail(FR_ENOMEM, "no host memory for a line of the log");
@@ -150,7 +147,6 @@ static fr_status scalar_jsonl(fri_log *f, const char *tag, int64_t step, double 
     int n = snprintf(line, room, "{\"step\":%" PRId64 ",%s:%s}\n", step, name, json_number(value, text));
     s = fr_append(f->fd, f->path, &f->bytes, line, (size_t)n);
 done:
-    free(line);
     cJSON_free(name);
     cJSON_Delete(quoted);
     return s;
@@ -158,9 +154,7 @@ done:
 
 fr_status fri_log_scalar(fri_log *log, const char *tag, int64_t step, double value) {
     FRI_NOT_NULL(log, tag);
-    fr_status s = check_step(step);
-    if (s < 0) return s;
+    FRI_TRY(check_step(step));
     if (!fri_safetensors_utf8(tag, strlen(tag))) return fr_fail(FR_EINVAL, "the log: the tag is not valid UTF-8");
-    if (log->fd >= 0) s = scalar_jsonl(log, tag, step, value);
-    return s;
+    return log->fd >= 0 ? scalar_jsonl(log, tag, step, value) : FR_OK;
 }

@@ -317,7 +317,7 @@ static fr_status header_bytes(const unsigned char first[8], uint64_t bytes, size
     return FR_OK;
 }
 
-/* A file in memory, or an open file if content is NULL. */
+/* Bytes in memory, or an open file if content is NULL. */
 typedef struct source {
     const unsigned char *content;
     int fd;

@@ -192,7 +192,7 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     FRI_NOT_NULL(dir, state);
     char place[FR_STATE_PATH_BYTES], fingerprint[FRI_FINGERPRINT_BYTES];
     char *text = NULL;
-    list l = {.prefix = FRI_STATE_MODEL};
+    FRI_OWNED(list_free) list l = {.prefix = FRI_STATE_MODEL};
     fr_status s = FR_OK;
     FR_TRY(s, check_request(state, keep));
     FR_TRY(s, fr_module_each_tensor(state->model, append_model, &l));
@@ -209,6 +209,5 @@ fr_status fr_state_save(const char *dir, const fr_state *state, int64_t keep, ch
     FR_TRY(s, fri_folder_clean(dir, keep, state->run));
 done:
     fri_state_record_text_free(text);
-    list_free(&l);
     return s < 0 ? fr_fail_prefix(s, "saving the training state: ") : s;
 }

@@ -454,7 +454,7 @@ static fr_status check_items(const machine *m, const value *dict) {
                         bad->key.text, is_what, k, below->key.text, k, below->key.text);
 }
 
-/* The items of the top dict. A NUL replaces the opcode after each name, which has been executed. */
+/* The items of the top dict. A NUL replaces the executed opcode after each name. */
 static fr_status take_items(const machine *m, const value *dict, fri_torch_tensors *out) {
     char text[NAME_BYTES];
     if (dict->kind != DICT || m->dict[dict->number].odd)

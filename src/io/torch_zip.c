@@ -13,7 +13,7 @@ enum {
     COMMENT_BYTES = 65535,
     CENTRAL_BYTES = 46,
     LOCAL_BYTES = 30,
-    PIECE_BYTES = 1 << 16,
+    PIECE_BYTES = 1 << 14,
 };
 
 uint64_t fri_little_endian(const unsigned char *at, int bytes) {

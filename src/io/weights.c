@@ -107,7 +107,7 @@ __attribute__((format(printf, 2, 3))) static void say(complaint *c, const char *
     c->at = n < 0 || (size_t)n >= sizeof c->text - c->at ? sizeof c->text - 1 : c->at + (size_t)n;
 }
 
-/* Adds a name, and the two sides that differ (NULL: a name alone). */
+/* Adds a name, with the different sides of file and module (NULL: the name alone). */
 static void complain(complaint *c, const char *kind, fr_status status, const char *name, const char *file,
                      const char *module) {
     if (c->status == FR_OK) c->status = status;

@@ -154,28 +154,23 @@ static fr_status parse_info(const char *name, const cJSON *o, fr_weights_info *t
 
 fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_info *out) {
     cJSON *o = cJSON_Parse(text);
-    fr_weights_info info = {0};
+    FRI_OWNED(fr_weights_info_clear) fr_weights_info info = {0};
     fr_status s = parse_info(name, o, &info);
     cJSON_Delete(o);
-    if (s < 0) {
-        fr_weights_info_clear(&info);
-        return s;
-    }
+    if (s < 0) return s;
     fr_weights_info_clear(out);
     *out = info;
+    info = (fr_weights_info){0};
     return s;
 }
 
 fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
     FRI_NOT_NULL(path, out);
-    fri_safetensors *f = NULL;
+    FRI_OWNED(fri_safetensors_close) fri_safetensors *f = NULL;
     FRI_TRY(fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f));
     const char *text = fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY);
-    fr_status s =
-        text != NULL
-            ? fri_weights_info_parse(path, text, out)
-            : fr_fail(FR_EFORMAT, "'%s' does not describe its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"",
-                      path);
-    fri_safetensors_close(&f);
-    return s;
+    if (text == NULL)
+        return fr_fail(FR_EFORMAT,
+                       "'%s' does not describe its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"", path);
+    return fri_weights_info_parse(path, text, out);
 }

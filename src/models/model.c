@@ -210,15 +210,12 @@ void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out) {
 }
 
 static fr_status replace_classifier(const char *path, const own_network *own, fr_device device, fr_classifier *out) {
-    fr_classifier c = {0};
-    fr_status s = load_classifier(path, own, device, &c);
-    if (s < 0) {
-        fr_classifier_clear(&c);
-        return s;
-    }
+    FRI_OWNED(fr_classifier_clear) fr_classifier c = {0};
+    FRI_TRY(load_classifier(path, own, device, &c));
     fr_classifier_clear(out);
     *out = c;
-    return s;
+    c = (fr_classifier){0};
+    return FR_OK;
 }
 
 fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out) {

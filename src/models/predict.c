@@ -31,8 +31,8 @@ fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *
     if (m == NULL || image == NULL || p == NULL)
         return fr_fail(FR_EINVAL, "fr_predict: %s is NULL", m == NULL ? "m" : image == NULL ? "image" : "p");
     place at = {FR_CPU, FR_F32};
-    fr_tensor *y = NULL;
-    float *logit = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
+    FRI_OWNED(fri_free) float *logit = NULL;
     double largest = -INFINITY, sum = 0;
     fr_status s = fr_module_each_tensor(m, place_of, &at);
     if (s < 0) return s;
@@ -56,7 +56,5 @@ fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *
 done:
     fr_module_evaluation_end(m);
     fr_no_grad_end(grad);
-    fr_tensor_release(&y);
-    free(logit);
     return s;
 }

@@ -149,12 +149,11 @@ static fr_status piece_make(schedule *c, int range, piece **out) {
 static fr_status run_range(schedule *c, int range, fri_net_pass *p) {
     const int end = c->first[c->range[range].end];
     piece *run = NULL;
-    fr_tensor **slot = NULL;
     fr_status s = piece_make(c, range, &run);
     if (s < 0) return s;
     const int n_in = run->n_in, n_out = run->n_out;
-    int *const id = malloc(((size_t)n_in + (size_t)n_out) * sizeof *id); /* the piece may be released */
-    slot = calloc((size_t)n_in + (size_t)n_out, sizeof *slot);
+    FRI_OWNED(fri_free) int *id = malloc(((size_t)n_in + (size_t)n_out) * sizeof *id); /* the piece may be released */
+    FRI_OWNED(fri_free) fr_tensor **slot = calloc((size_t)n_in + (size_t)n_out, sizeof *slot);
     if (slot == NULL || id == NULL) {
         piece_free(run);
         s = fr_fail(FR_ENOMEM, "checkpoint: out of host memory");
@@ -170,8 +169,6 @@ static fr_status run_range(schedule *c, int range, fri_net_pass *p) {
     }
 done:
     for (int i = n_in; slot != NULL && i < n_in + n_out; i++) fr_tensor_release(&slot[i]);
-    free(slot);
-    free(id);
     return s;
 }
 
@@ -280,7 +277,7 @@ static fr_status schedule_new(fr_module *m, const fr_unit_plan *p, schedule **ou
 
 fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *x, fr_tensor **y) {
     FRI_NOT_NULL(m, plan, x, y);
-    schedule *c = NULL;
+    FRI_OWNED(schedule_release) schedule *c = NULL;
     fri_net_pass p = {0};
     int done_units = 0;
     fr_status s = FR_OK;
@@ -297,6 +294,5 @@ fr_status fr_checkpoint_plan(fr_module *m, const fr_unit_plan *plan, fr_tensor *
     fri_tensor_put(&p.value[c->list->result[0]], y);
 done:
     if (c != NULL && p.value != NULL) fri_net_pass_end(&p);
-    schedule_release(&c);
     return s;
 }

@@ -47,19 +47,15 @@ static double weight_decay(const fr_optimizer *o) {
 }
 
 static fr_status optimizer_create(fr_module *m, fr_optimizer like, fr_optimizer **out) {
-    fr_optimizer *o = malloc(sizeof *o);
+    FRI_OWNED(fr_optimizer_release) fr_optimizer *o = malloc(sizeof *o);
     if (o == NULL) return fr_fail(FR_ENOMEM, "optimizer: out of host memory");
     *o = like;
     o->group[0] = (fri_group){1, weight_decay(o), o->lr};
     o->groups = 1;
-    fr_status s = fr_module_each_tensor(m, collect_parameter, &(collection){m, o});
-    if (s == FR_OK && o->n == 0) s = fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
-    if (s < 0) {
-        fr_optimizer_release(&o);
-        return s;
-    }
+    FRI_TRY(fr_module_each_tensor(m, collect_parameter, &(collection){m, o}));
+    if (o->n == 0) return fr_fail(FR_EINVAL, "optimizer: the module has no parameters");
     fr_optimizer_release(out);
-    *out = o;
+    FRI_MOVE(out, o);
     return FR_OK;
 }
 
@@ -208,23 +204,21 @@ fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p) {
 }
 
 fr_status fri_optimizer_skip(fr_optimizer *o) {
-    fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
+    FRI_OWNED(fri_phase_over) fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
     fr_status s = make_shared(o, NULL);
     for (int i = 0; i < o->n && s == FR_OK; i++) s = fri_optimizer_skip_one(o, &o->parameters[i]);
     fri_scope_op_pop(op);
-    fr_phase_end(phase);
     return s;
 }
 
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found) {
-    fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
+    FRI_OWNED(fri_phase_over) fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
     const char *op = fri_scope_op_push(fr_optimizer_name(o));
     fr_status s = forget_frozen(o);
     if (s == FR_OK) s = make_shared(o, found);
     if (s == FR_OK) s = fri_optimizer_update(o, true, o->n, o->parameters, inv_scale, found);
     fri_scope_op_pop(op);
-    fr_phase_end(phase);
     return s;
 }
 
@@ -267,26 +261,20 @@ static fri_parameter *parameter_of(fr_optimizer *o, const fr_tensor *leaf) {
 fr_status fri_optimizer_complete(fr_optimizer *o, fri_parameter *p) {
     const fr_tensor *inv_scale = NULL, *found = NULL;
     bool update = true;
-    fr_status s = FR_OK;
-    fr_phase phase = fr_phase_begin(FR_PHASE_OPTIMIZER);
-    if (!fri_step_is_open()) {
-        s = fr_fail(FR_EUSAGE,
-                    "%s: a backward pass with a fused optimizer outside of a training step; call fr_step_begin before "
-                    "it and fr_step_end after it, so that steps can be counted",
-                    fr_optimizer_name(o));
-        goto done;
-    }
-    if (o->scaler != NULL) FR_TRY(s, fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
-    if (update) {
-        const bool new_step = o->fused_step != fri_step_number();
-        if (new_step) FR_TRY(s, forget_frozen(o));
-        FR_TRY(s, make_shared(o, found));
-        FR_TRY(s, fri_optimizer_update(o, new_step, 1, p, inv_scale, found));
-        o->fused_step = p->fused_step = fri_step_number();
-    }
-done:
-    fr_phase_end(phase);
-    return s;
+    FRI_OWNED(fri_phase_over) fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
+    if (!fri_step_is_open())
+        return fr_fail(FR_EUSAGE,
+                       "%s: a backward pass with a fused optimizer outside of a training step; call fr_step_begin "
+                       "before it and fr_step_end after it, so that steps can be counted",
+                       fr_optimizer_name(o));
+    if (o->scaler != NULL) FRI_TRY(fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
+    if (!update) return FR_OK;
+    const bool new_step = o->fused_step != fri_step_number();
+    if (new_step) FRI_TRY(forget_frozen(o));
+    FRI_TRY(make_shared(o, found));
+    FRI_TRY(fri_optimizer_update(o, new_step, 1, p, inv_scale, found));
+    o->fused_step = p->fused_step = fri_step_number();
+    return FR_OK;
 }
 
 static fr_status on_gradient(void *ctx, fr_tensor *leaf) {

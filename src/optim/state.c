@@ -206,14 +206,12 @@ fr_status fri_optimizer_set_state(fr_optimizer *o, int64_t steps, fri_optimizer_
     FRI_NOT_NULL(o, fn);
     fr_status s = FR_OK;
     fr_tensor *(*fresh)[SLOTS] = NULL;
-    fr_tensor *scalar = NULL;
+    FRI_OWNED(fr_tensor_release) fr_tensor *scalar = NULL;
     fri_state_slot slots[SLOTS];
-    int64_t *counts = NULL;
-    bool *made = NULL;
     if (steps < 0) return fr_fail(FR_EINVAL, "optimizer: %lld steps; at least 0", (long long)steps);
     fresh = calloc((size_t)o->n, sizeof *fresh);
-    counts = calloc((size_t)o->n, sizeof *counts);
-    made = calloc((size_t)o->n, sizeof *made);
+    FRI_OWNED(fri_free) int64_t *counts = calloc((size_t)o->n, sizeof *counts);
+    FRI_OWNED(fri_free) bool *made = calloc((size_t)o->n, sizeof *made);
     if (fresh == NULL || counts == NULL || made == NULL) {
         s = fr_fail(FR_ENOMEM, "optimizer: out of host memory");
         goto done;
@@ -243,9 +241,6 @@ fr_status fri_optimizer_set_state(fr_optimizer *o, int64_t steps, fri_optimizer_
 done:
     for (int i = 0; fresh != NULL && i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) fr_tensor_release(&fresh[i][k]);
-    fr_tensor_release(&scalar);
     free(fresh);
-    free(counts);
-    free(made);
     return s;
 }

@@ -78,16 +78,10 @@ static void find_held(fri_solution *s) {
     }
 }
 
-/* Leaf gradients of units from j on, and the pending gradient at j. */
-static size_t gradients_from(const fri_chain *c, int j) {
-    size_t bytes = j < c->n ? c->unit[j].input : 0;
-    for (int u = j; u < c->n; u++) bytes += c->unit[u].gradient;
-    return bytes;
-}
-
-static size_t leaf_gradients_after(const fri_chain *c, int i) {
+/* Bytes of the leaf gradients of all units from j on. */
+static size_t leaf_gradients_from(const fri_chain *c, int j) {
     size_t bytes = 0;
-    for (int u = i + 1; u < c->n; u++) bytes += c->unit[u].gradient;
+    for (int u = j; u < c->n; u++) bytes += c->unit[u].gradient;
     return bytes;
 }
 
@@ -102,7 +96,7 @@ static bool try_option(const fri_solution *s, int i, int j, fri_before before, f
     size_t most = tail && u->tail_peak < c->forward_peak ? u->tail_peak : c->forward_peak;
     int saved = in_slots(s, c->saved);
     int forward = in_slots(s, most + waiting);
-    int backward = in_slots(s, c->backward_peak + leaf_gradients_after(s->chain, i));
+    int backward = in_slots(s, c->backward_peak + leaf_gradients_from(s->chain, i + 1));
     int least = forward > backward ? forward : backward;
     if (least < saved) least = saved;
     float own = (float)(c->forward + c->backward - (tail ? u->tail : 0));
@@ -133,7 +127,8 @@ static bool try_range(const fri_solution *s, int i, int k, double plain, size_t 
  * a range up to unit k - 1, or -1 for neither. */
 static int solve_state(const fri_solution *s, int i, int j, fri_before before, bool ranges, span at) {
     const fri_chain *c = s->chain;
-    size_t waiting = gradients_from(c, j);
+    /* leaf gradients of later units, and the pending gradient at j */
+    size_t waiting = leaf_gradients_from(c, j) + (j < c->n ? c->unit[j].input : 0);
     size_t peak = 0;
     double plain = 0;
     int choice = -1;

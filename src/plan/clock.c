@@ -26,18 +26,15 @@ static void clock_call(void *ctx, const fri_kernel_call *call) {
 
 fr_status fri_fit_clock_begin(fr_device target, fri_fit_clock **out) {
     FRI_NOT_NULL(out);
-    fr_status s = FR_OK;
-    fri_fit_clock *c = calloc(1, sizeof *c);
+    FRI_OWNED(fri_cost_release) fri_cost *cost = NULL;
+    FRI_OWNED(fri_free) fri_fit_clock *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "fit: out of host memory");
-    FR_TRY(s, fri_cost_open(target, &c->cost));
-    FR_TRY(s, fr_event_subscribe(clock_event, c));
+    FRI_TRY(fri_cost_open(target, &cost));
+    FRI_TRY(fr_event_subscribe(clock_event, c));
+    FRI_MOVE(&c->cost, cost);
     c->was = fri_meta_listen((fri_call_listener){clock_call, c});
-    *out = c;
+    FRI_MOVE(out, c);
     return FR_OK;
-done:
-    fri_cost_release(&c->cost);
-    free(c);
-    return s;
 }
 
 void fri_fit_clock_end(fri_fit_clock **p, double *seconds) {

@@ -195,19 +195,15 @@ static fr_status load_costs(fri_cost *c) {
 fr_status fri_cost_open(fr_device target, fri_cost **out) {
     const fri_backend *b = fri_backend_get(target);
     char library[128] = "";
-    fri_cost *c = calloc(1, sizeof *c);
+    FRI_OWNED(fri_cost_release) fri_cost *c = calloc(1, sizeof *c);
     if (c == NULL) return fr_fail(FR_ENOMEM, "cost: out of host memory");
     c->target = target;
     if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
     snprintf(c->environment, sizeof c->environment, "%s, %s", fr_device_name(target), library);
     (void)fri_cache_path("times", c->environment, c->path, sizeof c->path);
-    fr_status s = load_costs(c);
-    if (s < 0) {
-        fri_cost_release(&c);
-        return s;
-    }
+    FRI_TRY(load_costs(c));
     fri_cost_release(out);
-    *out = c;
+    FRI_MOVE(out, c);
     return FR_OK;
 }
 
@@ -221,7 +217,7 @@ void fri_cost_release(fri_cost **p) {
 }
 
 fr_status fri_cost_save(const fri_cost *c) {
-    fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
+    FRI_OWNED(fr_atomic_abandon) fr_atomic_file file = FR_ATOMIC_FILE_CLOSED;
     fr_status s = FR_OK;
     if (c->path[0] == '\0')
         return fr_fail(FR_EIO, "cost: kernel times need an absolute path in XDG_CACHE_HOME or HOME");
@@ -235,6 +231,5 @@ fr_status fri_cost_save(const fri_cost *c) {
     }
     FR_TRY(s, fr_atomic_commit(&file));
 done:
-    fr_atomic_abandon(&file);
     return s < 0 ? fr_fail_prefix(s, "cost: %s: ", c->path) : s;
 }

@@ -80,17 +80,13 @@ static void on_event(void *ctx, const fr_event *e) {
 
 fr_status fr_largest_op_begin(fr_device device, fr_largest_op **out) {
     FRI_NOT_NULL(out);
-    fr_largest_op *l = calloc(1, sizeof *l);
+    FRI_OWNED(fri_free) fr_largest_op *l = calloc(1, sizeof *l);
     if (l == NULL) return fr_fail(FR_ENOMEM, "largest op: out of host memory");
     l->device = device;
     fri_largest_op_begin(&l->op);
-    fr_status s = fr_event_subscribe(on_event, l);
-    if (s < 0) {
-        free(l);
-        return s;
-    }
+    FRI_TRY(fr_event_subscribe(on_event, l));
     fr_largest_op_end(out);
-    *out = l;
+    FRI_MOVE(out, l);
     return FR_OK;
 }
 

@@ -16,8 +16,8 @@ static void close_section(fr_plan *p) {
 
 fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     FRI_NOT_NULL(out);
-    fr_status s = FR_OK;
-    fr_plan *p = NULL;
+    FRI_OWNED(fri_free) fr_plan *p = NULL;
+    FRI_OWNED(fri_allocator_destroy) fri_allocator *allocator = NULL;
     const fri_backend *meta = fri_backend_get(FR_META), *stands_for = fri_backend_get(target);
     if (fri_here.plan != NULL) return fr_fail(FR_EUSAGE, "plan: another plan is running on this thread; end it first");
     if (stands_for == NULL)
@@ -26,19 +26,16 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     p->record.device = FR_META;
     p->target = target;
     fri_segment_source source = {meta->segment_alloc, meta->segment_free};
-    FR_TRY(s, fri_allocator_create(FR_META, source, &p->allocator));
-    FR_TRY(s, fri_allocator_follow_environment(&p->allocator));
-    FR_TRY(s, fr_event_subscribe(fri_record_event, &p->record));
+    FRI_TRY(fri_allocator_create(FR_META, source, &allocator));
+    FRI_TRY(fri_allocator_follow_environment(&allocator));
+    FRI_TRY(fr_event_subscribe(fri_record_event, &p->record));
+    FRI_MOVE(&p->allocator, allocator);
     p->was_allocator = fri_allocator_override(FR_META, p->allocator);
     p->was_target = fri_meta_target_set(target == FR_META ? NULL : stands_for);
     fri_plan_environment(p);
     fri_here.plan = p;
-    *out = p;
+    FRI_MOVE(out, p);
     return FR_OK;
-done:
-    fri_allocator_destroy(&p->allocator);
-    free(p);
-    return s;
 }
 
 fr_status fr_plan_section(fr_plan *plan, const char *name) {

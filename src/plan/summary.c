@@ -163,20 +163,16 @@ static void summary_event(void *ctx, const fr_event *e) {
 
 fr_status fr_summary_begin(fr_device device, fr_summary **out) {
     FRI_NOT_NULL(out);
-    fr_summary *s = NULL;
+    FRI_OWNED(fri_free) fr_summary *s = NULL;
     if (fri_here.in_summary) return fr_fail(FR_EUSAGE, "summary: another summary runs on this thread; end it");
     if ((s = calloc(1, sizeof *s)) == NULL) return fr_fail(FR_ENOMEM, "summary: out of host memory");
     s->device = device;
-    fr_status status = fr_event_subscribe(summary_event, s);
-    if (status < 0) {
-        free(s);
-        return status;
-    }
+    FRI_TRY(fr_event_subscribe(summary_event, s));
     s->was_listener = fri_meta_listen((fri_call_listener){summary_call, s});
     s->was_watch = fri_module_watch_set((fri_module_watch){on_module, s});
     s->listening = fri_here.in_summary = true;
     fr_summary_release(out);
-    *out = s;
+    FRI_MOVE(out, s);
     return FR_OK;
 }
 

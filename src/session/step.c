@@ -264,23 +264,20 @@ static fr_status clip_gradients(fri_session *r) {
 /* Updates the parameters. A decision of the device whether to skip the step is read back after the step. */
 static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
     bool skipped = false, device_decides = fri_grad_scaler_device_decides(r->net.scaler);
-    fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
-    fr_status s = FR_OK;
-    if (r->config->opts.optim.clip != FR_TRAIN_AUTO) FR_TRY(s, clip_gradients(r));
+    FRI_OWNED(fri_phase_over) fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
+    if (r->config->opts.optim.clip != FR_TRAIN_AUTO) FRI_TRY(clip_gradients(r));
     if (r->config->opts.memory.fused_step != FR_TRAIN_FUSED_TWO_PASS)
-        FR_TRY(s, fr_grad_scaler_step(r->net.scaler, r->net.optimizer));
-    FR_TRY(s, fr_grad_scaler_update(r->net.scaler, device_decides ? NULL : &skipped));
+        FRI_TRY(fr_grad_scaler_step(r->net.scaler, r->net.optimizer));
+    FRI_TRY(fr_grad_scaler_update(r->net.scaler, device_decides ? NULL : &skipped));
     v->device_decided = device_decides;
-    if (device_decides) FR_TRY(s, fri_grad_scaler_outcome(r->net.scaler, &v->scaler));
+    if (device_decides) FRI_TRY(fri_grad_scaler_outcome(r->net.scaler, &v->scaler));
     r->numbers.step_skipped = skipped;
-    if (skipped && r->config->opts.optim.clip == FR_TRAIN_AUTO) FR_TRY(s, fri_watch_overflow(r));
+    if (skipped && r->config->opts.optim.clip == FR_TRAIN_AUTO) FRI_TRY(fri_watch_overflow(r));
     if (r->config->opts.memory.grad_zero)
-        FR_TRY(s, fr_module_each_tensor(r->net.model, clear_gradient, NULL));
+        FRI_TRY(fr_module_each_tensor(r->net.model, clear_gradient, NULL));
     else
         fr_optimizer_zero_grad(r->net.optimizer);
-done:
-    fr_phase_end(was);
-    return s;
+    return FR_OK;
 }
 
 fr_status fri_step_train(void *ctx, int64_t i) {

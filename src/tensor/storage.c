@@ -19,19 +19,14 @@ uint64_t fri_storage_next_birth(void) {
 
 fr_status fri_storage_create(fr_device d, size_t bytes, const fr_tag *tag, fri_storage **out) {
     fri_allocator *a = NULL;
-    fr_status status = fri_allocator_get(d, &a);
-    if (status < 0) return status;
-    fri_storage *s = calloc(1, sizeof *s);
+    FRI_TRY(fri_allocator_get(d, &a));
+    FRI_OWNED(fri_free) fri_storage *s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "storage: out of host memory");
-    status = fri_block_alloc(a, bytes, tag, &s->block);
-    if (status < 0) {
-        free(s);
-        return status;
-    }
+    FRI_TRY(fri_block_alloc(a, bytes, tag, &s->block));
     s->handles = 1;
     s->backend = fri_backend_get(d);
     s->birth = atomic_fetch_add_explicit(&next_birth, 1, memory_order_relaxed);
-    *out = s;
+    FRI_MOVE(out, s);
     return FR_OK;
 }
 

@@ -140,7 +140,7 @@ static fr_status group_norm(const writing *l) {
     const int64_t *d = in.shape.dim, groups = state->groups, apart[3] = {0, groups, -1};
     const char *axes = fri_onnx_integers_of(l, "axes", 2, (int64_t[]){1, 2}), *c[2] = {"weight", "bias"}, *unit[2];
     const char *v[4] = {between(l, "groups"), between(l, "normal"), between(l, "images"), between(l, "scaled")};
-    float *ones = calloc((size_t)groups * 2, sizeof *ones);
+    FRI_OWNED(fri_free) float *ones = calloc((size_t)groups * 2, sizeof *ones);
     if (ones == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld groups", (long long)groups);
     for (int64_t i = 0; i < groups; i++) ones[i] = 1;
     for (int i = 0; i < 2; i++) {
@@ -149,7 +149,6 @@ static fr_status group_norm(const writing *l) {
         (void)NODE(l, "Unsqueeze", column, parameter(l, c[i]), axes);
         c[i] = column;
     }
-    free(ones);
     (void)NODE(l, "Reshape", v[0], l->in[0], fri_onnx_integers_of(l, "apart", 3, apart));
     fri_onnx_set_float(l->w, NODE(l, "InstanceNormalization", v[1], v[0], unit[0], unit[1]), "epsilon", state->eps);
     (void)NODE(l, "Reshape", v[2], v[1], fri_onnx_integers_of(l, "shape", 4, (int64_t[]){0, d[3], d[1], d[2]}));
@@ -210,22 +209,18 @@ static fr_status inplace_norm(const writing *l) {
     const fr_norm_state *state = fr_module_state(l->layer->module);
     fr_tensor *gamma = fr_module_tensor(l->layer->module, "weight");
     const int64_t channels = fr_tensor_dim(gamma, 0);
-    float *v = calloc((size_t)channels, sizeof *v);
-    fr_status s = v == NULL   ? fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)channels)
-                  : l->w->dry ? FR_OK
-                              : fr_tensor_to_host(gamma, v);
-    for (int64_t i = 0; i < channels && s == FR_OK; i++) v[i] = fabsf(v[i]) + (float)state->eps;
+    FRI_OWNED(fri_free) float *v = calloc((size_t)channels, sizeof *v);
+    if (v == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)channels);
+    if (!l->w->dry) FRI_TRY(fr_tensor_to_host(gamma, v));
+    for (int64_t i = 0; i < channels; i++) v[i] = fabsf(v[i]) + (float)state->eps;
     const bool identity = state->slope == FR_ABN_IDENTITY;
-    if (s == FR_OK) {
-        const char *y = identity ? l->out : between(l, "norm");
-        norm_node(l, fri_onnx_floats(l, "weight", 1, &channels, v), y);
-        if (state->slope == FR_ABN_ELU)
-            (void)NODE(l, "Elu", l->out, y);
-        else if (!identity)
-            fri_onnx_set_float(l->w, NODE(l, "LeakyRelu", l->out, y), "alpha", state->slope);
-    }
-    free(v);
-    return s;
+    const char *y = identity ? l->out : between(l, "norm");
+    norm_node(l, fri_onnx_floats(l, "weight", 1, &channels, v), y);
+    if (state->slope == FR_ABN_ELU)
+        (void)NODE(l, "Elu", l->out, y);
+    else if (!identity)
+        fri_onnx_set_float(l->w, NODE(l, "LeakyRelu", l->out, y), "alpha", state->slope);
+    return FR_OK;
 }
 
 /* ---- activations ----------------------------------------------------------------------------------------- */

@@ -161,19 +161,13 @@ const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, in
 /* The tensor's values as f32, in PyTorch's layout. */
 static fr_status values(const fr_entry *e, float *out) {
     const size_t n = (size_t)fr_tensor_numel(e->tensor), size = fr_dtype_size(fr_tensor_dtype(e->tensor));
-    void *host = malloc(n * size + 1), *turned = malloc(n * size + 1);
-    fr_status s = host != NULL && turned != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %zu values", n);
-    if (s == FR_OK) s = fr_tensor_to_host(e->tensor, host);
-    if (s == FR_OK && e->spatial > 1 && e->channels > 1) {
-        fr_host_transpose(host, turned, size, e->outer, e->spatial, e->channels);
-        void *was = host;
-        host = turned;
-        turned = was;
-    }
-    if (s == FR_OK) fr_host_convert(host, fr_tensor_dtype(e->tensor), out, FR_F32, (int64_t)n);
-    free(host);
-    free(turned);
-    return s;
+    FRI_OWNED(fri_free) void *host = malloc(n * size + 1), *turned = malloc(n * size + 1);
+    if (host == NULL || turned == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu values", n);
+    FRI_TRY(fr_tensor_to_host(e->tensor, host));
+    const bool turn = e->spatial > 1 && e->channels > 1;
+    if (turn) fr_host_transpose(host, turned, size, e->outer, e->spatial, e->channels);
+    fr_host_convert(turn ? turned : host, fr_tensor_dtype(e->tensor), out, FR_F32, (int64_t)n);
+    return FR_OK;
 }
 
 const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t) {

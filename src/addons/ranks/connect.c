@@ -110,12 +110,12 @@ fr_status fri_comm_connect(fr_comm *c, fr_device device, size_t *bytes) {
     *bytes = 0;
     if (n.backend == NULL || links == NULL || fri_comm_is_dry(c)) return FR_OK;
     n.name = links->name(&reason);
-    bool mine = n.name != NULL, *has = malloc((size_t)fri_comm_size(c) * sizeof *has);
-    fr_status s =
-        has != NULL ? fri_comm_agree(c, &mine, sizeof mine, has) : fr_fail(FR_ENOMEM, "ranks: out of host memory");
-    for (int i = 0; s == FR_OK && i < fri_comm_size(c); i++) all = all && has[i];
-    free(has);
-    if (s < 0 || !all) return s;
+    const bool mine = n.name != NULL;
+    FRI_OWNED(fri_free) bool *has = malloc((size_t)fri_comm_size(c) * sizeof *has);
+    if (has == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
+    FRI_TRY(fri_comm_agree(c, &mine, sizeof mine, has));
+    for (int i = 0; i < fri_comm_size(c); i++) all = all && has[i];
+    if (!all) return FR_OK;
     FRI_TRY(fri_comm_queue(c, make_links, &n, &ticket));
     FRI_TRY(fri_comm_wait(c, ticket));
     *bytes = n.bytes;

@@ -99,19 +99,14 @@ static fr_status queue_next(fr_share *p) {
 static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     fri_member *m = ctx;
     fr_share *p = m->bucket->share;
-    fr_phase phase = fr_phase_begin(FR_PHASE_BACKWARD);
-    fr_status s = FR_OK;
+    FRI_OWNED(fri_phase_over) fr_phase was = fr_phase_begin(FR_PHASE_BACKWARD);
     (void)leaf;
-    if (p->round < 0) {
-        s = fr_fail(FR_EUSAGE, "ranks: a backward pass outside of fr_share_round_begin and fr_share_round_end");
-        goto done;
-    }
+    if (p->round < 0)
+        return fr_fail(FR_EUSAGE, "ranks: a backward pass outside of fr_share_round_begin and fr_share_round_end");
     m->ready = true;
     m->bucket->ready++;
-    while (p->queued < p->buckets && p->bucket[p->queued].ready == p->bucket[p->queued].n) FR_TRY(s, queue_next(p));
-done:
-    fr_phase_end(phase);
-    return s;
+    while (p->queued < p->buckets && p->bucket[p->queued].ready == p->bucket[p->queued].n) FRI_TRY(queue_next(p));
+    return FR_OK;
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
@@ -288,10 +283,9 @@ fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_sh
     FRI_NOT_NULL(m, o, c, out);
     const fr_share_opts with = opts != NULL ? *opts : fr_share_opts_default();
     const fr_device device = fri_device_of(o->parameters[0].parameter);
-    fr_status s = check_optimizer(o, &with);
-    if (s < 0) return s;
+    FRI_TRY(check_optimizer(o, &with));
     if (fri_comm_size(c) < 2) return fr_fail(FR_EUSAGE, "ranks: there is 1 rank; sharing needs at least 2");
-    fr_share *p = calloc(1, sizeof *p);
+    FRI_OWNED(fr_share_release) fr_share *p = calloc(1, sizeof *p);
     if (p == NULL) return fr_fail(FR_ENOMEM, "ranks: out of host memory");
     *p = (fr_share){.module = fr_module_retain(m),
                     .optimizer = o,
@@ -304,15 +298,11 @@ fr_status fr_share_create(fr_module *m, fr_optimizer *o, fr_comm *c, const fr_sh
                     .round = -1};
     if (with.micro_batches == 0) p->opts.micro_batches = p->size;
     if (with.sync_batch_norm && p->opts.micro_batches != p->size)
-        s = fr_fail(FR_EINVAL, "ranks: %lld micro-batches on %d ranks; synchronized batch norms need one per rank",
-                    (long long)p->opts.micro_batches, p->size);
-    if (s == FR_OK) s = make_sharing(p);
-    if (s < 0) {
-        fr_share_release(&p);
-        return s;
-    }
+        return fr_fail(FR_EINVAL, "ranks: %lld micro-batches on %d ranks; synchronized batch norms need one per rank",
+                       (long long)p->opts.micro_batches, p->size);
+    FRI_TRY(make_sharing(p));
     fr_share_release(out);
-    *out = p;
+    FRI_MOVE(out, p);
     return FR_OK;
 }
 

@@ -241,7 +241,7 @@ done:
 /* FR_END: no index, or of a changed shard. */
 static fr_status read_index(const char *path, const fri_tar_stamp *shard, fri_tar_index *out) {
     uint64_t bytes = 0;
-    char *text = NULL;
+    FRI_OWNED(fri_free) char *text = NULL;
     bool other = false;
     int fd = -1;
     fr_status s = FR_OK;
@@ -260,11 +260,9 @@ static fr_status read_index(const char *path, const fri_tar_stamp *shard, fri_ta
     FR_TRY(s, fr_file_read(fd, text, (size_t)bytes, 0));
     close(fd);
     s = fri_tar_index_parse(path, text, (size_t)bytes, shard, out, &other);
-    free(text);
     return s == FR_OK && other ? FR_END : s;
 done:
     if (fd >= 0) close(fd);
-    free(text);
     return fr_fail_prefix(s, "%s: ", path);
 }
 

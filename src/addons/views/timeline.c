@@ -1,6 +1,7 @@
 /* timeline.c - see fr_timeline in frugal/views.h. */
 #include <frugal/memory.h>
 #include <frugal/tools.h>
+#include <frugal/try.h>
 #include <frugal/views.h>
 
 #include <math.h>
@@ -244,13 +245,10 @@ fr_status fr_timeline_draw(const char *path, const char *heading, const fr_timel
     size_t most = 0;
     for (int i = 0; i < panels; i++)
         if (panel[i].timeline->peak > most) most = panel[i].timeline->peak;
-    fr_atomic_file output;
+    FRI_OWNED(fr_atomic_abandon) fr_atomic_file output;
     fr_status s = fr_atomic_open(path, 0666, &output);
     if (s == FR_OK) s = fr_atomic_stream(&output);
-    if (s < 0) {
-        fr_atomic_abandon(&output);
-        return fr_fail_prefix(s, "%s: ", path);
-    }
+    if (s < 0) return fr_fail_prefix(s, "%s: ", path);
     FILE *f = output.stream;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
