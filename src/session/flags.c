@@ -4,6 +4,7 @@
 #include <frugal/number.h>
 
 #include <frugal/addon.h>
+#include <frugal/try.h>
 #include <inttypes.h>
 #include <string.h>
 
