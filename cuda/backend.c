@@ -35,6 +35,7 @@ const fri_backend fri_backend_cuda = {
     .segment_alloc = fri_cuda_segment_alloc,
     .segment_free = fri_cuda_segment_free,
     .memory_info = fri_cuda_memory_info,
+    .room = fri_cuda_room,
     .memory_use = fri_cuda_memory_use,
     .copy = fri_cuda_copy,
     .describe = fri_cuda_describe,

@@ -157,6 +157,20 @@ done:
     return s;
 }
 
+fr_status fri_cudnn_described_memory(size_t *bytes) {
+    static const char key[] = "\"totalGlobalMem\":";
+    const fri_cuda_device *gpu = NULL;
+    const char *text = NULL;
+    size_t length = 0;
+    *bytes = 0;
+    pthread_mutex_lock(&device_lock);
+    fr_status s = describe(&gpu, &text, &length);
+    const char *at = s == FR_OK && gpu == NULL ? memmem(text, length, key, sizeof key - 1) : NULL;
+    if (at != NULL) *bytes = (size_t)strtoull(at + sizeof key - 1, NULL, 10);
+    pthread_mutex_unlock(&device_lock);
+    return s;
+}
+
 bool fri_cudnn_device_is_here(void) {
     const char *path = fri_env_get()->cuda_device, *reason;
     return (path == NULL || path[0] == '\0') && fri_cuda_available(&reason);

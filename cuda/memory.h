@@ -16,6 +16,7 @@ enum {
 fr_status fri_cuda_segment_alloc(size_t bytes, void **out);
 void fri_cuda_segment_free(void *segment, size_t bytes);
 void fri_cuda_memory_info(size_t *free_bytes, size_t *total_bytes);
+fr_status fri_cuda_room(size_t *bytes);
 fr_status fri_cuda_copy(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
 
 /* Off: copies from the host wait instead of using pinned slots. On at the start. */

@@ -153,6 +153,14 @@ fr_status fr_plan_use_arena(fr_plan *plan, fr_placement *out) {
  * (already present here) take 400 to 700 MiB. */
 static const size_t libraries = (size_t)256 << 20;
 
+fr_status fri_plan_room(fr_device device, size_t *bytes) {
+    const fri_backend *b = fri_backend_get(device);
+    size_t left = 0;
+    if (b != NULL && b->room != NULL) FRI_TRY(b->room(&left));
+    *bytes = left > libraries ? left - libraries : 0;
+    return FR_OK;
+}
+
 static fr_status expect_room(fr_device device, size_t extent) {
     size_t left = 0, total = 0;
     if (device != FR_CUDA) return FR_OK;

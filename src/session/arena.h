@@ -27,6 +27,7 @@ enum { FRI_ARENA_REASON = 256 };
 
 typedef struct fri_train_arena {
     bool used;
+    bool short_of_memory;          /* the device or a limit has too little for the arena */
     char reason[FRI_ARENA_REASON]; /* reason why --arena was asked for and not used */
     fr_placement placement;
     double plan_seconds;

@@ -21,7 +21,9 @@ void fri_train_arena_begin(fri_session *r) {
     fri_train_plan p = {0};
     double began = fri_seconds_now();
     if (!fri_train_arena_wanted(r)) return;
-    a->used = install_plan(r, &p) == FR_OK;
+    const fr_status s = install_plan(r, &p);
+    a->used = s == FR_OK;
+    a->short_of_memory = s == FR_ENOMEM;
     if (!a->used) snprintf(a->reason, sizeof a->reason, "%.*s", (int)strcspn(fr_last_error(), "\n"), fr_last_error());
     memcpy(a->section, p.section, sizeof a->section);
     a->plan_seconds = fri_seconds_now() - began;

@@ -39,12 +39,15 @@ typedef struct dry_run {
 
 /* ---- batches ----------------------------------------------------------------------------------------------- */
 
-/* Copies a batch from the host, as the run does. Meta ignores the source, so any pointer will do. */
-static fr_status host_batch(const dry_run *d, int64_t n, fr_tensor **images, fr_tensor **targets) {
-    const fr_shape of_images = fri_image_shape(&d->config, n), shape = fri_target_shape(&d->config, n);
-    FRI_TRY(fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&d->config), FR_META, images));
+/* Copies a batch from the host, as the run does. Meta ignores the source, so any pointer will do. Test images are not
+ * mixed. */
+static fr_status host_batch(const dry_run *d, int split, int64_t n, fr_tensor **images, fr_tensor **targets) {
+    fri_config c = d->config;
+    if (split == FR_SPLIT_TEST) c.augmentation.batch = NULL;
+    const fr_shape of_images = fri_image_shape(&c, n), shape = fri_target_shape(&c, n);
+    FRI_TRY(fr_tensor_from_host(d, of_images.rank, of_images.dim, fri_image_dtype(&c), FR_META, images));
     fr_tensor_category_set(*images, FR_MEM_INPUT);
-    FRI_TRY(fr_tensor_from_host(d, shape.rank, shape.dim, fri_target_dtype(&d->config), FR_META, targets));
+    FRI_TRY(fr_tensor_from_host(d, shape.rank, shape.dim, fri_target_dtype(&c), FR_META, targets));
     fr_tensor_category_set(*targets, FR_MEM_INPUT);
     return FR_OK;
 }
@@ -55,7 +58,7 @@ static fr_status next_part(dry_run *d, int split, bool shorter, int64_t first, i
                            fr_tensor **targets) {
     fr_loader *loader = split == FR_SPLIT_TRAIN ? d->run.data.loader : d->loader;
     const int64_t full = fri_batch_size(&d->config, split), n = shorter ? fri_batch_rest(&d->config, split) : full;
-    if (loader == NULL) return host_batch(d, n - first < part ? n - first : part, images, targets);
+    if (loader == NULL) return host_batch(d, split, n - first < part ? n - first : part, images, targets);
     if (first == 0) FRI_TRY(fr_loader_position_set(loader, 0, shorter ? 2 * full / part : 0));
     return fri_input_next(d->run.data.input, loader, images, targets);
 }

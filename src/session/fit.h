@@ -11,6 +11,10 @@
  * budget and the limiting op. */
 fr_status fri_fit(fri_config *c, fr_fit *fit);
 
+/* room.c: chooses by the free memory of a GPU, unless --memory-budget or --rebuild is given. Rebuild is off if the run
+ * then fits. Else rebuild is on where another memory flag is given, and the free memory is the budget where none is. */
+fr_status fri_room_choose(fri_config *c, fri_run_memory *of);
+
 /* notes.c: names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */
 void fri_budget_note(const fri_config *c, const fr_train_opts *asked);
 

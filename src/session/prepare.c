@@ -75,6 +75,41 @@ static fr_status look_ahead(fri_config *c) {
     return check_container(c, &p);
 }
 
+/* Makes the choices that depend on free memory. */
+static fr_status choose_by_memory(fri_config *c, fri_session *r) {
+    FRI_TRY(fri_room_choose(c, &r->memory));
+    FRI_TRY(look_ahead(c));
+    fri_workspace_choose(c, &r->net.scratch);
+    return fri_segment_weights(c, &r->net.unit_weight);
+}
+
+static void forget_choices(fri_config *c, fri_session *r) {
+    fri_train_arena_release(r);
+    r->memory.arena = (fri_train_arena){0};
+    fr_fit_release(&r->memory.fit);
+    fri_scratch_release(&r->net.scratch);
+    free(r->net.unit_weight);
+    r->net.unit_weight = NULL;
+    c->evaluation_images = 0;
+    c->opts.memory = r->memory.room.asked;
+    r->memory.room = (fri_room){0};
+    fr_switches_set(c->opts.memory.switches);
+}
+
+/* Reserves the arena. If others have taken memory since the choice, chooses once again. */
+static fr_status reserve_arena(fri_config *c, fri_session *r) {
+    fri_train_arena_begin(r);
+    size_t enough = !r->memory.arena.short_of_memory;
+    if (!r->memory.room.fits) return FR_OK;
+    FRI_TRY(fri_ranks_least(c, &enough));
+    if (enough) return FR_OK;
+    forget_choices(c, r);
+    FRI_TRY(choose_by_memory(c, r));
+    FRI_TRY(fr_memory_limit_set(c->opts.device, c->opts.memory.limit));
+    fri_train_arena_begin(r);
+    return FR_OK;
+}
+
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     const fr_train_opts *o = &c->opts;
     FRI_TRY(check_device(c));
@@ -96,20 +131,17 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     FRI_TRY(fri_train_only_choose(c));
     FRI_TRY(fri_prefix_choose(c));
     FRI_TRY(fri_fit(c, &r->memory.fit));
-    FRI_TRY(look_ahead(c));
-    fri_workspace_choose(c, &r->net.scratch);
-    FRI_TRY(fri_segment_weights(c, &r->net.unit_weight));
+    FRI_TRY(choose_by_memory(c, r));
     if (o->plan || o->summary) return FR_OK;
     FRI_TRY(fr_pool_create(o->device, &r->pool));
     FRI_TRY(fr_pool_begin(r->pool, &r->no_pool));
     if (o->memory.offload != NULL) FRI_TRY(open_offload(r));
     if (o->files.predict == NULL) FRI_TRY(fri_saving_check(r));
     if (o->memory.limit != SIZE_MAX) FRI_TRY(fr_memory_limit_set(o->device, o->memory.limit));
-    return FR_OK;
+    return o->files.predict == NULL ? reserve_arena(c, r) : FR_OK;
 }
 
 fr_status fri_run_setup(fri_session *r, fri_calibration **calibration) {
-    fri_train_arena_begin(r);
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
     if (r->config->opts.memory.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
     FRI_TRY(fri_model_build(r));

@@ -6,11 +6,11 @@
 #include "session/session.h"
 #include "session/views.h"
 
-/* Runs all checks before training, cheap ones first. Afterwards the thread is in the run's pool, unless the options
- * ask for a plan or a summary. */
+/* Runs all checks before training, cheap ones first, and reserves the arena. Afterwards the thread is in the run's
+ * pool, unless the options ask for a plan or a summary. */
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views);
 
-/* Creates arena, model, optimizer, weights and loader and loads a saved state; fri_train_go_on trains next.
+/* Creates model, optimizer, weights and loader and loads a saved state; fri_train_go_on trains next.
  * *calibration is set if --calibrate was given. */
 fr_status fri_run_setup(fri_session *r, fri_calibration **calibration);
 

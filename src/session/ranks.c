@@ -21,6 +21,15 @@ fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes) {
     return FR_OK;
 }
 
+fr_status fri_ranks_least(const fri_config *c, size_t *n) {
+    if (c->ranks == 1 || fri_without_data(&c->opts)) return FR_OK;
+    FRI_OWNED(fri_free) size_t *all = malloc((size_t)c->ranks * sizeof *all);
+    FRI_TRY(all != NULL ? c->rank_calls->agree(c->comm, n, sizeof *n, all) : no_memory());
+    for (int i = 0; i < c->ranks; i++)
+        if (all[i] < *n) *n = all[i];
+    return FR_OK;
+}
+
 /* ---- comparing options --------------------------------------------------------------------------------------- */
 
 enum { TEXT = 512 };

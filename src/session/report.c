@@ -115,6 +115,16 @@ static void add_arena(cJSON *root, const fri_session *r) {
     add_number(arena, "device_calls_from_second_step", a->counting ? (double)a->calls : NAN);
 }
 
+/* Adds what the device's free memory decided. */
+static void add_room(cJSON *root, const fri_session *r) {
+    const fri_room *decided = &r->memory.room;
+    cJSON *room = decided->bytes > 0 ? cJSON_AddObjectToObject(root, "room") : NULL;
+    if (room == NULL) return;
+    add_bytes(room, "bytes", decided->bytes);
+    cJSON_AddStringToObject(room, "choice", decided->choice);
+    cJSON_AddStringToObject(room, "reason", decided->reason);
+}
+
 /* Adds the choice of --memory-budget. */
 static void add_fit(cJSON *root, const fri_session *r) {
     if (r->config->opts.memory.unit_plan == NULL) return;
@@ -222,6 +232,7 @@ static cJSON *build_report(const fri_session *r) {
     add_process(root, r);
     add_arena(root, r);
     add_ranks(root, r);
+    add_room(root, r);
     add_fit(root, r);
     cJSON *time = cJSON_AddObjectToObject(root, "time");
     add_number(time, "step_ms_median", fri_median_step_ms(r));

@@ -129,11 +129,21 @@ typedef struct fri_run_tested {
 
 #define FRI_NOT_TESTED ((fri_run_tested){.accuracy = NAN, .loss = NAN, .best = NAN, .counted = -1})
 
+/* Choice made by the device's free memory (room.c). */
+typedef struct fri_room {
+    size_t bytes;          /* for the run; 0: nothing was to be decided */
+    const char *choice;    /* "kept", "rebuilt" or "fitted" */
+    char reason[160];      /* of the choice */
+    bool fits;             /* the chosen plan fits `bytes` */
+    fr_train_memory asked; /* options before the choice */
+} fri_room;
+
 /* Memory of the run: peaks of training steps and of evaluations, each with a snapshot by category. */
 typedef struct fri_run_memory {
     fr_memory_stats training, evaluation;
     size_t largest_op; /* allocated bytes */
     fri_train_arena arena;
+    fri_room room;
     fr_fit fit; /* opts.memory.unit_plan points to the plan in here, if set */
 } fri_run_memory;
 
@@ -183,6 +193,8 @@ fr_status fri_ranks_timeout(const fri_session *r, bool step);
 fr_status fri_ranks_check_step(fri_session *r, int64_t step);
 /* FR_EPEER: another rank has different flags or data, or an environment with different results. */
 fr_status fri_ranks_compare(const fri_session *r);
+/* *n becomes the smallest n of all ranks. */
+fr_status fri_ranks_least(const fri_config *c, size_t *n);
 /* Fills in r->rank. */
 fr_status fri_ranks_report(fri_session *r);
 /* Copies rank 0's data, of `bytes`, to all ranks. */

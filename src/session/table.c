@@ -216,7 +216,9 @@ const fr_flag fri_flags[] = {
     {"encode", ROW(BOOL, MEMORY, memory.switches.encode), NULL,
      "For backward, relu keeps 1 bit per element, max pooling 1 byte per output, dropout nothing."},
     {"rebuild", ROW(BOOL, MEMORY, memory.switches.rebuild), NULL,
-     "Outputs of batch norm, relu, add, concat and upsampling are recomputed in backward."},
+     "Outputs of batch norm, relu, add, concat and upsampling are recomputed in backward. Unset on a GPU: only where "
+     "the "
+     "run does not fit without, or as --memory-budget chooses."},
     {"early-release", ROW(BOOL, MEMORY, memory.switches.early_release), NULL,
      "A saved tensor is freed as soon as backward has used it."},
     {"split-batch", ROW(INT, MEMORY, memory.split_batch), "K",

@@ -25,7 +25,7 @@ static bool is_lacking(const char *name) {
     return lacking != NULL && strstr(name, lacking) != NULL;
 }
 
-enum { STREAMS = FAKE_ORDER_STREAMS, EVENTS = 512, PINNED = 256 };
+enum { STREAMS = FAKE_ORDER_STREAMS, EVENTS = 512, PINNED = 256, SEGMENTS = 1024 };
 
 /* An item in a stream: a copy, a library's call, or an order to follow a second stream up to a place. */
 typedef struct work {
@@ -218,12 +218,21 @@ static const char *error_name(cudaError_t code) {
     return "cudaErrorFake";
 }
 
+static struct {
+    void *at;
+    size_t bytes;
+} segments[SEGMENTS];
+
 static cudaError_t allocate(void **out, size_t bytes) {
     GUARD;
-    if (bytes > fake.memory) return fails(cudaErrorMemoryAllocation);
+    int i = 0;
+    while (i < SEGMENTS && segments[i].at != NULL) i++;
+    if (bytes > fake.memory || i == SEGMENTS) return fails(cudaErrorMemoryAllocation);
     fake.memory -= bytes;
+    if (fake.memory < fake.least) fake.least = fake.memory;
     fake.segments++;
-    *out = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    segments[i].at = *out = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    segments[i].bytes = bytes;
     return cudaSuccess;
 }
 
@@ -233,6 +242,11 @@ static cudaError_t release(void *p) {
     fake.frees++;
     fake.segments--;
     finish_all();
+    for (int i = 0; i < SEGMENTS; i++)
+        if (segments[i].at == p && p != NULL) {
+            fake.memory += segments[i].bytes;
+            segments[i].at = NULL;
+        }
     free(p);
     return cudaSuccess;
 }
@@ -427,7 +441,8 @@ void fake_lack(const char *name) {
 }
 
 void fake_begin(void) {
-    fake = (fake_state){.devices = 1, .driver = 13000, .cudnn = 91900, .major = 9, .memory = (size_t)1 << 30};
+    const size_t gib = (size_t)1 << 30;
+    fake = (fake_state){.devices = 1, .driver = 13000, .cudnn = 91900, .major = 9, .memory = gib, .least = gib};
     fake_order_reset();
     hidden = "libnccl"; /* fake_nccl.c has one */
     fri_cuda_opener_table = &opener;
@@ -436,11 +451,19 @@ void fake_begin(void) {
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
+static fr_status room(size_t *bytes) {
+    *bytes = fake.memory;
+    fake.memory -= fake.others;
+    fake.others = 0;
+    return FR_OK;
+}
+
 void fake_kernels(void) {
     static fri_backend device;
     device = *fri_backend_get(FR_CUDA);
     const fri_backend *cpu = fri_backend_get(FR_CPU);
     fake_kernels_wrap(&cpu->kernels, &cpu->kernels_f64, &device.kernels, &device.kernels_f64);
     device.describe = NULL; /* asks cuDNN */
+    device.room = room;     /* makes handles */
     fri_backend_override(FR_CUDA, &device);
 }

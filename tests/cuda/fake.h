@@ -18,6 +18,9 @@ typedef struct fake_state {
     cudaError_t no_code;     /* what cudaFuncGetAttributes answers */
     cudaError_t count_error; /* answer of cudaGetDeviceCount */
     size_t memory;           /* bytes left to cudaMalloc */
+    size_t least;            /* the smallest `memory` after a cudaMalloc */
+    size_t handle;           /* bytes that a library's handle takes */
+    size_t others;           /* bytes that other programs take once a run has asked for its room */
     bool no_pinned;
     cudaError_t copy_error; /* answer of cudaMemcpyAsync */
     cudaError_t sticky;     /* answered and cleared by cudaGetLastError */

@@ -125,6 +125,16 @@ void small_report(const char *name, const char *key, char text[64]) {
     free(all);
 }
 
+bool small_says(const char *name, const char *text) {
+    char file[64];
+    size_t bytes;
+    snprintf(file, sizeof file, "%s.json", name);
+    char *all = contents(file, &bytes);
+    const bool says = strstr(all, text) != NULL;
+    free(all);
+    return says;
+}
+
 bool small_same(const char *a, const char *b) {
     size_t a_bytes, b_bytes;
     char *x = contents(a, &a_bytes), *y = contents(b, &b_bytes);

@@ -24,6 +24,8 @@ int small_try(const char *device, const char *flags, const char *name);
 
 /* The report's text behind "key":, up to the end of the line. */
 void small_report(const char *name, const char *key, char text[64]);
+/* True if the report contains the text. */
+bool small_says(const char *name, const char *text);
 /* True if both files hold equal weights, bit for bit. */
 bool small_same(const char *a, const char *b);
 /* Weights, losses, accuracy and skipped steps of two trainings are equal, bit for bit. */
