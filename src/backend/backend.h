@@ -64,8 +64,8 @@ typedef struct fri_backend {
     void (*segment_free)(void *segment, size_t bytes);
     /* Bytes free and in total on the device, or 0 and 0 if undefined. */
     void (*memory_info)(size_t *free_bytes, size_t *total_bytes);
-    /* Bytes free for a run once context and libraries are there, of the device or of the description for plans; 0: not
-     * known. NULL: memory does not decide what a run keeps. */
+    /* Bytes free for a run with context and libraries loaded, of the device or of the description for plans; 0: not
+     * known. NULL: memory decides nothing. */
     fr_status (*room)(size_t *bytes);
     /* Reports memory outside the allocator's segments. NULL: none. */
     void (*memory_use)(fr_memory_use *out);

@@ -32,8 +32,8 @@ bool fri_plan_workspaces(fr_device target);
 /* True if an allocation departed from the plan since the section began, and was served by the caching allocator. */
 bool fri_plan_departed(fr_device device);
 
-/* Device memory that a run can plan with: what is free, less what the libraries' code needs. 0: not known, or the
- * memory of this device decides nothing. */
+/* Device memory for a run's plan: free memory, less the needs of the libraries' code. 0: not known, or the device's
+ * memory decides nothing. */
 fr_status fri_plan_room(fr_device device, size_t *bytes);
 
 /* Lower bound of all switches: parameters, optimizer state and the minimum of gradients, plus the largest working set

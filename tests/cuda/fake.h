@@ -19,8 +19,8 @@ typedef struct fake_state {
     cudaError_t count_error; /* answer of cudaGetDeviceCount */
     size_t memory;           /* bytes left to cudaMalloc */
     size_t least;            /* the smallest `memory` after a cudaMalloc */
-    size_t handle;           /* bytes that a library's handle takes */
-    size_t others;           /* bytes that other programs take once a run has asked for its room */
+    size_t handle;           /* bytes of a library's handle */
+    size_t others;           /* bytes taken by further programs once a run has asked for the room */
     bool no_pinned;
     cudaError_t copy_error; /* answer of cudaMemcpyAsync */
     cudaError_t sticky;     /* answered and cleared by cudaGetLastError */

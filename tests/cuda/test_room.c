@@ -21,7 +21,7 @@
 TestSuite(room, .init = fake_begin, .fini = small_end);
 
 static const size_t mib = 1 << 20, libraries = 256 << 20;
-static size_t kept; /* bytes that a run reserves if it rebuilds nothing */
+static size_t kept; /* bytes reserved by a run without rebuild */
 
 /* Returns the reserved bytes. */
 static size_t train(size_t room, const char *more, const char *name) {
@@ -50,7 +50,7 @@ static void expect_report(const char *name, const char *key, const char *value) 
 /* Little rooms fit nothing; the run then tries. */
 static const struct {
     const char *name, *choice, *rebuild;
-    int less; /* bytes less than what keeping takes */
+    int less; /* bytes below the needs of keeping */
     size_t room;
 } rooms[] = {{"much", "\"kept\"", "false", 0, 0},
              {"enough", "\"fitted\"", "true", 512, 0},
@@ -95,7 +95,7 @@ Test(room, a_state_continues_under_another_choice_to_equal_bytes) {
     }
 }
 
-/* Memory flags are orders; rebuild alone is chosen, unless it is one of them. */
+/* Memory flags are orders; rebuild alone is chosen, unless given. */
 Test(room, given_flags_stay) {
     static const struct {
         const char *flags, *key, *value, *much, *enough;
@@ -134,7 +134,7 @@ Test(room, a_limit_is_the_room_where_less_than_what_is_free) {
     small_expect_same("kept", "limited", "limited");
 }
 
-/* The plan fits the room, then the memory of others grows, and a second plan fits what is left. */
+/* The plan fits the room, then further programs take memory, and a second plan fits the rest. */
 Test(room, memory_that_others_took_meanwhile_is_planned_without) {
     set_up();
     fake.others = 1024;
@@ -199,7 +199,7 @@ static size_t session(size_t room, char **text, float weights[16 * 10]) {
     return info.planned;
 }
 
-/* A choice does not outlive its session. */
+/* A choice ends with the session. */
 Test(room, sessions_one_after_the_other_choose_anew) {
     static float first[160], second[160], third[160];
     char *text[3];
