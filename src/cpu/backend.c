@@ -6,12 +6,19 @@
 #include "base/process.h"
 #include "cpu/cpu.h"
 #include "cpu/dnnl.h"
+#include "cpu/isa.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <gnu/libc-version.h>
+#define C_LIBRARY "glibc ", gnu_get_libc_version()
+#else
+#define C_LIBRARY "another C library", ""
+#endif
 
 enum {
     HUGE_PAGE = 2 * 1024 * 1024,
@@ -94,9 +101,22 @@ static fr_status cpu_synchronize(const fri_exec *e) {
 }
 
 static void cpu_describe(char *buf, size_t bytes) {
-    char library[96];
+    char library[96], fault[96];
     fri_dnnl()->version(library, sizeof library);
-    snprintf(buf, bytes, "%d threads, %s%s", fr_threads_get(), library,
+    fri_cpu_isa_fault(fault, sizeof fault);
+    snprintf(buf, bytes, "%d threads, %s%s%s", fr_threads_get(), library,
+             fri_exact_convolutions_get() ? "" : ", Winograd convolutions", fault);
+}
+
+/* Choices by shape alone (threads and widths of vectors change none) leave these facts. The C library computes expf,
+ * logf and tanhf of losses and activations. */
+static void cpu_describe_bits(fr_dtype compute, char *buf, size_t bytes) {
+    if (fri_dnnl()->major > 0) {
+        cpu_describe(buf, bytes);
+        return;
+    }
+    snprintf(buf, bytes, "%s, %s%s%s%s", fri_cpu_isa_fuses() ? "fused multiply-adds" : "separate multiplications",
+             C_LIBRARY, compute == FR_BF16 ? ", bf16 in f32" : "",
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 
@@ -119,6 +139,7 @@ const fri_backend fri_backend_cpu = {
     .memory_use = cpu_memory_use,
     .copy = cpu_copy,
     .describe = cpu_describe,
+    .describe_bits = cpu_describe_bits,
     .numerics = 2,
     .synchronize = cpu_synchronize,
     .kernels = {FRI_KERNEL_MAP(SLOT).batchnorm2d_reads_parts = reads_parts,

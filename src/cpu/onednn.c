@@ -25,12 +25,7 @@ static fr_status no_matmul(const fri_matmul_desc *d, const fri_dnnl_op **op) {
 static char missing[64]; /* fault of the file in FRUGAL_ONEDNN, or "" */
 
 static void own_version(char *buf, size_t n) {
-#if defined(__x86_64__)
-    static const char *const isa[] = {"sse2", "avx2", "avx512"};
-#else
-    static const char *const isa[] = {"neon"};
-#endif
-    snprintf(buf, n, "own kernels, %s%s", isa[fri_cpu_lanes()], missing);
+    snprintf(buf, n, "own kernels, %s%s", fri_cpu_isa_name(), missing);
 }
 
 static bool no_tiles(void) {
@@ -44,7 +39,9 @@ static void open_module(void) {
     static const fri_dnnl_host host = {fr_fail, fr_threads_get, fri_threads_startable};
     const char *given = fri_env_get()->onednn;
     char path[FRI_MODULE_PATH];
-    if (fri_cpu_lanes() < FRI_LANES_AVX2 || (given != NULL && strcmp(given, "off") == 0)) return;
+    /* FRUGAL_ISA is for our loops: the library has a limit of its own. */
+    if (fri_cpu_lanes() < FRI_LANES_AVX2 || fri_env_get()->isa != NULL || (given != NULL && strcmp(given, "off") == 0))
+        return;
     void *module = fri_module_open("onednn", "src", given, RTLD_NOW | RTLD_LOCAL, path);
     fri_dnnl_open_fn *open = module != NULL ? (fri_dnnl_open_fn *)dlsym(module, "fri_dnnl_open") : NULL;
     const fri_dnnl_calls *found = open != NULL ? open(FRI_DNNL_ABI, &host) : NULL;

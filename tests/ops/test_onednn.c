@@ -61,29 +61,6 @@ static int lanes(void) {
     return (int)fri_cpu_lanes();
 }
 
-Test(onednn, limits_of_the_environment_hold_for_our_loops) {
-    static const struct {
-        const char *value;
-        fri_lanes_width most;
-    } limits[] = {
-        {"SSE41", FRI_LANES_BASELINE},     {"avx", FRI_LANES_BASELINE},
-        {"AVX2", FRI_LANES_AVX2},          {"avx2_vnni", FRI_LANES_AVX2},
-        {"AVX512_CORE", FRI_LANES_AVX512}, {"AVX512_CORE_AMX", FRI_LANES_AVX512},
-        {"DEFAULT", FRI_LANES_AVX512},     {"", FRI_LANES_AVX512},
-        {"nonsense", FRI_LANES_AVX512},
-    };
-    const int widest = in_child(NULL, NULL, lanes);
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        const int expected = (int)limits[i].most < widest ? (int)limits[i].most : widest;
-        cr_expect_eq(in_child("ONEDNN_MAX_CPU_ISA", limits[i].value, lanes), expected, "%s", limits[i].value);
-        cr_expect_eq(in_child("DNNL_MAX_CPU_ISA", limits[i].value, lanes), expected, "DNNL: %s", limits[i].value);
-    }
-#if defined(__x86_64__)
-    cr_expect_eq(widest >= FRI_LANES_AVX2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
-    cr_expect_eq(widest == FRI_LANES_AVX512, __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"));
-#endif
-}
-
 /* A strided convolution and a linear layer, forward and backward. Returns 1 if a number is wrong, else 0. */
 static int step(fr_dtype t) {
     fr_tensor *x = NULL, *w = NULL, *v = NULL, *y = NULL;
