@@ -28,7 +28,6 @@ static void read_environment(void) {
     env.nccl = getenv("FRUGAL_NCCL");
     env.mpi = getenv("FRUGAL_MPI");
     env.isa = getenv("FRUGAL_ISA");
-    env.onednn = getenv("FRUGAL_ONEDNN");
     env.test_device = getenv("FRUGAL_TEST_DEVICE");
 }
 

@@ -5,9 +5,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -57,10 +55,8 @@ static fri_isa of_processor(void) {
 #endif
 
 static void choose(void) {
-    const char *limit = fri_env_get()->isa, *library = getenv("ONEDNN_MAX_CPU_ISA");
+    const char *limit = fri_env_get()->isa;
     chosen = of_processor();
-    if (limit == NULL && library != NULL) /* the library's own limit holds for our loops, too */
-        limit = strcasecmp(library, "AVX2") == 0 ? "avx2" : strcasecmp(library, "SSE41") == 0 ? "sse2" : NULL;
     if (limit == NULL || limit[0] == '\0') return;
     int level = 0;
     while (level < LEVELS && strcmp(limit, names[level]) != 0) level++;
