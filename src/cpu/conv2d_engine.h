@@ -40,6 +40,7 @@ typedef struct fri_conv2d_engine {
 
     size_t bias_at, weight_at, scratch_at; /* offsets in the workspace: a zero bias, packed weights, the library's
                                               scratchpad */
+    size_t room;                           /* for packed weights, at the beginning of the scratchpad */
     const fri_dnnl_op *direct;
 
     /* Winograd, over chunks of tiles and blocks of input and output channels. */
