@@ -36,6 +36,7 @@ typedef struct fri_conv2d_engine {
 
     size_t bias_at, weight_at, scratch_at; /* offsets in the workspace: a zero bias, packed weights or taps, scratch of
                                               products */
+    size_t room;                           /* for packed weights, at the beginning of the scratch */
 
     /* Winograd, over chunks of tiles and blocks of input and output channels. */
     int64_t tiles, chunk, in, in_block, out, out_block;

@@ -28,7 +28,7 @@ enum { FRI_BATCH_THREADS = 16 }; /* maximum number of threads that share a batch
 typedef struct fri_product {
     fri_matmul_desc d;
     bool possible;
-    size_t bytes; /* size of the workspace */
+    size_t room, bytes; /* size of packed weights, and of the whole workspace */
 } fri_product;
 
 /* The product of a layer y [rows, out] = x [rows, in] w^T + b, or of its gradients. dw = dy^T x: A is dy. */
@@ -41,8 +41,13 @@ fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p);
 fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
                           char *workspace);
 
-/* Runs an indirect product on threads; over_pixels: run_pixels (igemm.h). The division changes no bits. */
+/* Bytes for packed weights of a product C [rows, columns] of `terms` terms, at most `limit` (0: none); 0 if packing
+ * once would not pay. */
+size_t fri_igemm_room(int64_t rows, int64_t terms, int64_t columns, size_t limit);
+
+/* Runs an indirect product on threads; over_pixels: run_pixels (igemm.h). The workspace begins with `room` bytes for
+ * packed weights, fri_igemm_bytes() follow. Neither the room nor the division changes bits. */
 size_t fri_igemm_bytes(void);
-void fri_igemm_run(const fri_igemm *s, bool over_pixels, char *workspace);
+void fri_igemm_run(const fri_igemm *s, bool over_pixels, size_t room, char *workspace);
 
 #endif
