@@ -106,8 +106,8 @@ static void cpu_describe(char *buf, size_t bytes) {
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions", fault);
 }
 
-/* Choices by shape alone (threads and widths of vectors change none) leave these facts. The C library computes expf,
- * logf and tanhf of losses and activations. */
+/* Choices by shape alone (threads and widths of vectors change none) leave these facts. The C library computes expf and
+ * logf of losses, and functions of activations. */
 static void cpu_describe_bits(fr_dtype compute, char *buf, size_t bytes) {
     snprintf(buf, bytes, "%s, %s%s%s%s", fri_cpu_isa_fuses() ? "fused multiply-adds" : "separate multiplications",
              C_LIBRARY, compute == FR_BF16 ? ", bf16 in f32" : "",
