@@ -11,7 +11,6 @@ folder=$1 from=$2 examples=$3
 shift 3
 densenet="train_densenet --depth 10 --growth 4 --image-size 8 --batch-size 8"
 mobilenet="train_mobilenet --image-size 32 --batch-size 4 --width 0.35"
-resnet="train_resnet --depth 18 --image-size 16 --batch-size 4"
 unet="train_unet --depth 2 --image-size 16 --batch-size 4"
 
 # one NAME WORDS RUNNER...: a case.
@@ -57,8 +56,6 @@ $densenet --amp --checkpoint-segments sqrt
 $densenet --half --master-weights
 $mobilenet
 $mobilenet --amp
-$resnet
-$resnet --amp
 $unet
 $unet --half
 END
