@@ -28,8 +28,8 @@ typedef struct fri_igemm_tap {
 typedef struct fri_igemm {
     int64_t images, grid_h, grid_w, depth, columns, taps;
     const fri_igemm_tap *tap;
-    /* A: pixel (y, x) of the grid reads pixel (y step_h + tap.y, x step_w + tap.x) of the map, zeros outside. span:
-     * pixels of a row, side by side, per tap; 0: one pixel. */
+    /* A: pixel (y, x) of the grid reads pixel (y step_h + tap.y, x step_w + tap.x) of the map, zeros outside.
+     * span: pixels of a row, side by side, per tap; 0: one pixel. */
     const float *a;
     int64_t a_h, a_w, a_pitch, step_h, step_w, span;
     /* B: element (l, j) is b[tap.weight + l b_row + j b_col]; one of b_row and b_col is 1. */
