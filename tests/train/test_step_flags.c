@@ -207,11 +207,11 @@ Test(step_flags, a_choice_that_saves_nothing_says_so) {
     cr_expect_null(strstr(o.out, "note: "), "defaults are not talked about: %s", o.out);
     o = program_run("train_densenet", TINY "--plan --quiet --checkpoint-segments 1");
     cr_expect_null(strstr(o.out, "note: "), "quiet: %s", o.out);
-    /* The CPU computes half data in f32: a head's step has little to gain. */
+    /* The CPU computes half data in f32, in small pieces: a head's step gains something. */
     o = program_run("finetune", "--dataset synthetic --image-size 64 --plan --amp");
-    EXPECT_MATCH(o.out, "note: --amp raises the peak, from [0-9]+ to [0-9]+ bytes\n");
+    cr_expect_null(strstr(o.out, "note: --amp"), "%s", o.out);
     o = program_run("finetune", "--dataset synthetic --image-size 64 --plan --amp=bf16");
-    EXPECT_MATCH(o.out, "note: --amp=bf16 raises the peak, from [0-9]+ to [0-9]+ bytes\n");
+    cr_expect_null(strstr(o.out, "note: --amp"), "%s", o.out);
 }
 
 Test(step_flags, refused) {
