@@ -1,11 +1,10 @@
 /* conv2d.c - convolution kernels for f32, f16 and bf16 data.
  *
- * f32 data, and bf16 if the library supports it, are passed to the engine unchanged. Other half data is converted to
- * f32 in pieces: whole images, or output rows of one large image, are converted into the workspace and computed
- * there. So is bf16 data where Winograd is possible and the processor has no tiles (AMX): its vector instructions for
- * bf16 do twice the work of those for f32, Winograd saves more. A piece of rows contains its padding as zero rows, so
- * that all pieces have one shape. Rows of dx shared by two pieces are carried over in f32; dw is summed over pieces in
- * order, in f32. Pieces depend on the shape only. */
+ * f32 data, and bf16 data of depthwise weight gradients, are passed to the engine unchanged. Other half data is
+ * converted to f32 in pieces: whole images, or output rows of one large image, are converted into the workspace and
+ * computed there. A piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx
+ * shared by two pieces are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape
+ * only. */
 #include "base/process.h"
 #include "cpu/conv2d_engine.h"
 
@@ -112,7 +111,7 @@ static fr_status make_plan(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
         p->bytes = p->engine.bytes;
         if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
     }
-    if (d->dtype == FR_F32 || (d->dtype == FR_BF16 && (fri_dnnl()->has_tiles() || !winograd_pays(d, pass)))) {
+    if (d->dtype == FR_F32 || (d->dtype == FR_BF16 && !winograd_pays(d, pass))) {
         s = fri_conv2d_engine_plan(d, pass, FRI_CONV2D_AUTO, &p->engine);
         p->bytes = p->engine.bytes;
         if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
@@ -275,16 +274,9 @@ fr_status fri_cpu_conv2d_backward_bias(const fri_exec *e, const fri_conv2d_desc 
 const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     plan p;
     if (make_plan(d, (fri_pass)pass, &p) < 0) return fr_last_error();
-    if (p.engine.method == FRI_CONV2D_DIRECT)
-        return p.engine.direct->name[p.widened ? FRI_DNNL_WIDENED : FRI_DNNL_PLAIN];
-    if (p.engine.method == FRI_CONV2D_WINOGRAD && p.engine.product[0].op == NULL)
-        return p.widened ? "widened:winograd:f4x3+igemm" : "winograd:f4x3+igemm";
-    if (p.engine.method == FRI_CONV2D_WINOGRAD)
-        return p.engine.product[0].op->name[p.widened ? FRI_DNNL_WINOGRAD_WIDENED : FRI_DNNL_WINOGRAD];
+    if (p.engine.method == FRI_CONV2D_WINOGRAD) return p.widened ? "widened:winograd:f4x3" : "winograd:f4x3";
     if (p.engine.method == FRI_CONV2D_INDIRECT) return p.widened ? "widened:indirect" : "indirect";
     if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
     if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
-    if (p.engine.method == FRI_CONV2D_PRODUCT)
-        return p.engine.product[0].op->name[p.widened ? FRI_DNNL_PRODUCT_WIDENED : FRI_DNNL_PRODUCT];
     return "nothing to do";
 }

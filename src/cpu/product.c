@@ -1,7 +1,5 @@
-/* product.c - chooses between the library's product and ours (igemm.h), and divides ours among threads. */
+/* product.c - divides products (igemm.h) among threads. */
 #include "cpu/product.h"
-
-#include <string.h>
 
 #include "cpu/cpu.h"
 #include "cpu/isa.h"
@@ -116,17 +114,6 @@ void fri_igemm_run(const fri_igemm *s, bool pixels, size_t room, char *workspace
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
 
-bool fri_product_by_library(int64_t terms, bool transposed) {
-    enum { DEEP = 1024 };
-    if (fri_dnnl()->major == 0) return false;
-    return transposed || (fri_cpu_lanes() == FRI_LANES_AVX512 && (terms < DEEP || fri_dnnl()->major < 3));
-}
-
-static bool is_library_product(const fri_matmul_desc *d) {
-    const bool by_library = fri_product_by_library(d->k, d->a_col != 1);
-    return by_library || (d->a_dtype != FR_F32 && fri_cpu_lanes() < FRI_LANES_AVX512);
-}
-
 static int64_t batch_threads(void) {
     return fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
 }
@@ -147,20 +134,13 @@ fri_matmul_desc fri_product_of_layer(fri_pass pass, fr_dtype t, fr_dtype bias_t,
 
 fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
     const bool f32 = d->a_dtype == FR_F32 && d->b_dtype == FR_F32 && d->c_dtype == FR_F32;
-    const bool ours = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));
     *p = (fri_product){.d = *d};
-    if (is_library_product(d)) FRI_TRY(fri_dnnl()->matmul(d, &p->op));
-    if (p->op != NULL && d->batch > 0 && strncmp(p->op->name[FRI_DNNL_PLAIN], "brg", 3) != 0) p->op = NULL;
-    p->possible = p->op != NULL || ours;
-    if (p->op != NULL)
-        p->bytes = p->op->scratch_bytes;
-    else if (ours) {
-        const bool once = !d->alone && d->batch == 0 && d->a_col == 1;
-        p->room = once ? fri_igemm_room(d->m, d->k, d->n, 0) : 0;
-        p->bytes = p->room + scratch_of(loops()) * (size_t)(d->alone       ? 1
-                                                            : d->batch > 0 ? batch_threads()
-                                                                           : fr_threads_get());
-    }
+    p->possible = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));
+    if (!p->possible) return FR_OK;
+    const int64_t workers = d->alone ? 1 : d->batch > 0 ? batch_threads() : fr_threads_get();
+    const bool once = !d->alone && d->batch == 0 && d->a_col == 1;
+    p->room = once ? fri_igemm_room(d->m, d->k, d->n, 0) : 0;
+    p->bytes = p->room + scratch_of(loops()) * (size_t)workers;
     return FR_OK;
 }
 
@@ -211,21 +191,15 @@ static void batch_piece(const void *context, int64_t i, int thread) {
     (d->a_col != 1 ? k->run_pixels : k->run)(&s, &all, l->workspace + (size_t)thread * scratch_of(k));
 }
 
-static void run_own(const fri_product *p, const float *a, const float *b, const float *bias, float *c,
-                    char *workspace) {
+fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
+                          char *workspace) {
     const fri_matmul_desc *d = &p->d;
     if (d->batch == 0 && !d->alone) {
         const fri_igemm s = igemm_of(d, a, b, bias, c);
         fri_igemm_run(&s, d->a_col != 1, p->room, workspace);
-        return;
+        return FR_OK;
     }
     fri_parallel(fri_max_i64(1, d->batch), d->alone ? 1 : (int)batch_threads(), batch_piece,
                  &(batch_loop){d, a, b, bias, c, workspace});
-}
-
-fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
-                          char *workspace) {
-    if (p->op != NULL) return fri_dnnl()->run(p->op, a, b, bias, c, workspace);
-    run_own(p, a, b, bias, c, workspace);
     return FR_OK;
 }

@@ -168,12 +168,10 @@ Test(conv2d_indirect, bits_are_equal_on_every_processor) {
         {0x07f5a47b64687248, 0xb51f8bff9578d761, 0x56fe22a7a33ac04f},
         {0x8c5d42c02f97b195, 0x2d2233b84bc81bea, 0x703ce480fbd00578},
     };
-    char library[64];
-    fri_dnnl()->version(library, sizeof library);
 #if defined(__x86_64__)
     if (fri_cpu_lanes() == FRI_LANES_BASELINE)
         cr_skip_test("%s", __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2")
-                               ? "ONEDNN_MAX_CPU_ISA leaves no instruction with a fused multiply-add"
+                               ? "FRUGAL_ISA leaves no instruction with a fused multiply-add"
                                : "this processor has no AVX2 with a fused multiply-add");
 #endif
     for (int i = 0; i < SHAPES; i++)
@@ -183,7 +181,7 @@ Test(conv2d_indirect, bits_are_equal_on_every_processor) {
             char *got = ways_run(&t, FRI_CONV2D_INDIRECT);
             const uint64_t hash = hash_of(got, t.results);
             cr_expect_eq(hash, expected[i][pass], "case %d, pass %d: 0x%016llx, %s", i, pass, (unsigned long long)hash,
-                         library);
+                         fri_cpu_isa_name());
             free(got);
             ways_drop(&t);
         }
@@ -227,29 +225,20 @@ Test(conv2d_indirect, large_results) {
     }
 }
 
-/* oneDNN computes 1 x 1 products with AVX-512, some with AVX2, and large maps. The choice depends on shape and type,
- * not on the batch. */
-Test(conv2d_indirect, is_taken_where_the_library_is_slower) {
-    static const struct {
-        shape s;
-        bool taken[3]; /* with AVX2 */
-    } layers[] = {
-        {{4, 4, 16, 48, 3, 3, 1, 1, 1, 1, 1, 1}, {true, false, false}},
-        {{7, 7, 64, 256, 1, 1, 1, 1, 0, 0, 1, 1}, {true, true, false}},
-        {{14, 14, 64, 256, 1, 1, 1, 1, 0, 0, 1, 1}, {false, false, false}},
-        {{2, 2, 512, 512, 3, 3, 1, 1, 1, 1, 1, 1}, {true, true, true}},
+/* Every layer without loops of its own, whatever its batch. */
+Test(conv2d_indirect, is_taken_without_another_method) {
+    static const shape layers[] = {
+        {4, 4, 16, 48, 3, 3, 1, 1, 1, 1, 1, 1},
+        {7, 7, 64, 256, 1, 1, 1, 1, 0, 0, 1, 1},
+        {14, 14, 64, 256, 1, 1, 1, 1, 0, 0, 1, 1},
+        {2, 2, 512, 512, 3, 3, 1, 1, 1, 1, 1, 1},
     };
-    const bool there = fri_dnnl()->major > 0, wide = fri_product_by_library(0, false);
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (int64_t n = 1; n <= 100; n *= 10)
             for (int pass = 0; pass < 3; pass++) {
-                const fri_conv2d_desc d = desc_of(&layers[i].s, n);
-                const char *name = fri_cpu_conv2d_impl(&d, pass);
-                const bool expected = !there || (layers[i].taken[pass] && (layers[i].s.r > 1 || !wide));
-                cr_expect_eq(strcmp(name, "indirect") == 0, expected, "layer %zu, pass %d: %s", i, pass, name);
-                if (!wide && pass != FRI_PASS_BACKWARD_WEIGHT) cr_expect_null(strstr(name, "gemm"));
+                fri_conv2d_desc d = desc_of(&layers[i], n);
+                cr_expect_str_eq(fri_cpu_conv2d_impl(&d, pass), "indirect", "layer %zu, pass %d", i, pass);
+                for (d.dtype = FR_F16; d.dtype <= FR_BF16; d.dtype++)
+                    cr_expect_str_eq(fri_cpu_conv2d_impl(&d, pass), "widened:indirect", "layer %zu, pass %d", i, pass);
             }
-    fri_conv2d_desc f16 = desc_of(&layers[1].s, 8);
-    f16.dtype = FR_F16;
-    if (!wide) cr_expect_str_eq(fri_cpu_conv2d_impl(&f16, FRI_PASS_FORWARD), "widened:indirect");
 }
