@@ -57,5 +57,4 @@ $densenet --half --master-weights
 $mobilenet
 $mobilenet --amp
 $unet
-$unet --half
 END
