@@ -6,6 +6,7 @@
 #include "base/process.h"
 #include "cpu/cpu.h"
 #include "cpu/isa.h"
+#include "cpu/product.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +111,10 @@ static void cpu_describe(char *buf, size_t bytes) {
  * logf of losses, and functions of activations. */
 static void cpu_describe_bits(fr_dtype compute, char *buf, size_t bytes) {
     snprintf(buf, bytes, "%s, %s%s%s%s", fri_cpu_isa_fuses() ? "fused multiply-adds" : "separate multiplications",
-             C_LIBRARY, compute == FR_BF16 ? ", bf16 in f32" : "",
+             C_LIBRARY,
+             compute != FR_BF16       ? ""
+             : fri_igemm_reads_bf16() ? ", avx512_bf16"
+                                      : ", bf16 in f32",
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 

@@ -69,8 +69,9 @@ fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const
 /* Name of the method of a pass, for reports (static storage), or the error sentence if there is none. */
 const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass);
 
-/* conv2d_indirect.c, f32 only */
+/* conv2d_indirect.c: f32, and bf16 where the processor multiplies it */
 fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e);
+bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass); /* as it is; y or dx are f32 */
 void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
                              char *workspace);
 

@@ -11,15 +11,25 @@
 
 #include <string.h>
 
+bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass) {
+    const int64_t terms = pass == FRI_PASS_BACKWARD_INPUT ? d->k : d->c;
+    return d->dtype == FR_BF16 && pass != FRI_PASS_BACKWARD_WEIGHT && d->groups == 1 && terms % 2 == 0 &&
+           fri_igemm_reads_bf16();
+}
+
 fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
-    e->method = d->dtype == FR_F32 && d->bias_dtype == FR_F32 ? FRI_CONV2D_INDIRECT : FRI_CONV2D_NONE;
+    const bool bf16 = d->dtype == FR_BF16;
+    e->method = d->bias_dtype == FR_F32 && (d->dtype == FR_F32 || fri_conv2d_indirect_reads_bf16(d, e->pass))
+                    ? FRI_CONV2D_INDIRECT
+                    : FRI_CONV2D_NONE;
     e->weight_at = fri_part(&e->bytes, (size_t)(d->r * d->s) * sizeof(fri_igemm_tap));
     const bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
     const int64_t rows = d->n * (dx ? d->h * d->w : d->p * d->q), cg = d->c / d->groups, kg = d->k / d->groups;
     const size_t rest = e->bytes + fri_igemm_bytes(), limit = d->workspace_limit;
     if (e->pass != FRI_PASS_BACKWARD_WEIGHT && (limit == 0 || limit > rest))
-        e->room = fri_igemm_room(rows, d->r * d->s * (dx ? kg : cg), dx ? cg : kg, limit > 0 ? limit - rest : 0);
+        e->room = fri_igemm_room(rows, d->r * d->s * (dx ? kg : cg) / (bf16 ? 2 : 1), dx ? cg : kg,
+                                 limit > 0 ? limit - rest : 0);
     e->scratch_at = fri_part(&e->bytes, e->room + fri_igemm_bytes());
     return FR_OK;
 }
@@ -40,7 +50,7 @@ static bool meets(int64_t grid, int64_t step, int64_t tap, int64_t map) {
 /* Pixels per tap: a row of a filter with few channels; 0: one pixel. */
 static int64_t span_of(const fri_conv2d_desc *d) {
     enum { FEW = 8 };
-    const bool dense = d->groups == 1 && d->dilation_w == 1 && d->s * d->c <= FRI_IGEMM_RUN;
+    const bool dense = d->dtype == FR_F32 && d->groups == 1 && d->dilation_w == 1 && d->s * d->c <= FRI_IGEMM_RUN;
     return dense && d->c < FEW && d->s > 1 ? d->s : 0;
 }
 
@@ -56,7 +66,7 @@ static fri_igemm product_of(const fri_conv2d_engine *e, fri_igemm s, int64_t y, 
         h = dx ? (y - h) / d->stride_h : y * d->stride_h + h;
         w = dx ? (x - w) / d->stride_w : x * d->stride_w + w;
         if (meets(s.grid_h, s.step_h, h, s.a_h) && (s.span > 0 || meets(s.grid_w, s.step_w, w, s.a_w)))
-            tap[s.taps++] = (fri_igemm_tap){h, w, i * (d->c / d->groups)};
+            tap[s.taps++] = (fri_igemm_tap){h, w, i * (d->c / d->groups) / (s.bf16 && s.b_row == 1 ? 2 : 1)};
     }
     return s;
 }
@@ -84,7 +94,8 @@ void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const f
                              char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t cg = d->c / d->groups, kg = d->k / d->groups, row = d->r * d->s * cg;
-    const bool pixel = by_pixel(d);
+    const bool pixel = by_pixel(d), bf16 = d->dtype == FR_BF16;
+    const int64_t pair = bf16 ? 2 : 1; /* terms per word (igemm.h) */
     for (int64_t g = 0; g < d->groups; g++) {
         fri_igemm s = {.images = d->n,
                        .depth = cg,
@@ -92,23 +103,24 @@ void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const f
                        .a = a + g * cg,
                        .a_h = d->h,
                        .a_w = d->w,
-                       .a_pitch = d->c,
+                       .a_pitch = d->c / pair,
+                       .bf16 = bf16,
                        .step_h = d->stride_h,
                        .step_w = d->stride_w};
         if (e->pass != FRI_PASS_BACKWARD_INPUT) s.span = span_of(d);
         const int64_t read = cg * fri_max_i64(1, s.span);
         switch (e->pass) {
         case FRI_PASS_FORWARD:
-            s.depth = read;
-            s.b = b + g * kg * row, s.b_row = 1, s.b_col = row;
+            s.depth = read / pair;
+            s.b = b + g * kg * row, s.b_row = 1, s.b_col = row / pair;
             s.c = out + g * kg, s.c_h = d->p, s.c_w = d->q, s.c_pitch = d->k;
             s.c_step_h = pixel ? d->p : 1, s.c_step_w = pixel ? d->q : 1;
             s.bias = bias != NULL ? bias + g * kg : NULL, s.add = d->accumulate, s.relu = d->relu;
             run_maps(e, s, workspace);
             break;
         case FRI_PASS_BACKWARD_INPUT:
-            s.depth = kg, s.columns = cg;
-            s.a = a + g * kg, s.a_h = d->p, s.a_w = d->q, s.a_pitch = d->k, s.step_h = s.step_w = 1;
+            s.depth = kg / pair, s.columns = cg;
+            s.a = a + g * kg, s.a_h = d->p, s.a_w = d->q, s.a_pitch = d->k / pair, s.step_h = s.step_w = 1;
             s.b = b + g * kg * row, s.b_row = row, s.b_col = 1;
             s.c = out + g * cg, s.c_h = d->h, s.c_w = d->w, s.c_pitch = d->c;
             s.c_step_h = pixel ? d->h : d->stride_h, s.c_step_w = pixel ? d->w : d->stride_w;

@@ -17,10 +17,10 @@ enum {
 /* A thread's scratch: of one size on every processor. */
 typedef struct panels {
     float panel[DEPTH * FRI_IGEMM_COLUMNS];
-    float left[BLOCK * DEPTH];       /* gathered terms, or the last rows of a transposed A */
-    float spare[FRI_IGEMM_COLUMNS];  /* results of rows past the last */
-    float window[DEPTH];             /* terms of a window across the border */
-    const float *from[BLOCK * TAPS]; /* [tile][tap][row], or the pixels of a panel */
+    float left[FRI_IGEMM_COLUMNS * DEPTH]; /* gathered terms, or the last rows of a transposed A */
+    float spare[FRI_IGEMM_COLUMNS];        /* results of rows past the last */
+    float window[DEPTH];                   /* terms of a window across the border */
+    const float *from[BLOCK * TAPS];       /* [tile][tap][row], or the pixels of a panel */
     float *to[BLOCK];
     int64_t tap; /* the tap of the pixels in `from` */
     bool meets;  /* a pixel lies inside of the map */
@@ -149,10 +149,29 @@ static void gather(const fri_igemm *s, const fri_igemm_chunk *k, int64_t first, 
 
 /* ---- C = A B ----------------------------------------------------------------------------------------------- */
 
-static void copy_line(const columns *c, const float *from, float *to) {
-    for (int j = 0; j < c->vectors; j++)
-        *(fri_lanes *)(to + j * FRI_VECTOR) = FRI_LANES_AT(from + place(c->vectors, j, c->last));
+#if defined(FRI_LANES_BF16)
+/* Packs columns of terms first .. first + depth of a tap: two lines become a line of pairs. */
+static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t depth, const columns *c, float *to) {
+    typedef uint16_t term __attribute__((may_alias));
+    const term *b = (const term *)(const void *)s->b + s->tap[tap].weight + 2 * first * s->b_row + c->at;
+    term *pair = (term *)(void *)to;
+    for (int64_t l = 0; l < depth; l++, b += 2 * s->b_row)
+        for (int v = 0; v < c->vectors; v++, pair += 2 * FRI_VECTOR) {
+            const term *even = b + place(c->vectors, v, c->last), *odd = even + s->b_row;
+            for (int e = 0; e < (c->some > 0 ? c->some : FRI_VECTOR); e++)
+                pair[2 * e] = even[e], pair[2 * e + 1] = odd[e];
+        }
 }
+#else
+static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t depth, const columns *c, float *to) {
+    const float *b = s->b + s->tap[tap].weight + first * s->b_row + c->at;
+    for (int64_t l = 0; l < depth; l++, b += s->b_row, to += c->vectors * FRI_VECTOR) {
+        if (c->some > 0) copy_floats(c->some, b, to);
+        for (int j = 0; c->some == 0 && j < c->vectors; j++)
+            *(fri_lanes *)(to + j * FRI_VECTOR) = FRI_LANES_AT(b + place(c->vectors, j, c->last));
+    }
+}
+#endif
 
 /* Packs `n` columns of B whose terms are neighbours. Columns lie far apart: the next ones are fetched ahead. */
 static void pack_turned(const float *b, int64_t pitch, int64_t n, int64_t depth, float *to, int64_t wide) {
@@ -168,18 +187,15 @@ static void pack_turned(const float *b, int64_t pitch, int64_t n, int64_t depth,
 /* Packs columns of a run of terms. */
 static void pack_panel(const fri_igemm *s, const fri_igemm_chunk *k, const columns *c, float *to) {
     const int64_t wide = c->vectors * FRI_VECTOR, dense = c->some > 0 ? c->some : wide - FRI_VECTOR;
-    for (int64_t t = 0; t < k->taps; t++, to += k->depth * wide) {
-        const float *b = s->b + s->tap[k->tap + t].weight + k->first * s->b_row + c->at * s->b_col;
+    for (int64_t t = k->tap; t < k->tap + k->taps; t++, to += k->depth * wide) {
+        const float *b = s->b + s->tap[t].weight + k->first + c->at * s->b_col;
         if (c->some > 0) memset(to, 0, (size_t)(k->depth * wide) * sizeof *to);
-        if (s->b_col != 1) {
-            pack_turned(b, s->b_col, dense, k->depth, to, wide);
-            if (c->some == 0) pack_turned(b + c->last * s->b_col, s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
+        if (s->b_col == 1) {
+            pack_lines(s, t, k->first, k->depth, c, to);
+            continue;
         }
-        for (int64_t l = 0; s->b_col == 1 && l < k->depth; l++)
-            if (c->some > 0)
-                copy_floats(c->some, b + l * s->b_row, to + l * wide);
-            else
-                copy_line(c, b + l * s->b_row, to + l * wide);
+        pack_turned(b, s->b_col, dense, k->depth, to, wide);
+        if (c->some == 0) pack_turned(b + c->last * s->b_col, s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
     }
 }
 
@@ -204,7 +220,7 @@ static void pack(const fri_igemm *s, const fri_igemm_part *part) {
 
 /* Few rows: reading B in place is faster than packing. */
 static bool in_place(const fri_igemm *s, int64_t taps, int64_t rows) {
-    return s->b_col == 1 && taps == 1 && (rows <= ROWS || s->b_row <= NEAR);
+    return !s->bf16 && s->b_col == 1 && taps == 1 && (rows <= ROWS || s->b_row <= NEAR);
 }
 
 /* Fetches a tile's rows of the next block: terms of rows far apart come too late otherwise. */
@@ -314,11 +330,16 @@ static void run(const fri_igemm *s, const fri_igemm_part *part, void *scratch) {
         run_empty(s, part, column, column_end);
     else if (s->b_row == 1 && part->row_end - part->row <= WIDTH && column_end - column > WIDTH)
         run_few(s, part, column, column_end, scratch);
-    else
-        for (int64_t i = part->row; i < part->row_end; i += BLOCK)
-            run_block(s, part, i, fri_min_i64(BLOCK, part->row_end - i), scratch);
+    else {
+        const int64_t block = gathered(s, s->taps) ? BLOCK / 2 : BLOCK; /* gathered rows fit panels.left */
+        for (int64_t i = part->row; i < part->row_end; i += block)
+            run_block(s, part, i, fri_min_i64(block, part->row_end - i), scratch);
+    }
 }
 
+#if defined(FRI_LANES_BF16)
+#define run_pixels NULL
+#else
 /* ---- sums over pixels -------------------------------------------------------------------------------------- */
 
 /* Copies columns j .. j + n of a tap's terms for pixels first .. first + depth. Notes whether one lies in the map. */
@@ -411,5 +432,6 @@ static void run_pixels(const fri_igemm *s, const fri_igemm_part *part, void *scr
     for (int64_t first = 0; first < pixels; first += DEPTH)
         add_pixels(s, part, first, fri_min_i64(DEPTH, pixels - first), scratch);
 }
+#endif
 
 const fri_igemm_kernel FRI_FOR(fri_igemm_loops) = {ROWS, WIDTH, sizeof(panels), pack, run, run_pixels};

@@ -40,6 +40,9 @@ typedef struct fri_igemm {
     int64_t c_h, c_w, c_pitch, c_y, c_x, c_step_h, c_step_w;
     const float *bias; /* per column, or NULL */
     bool add;          /* adds to C */
+    /* A and B hold bf16, for the kernel with AVX512_BF16: a word is a pair of neighbouring terms. Depth, pitches,
+     * offsets count words, but those of a B with b_col 1 count terms. */
+    bool bf16;
     fri_activation relu;
 } fri_igemm;
 

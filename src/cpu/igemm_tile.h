@@ -10,6 +10,9 @@
 #include "cpu/igemm.h"
 #include "cpu/lanes.h"
 #include "cpu/transpose.h"
+#if defined(FRI_LANES_BF16)
+#include <immintrin.h>
+#endif
 
 #if defined(FRI_LANES_V4)
 enum { ROWS = 6, VECTORS = 4 };
@@ -21,7 +24,7 @@ enum { ROWS = 8, VECTORS = 2 }; /* a vector holds four terms of a row; an instru
 enum { ROWS = 4, VECTORS = 2 };
 #endif
 enum { WIDTH = VECTORS * FRI_VECTOR, FEWEST = (ROWS + 3) / 4 };
-_Static_assert(FRI_IGEMM_BLOCK % ROWS == 0, "blocks of rows are whole tiles on every processor");
+_Static_assert(FRI_IGEMM_BLOCK / 2 % ROWS == 0, "blocks of rows are whole tiles on every processor");
 _Static_assert(WIDTH % FRI_VECTOR == 0 && FRI_IGEMM_COLUMNS % WIDTH == 0, "panels fit scratch on every processor");
 
 /* Columns of a panel: whole vectors, the last at `last` from the first column. */
@@ -99,14 +102,29 @@ FRI_INLINE void end_tile(const int rows, const int vectors, const tile *s, fri_l
     EACH_VECTOR(rows, vectors, *(fri_lanes *)(s->c[i] + s->column + place(vectors, j, s->last)) = t[i][j]);
 }
 
+#if defined(FRI_LANES_BF16)
+/* Adds both products of each lane's two bf16 terms to a sum in f32. */
+FRI_INLINE fri_lanes multiply_add(fri_lanes sum, fri_lanes line, float terms) {
+    const union {
+        __m512 words;
+        __m512bh pairs;
+    } y = {(__m512)line}, x = {_mm512_set1_ps(terms)};
+    return (fri_lanes)_mm512_dpbf16_ps((__m512)sum, y.pairs, x.pairs);
+}
+#else
+FRI_INLINE fri_lanes multiply_add(fri_lanes sum, fri_lanes line, float term) {
+    return sum + line * term;
+}
+#endif
+
 /* Adds to t the products of a line of B and one term of each row; `term` is an expression of the row, i. */
-#define ADD_LINE(rows, vectors, line, last, term)                                               \
-    do {                                                                                        \
-        fri_lanes y[VECTORS];                                                                   \
-        _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) y[j] =                        \
-            FRI_LANES_AT((line) + place(vectors, j, last));                                     \
-        _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++)                                 \
-            _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) t[i][j] += y[j] * (term); \
+#define ADD_LINE(rows, vectors, line, last, term)                                                                  \
+    do {                                                                                                           \
+        fri_lanes y[VECTORS];                                                                                      \
+        _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) y[j] =                                           \
+            FRI_LANES_AT((line) + place(vectors, j, last));                                                        \
+        _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++)                                                    \
+            _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) t[i][j] = multiply_add(t[i][j], y[j], term); \
     } while (0)
 
 /* Lines of B: `pitch` floats apart, their last vector at `last`. */
@@ -186,10 +204,12 @@ static void full_rows(int64_t taps, int64_t depth, const float *const *a, const 
     }
 }
 
+#if !defined(FRI_LANES_BF16)
 static void full_columns(int64_t depth, const float *a, int64_t pitch, const lines *r, const tile *s) {
 #define CALL_COLUMNS(v) columns_tile(v, depth, a, pitch, r, s)
     BY_VECTORS(s->vectors, CALL_COLUMNS)
 }
+#endif
 
 /* A copy of a tile of C whose rows are shorter than a vector. */
 typedef struct tile_copy {
@@ -222,11 +242,13 @@ static void rows_any(int64_t taps, int64_t depth, const float *const *a, const l
     copy_back(s, some, made);
 }
 
+#if !defined(FRI_LANES_BF16)
 static void columns_any(int64_t depth, const float *a, int64_t pitch, const lines *r, int64_t some, const tile *s) {
     tile_copy o;
     const tile *made = copy_tile(s, some, &o);
     full_columns(depth, a, pitch, r, made);
     copy_back(s, some, made);
 }
+#endif
 
 #endif

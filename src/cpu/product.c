@@ -6,8 +6,24 @@
 
 extern const fri_igemm_kernel fri_igemm_loops;
 #if defined(__x86_64__)
-extern const fri_igemm_kernel fri_igemm_loops_v3, fri_igemm_loops_v4;
+extern const fri_igemm_kernel fri_igemm_loops_v3, fri_igemm_loops_v4, fri_igemm_loops_bf16;
 #endif
+
+bool fri_igemm_reads_bf16(void) {
+#if defined(FRI_HAVE_BF16)
+    return fri_cpu_isa() >= FRI_ISA_AVX512_BF16;
+#else
+    return false;
+#endif
+}
+
+static const fri_igemm_kernel *bf16_loops(void) {
+#if defined(FRI_HAVE_BF16)
+    return &fri_igemm_loops_bf16;
+#else
+    return NULL;
+#endif
+}
 
 /* Loops for the width of this processor's vectors. */
 static const fri_igemm_kernel *loops(void) {
@@ -96,7 +112,7 @@ static void run_slabs(igemm_loop *l, size_t room, char *workspace) {
 
 void fri_igemm_run(const fri_igemm *s, bool pixels, size_t room, char *workspace) {
     enum { LEAST = 1 << 18 }; /* multiplications for which another thread is worth waking */
-    const fri_igemm_kernel *k = loops();
+    const fri_igemm_kernel *k = s->bf16 ? bf16_loops() : loops();
     const int64_t grid = s->images * s->grid_h * s->grid_w;
     const int64_t rows = pixels ? s->depth : grid, columns = pixels ? s->columns * s->taps : s->columns;
     const int64_t work = grid * s->depth * s->columns * s->taps;

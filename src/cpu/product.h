@@ -48,6 +48,7 @@ size_t fri_igemm_room(int64_t rows, int64_t terms, int64_t columns, size_t limit
 /* Runs an indirect product on threads; over_pixels: run_pixels (igemm.h). The workspace begins with `room` bytes for
  * packed weights, fri_igemm_bytes() follow. Neither the room nor the division changes bits. */
 size_t fri_igemm_bytes(void);
+bool fri_igemm_reads_bf16(void); /* the processor multiplies bf16 */
 void fri_igemm_run(const fri_igemm *s, bool over_pixels, size_t room, char *workspace);
 
 #endif
