@@ -137,7 +137,8 @@ typedef struct fr_train_optim {
     int64_t n_class_weights;
     bool balanced_weights; /* no flag: in their place, images / (classes * images of the class) */
     bool per_class; /* no flag: evaluations count for each class what its images or pixels are taken for: accuracy and
-                     * intersection over union are printed at the end, the whole matrix is in the report */
+                     * intersection over union are printed at the end, the whole matrix is in the report. Pixels of up
+                     * to 255 classes are always counted */
     int64_t eval_every; /* epochs; 0: at the end only */
     int64_t patience;   /* no flag: end after so many evaluations without a better one, by accuracy, or else by loss;
                          * AUTO: never */
@@ -185,6 +186,7 @@ typedef struct fr_train_files {
     const char *track, *trace; /* of the first steps */
     const char *track_lines;   /* of the run */
     const char *memory_plot;   /* a picture of the step that needs most */
+    const char *masks;         /* folder for the masks of `predict` */
 } fr_train_files;
 
 typedef struct fr_train_opts {

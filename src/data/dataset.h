@@ -90,6 +90,8 @@ fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_im
 /* The values of a gray PNG or the indices of a palette, into image->target; the size in *height and *width. */
 fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, fr_image *image, int64_t *height,
                               int64_t *width);
+/* Writes a mask as a palette PNG, whose pixels are the classes; the file appears complete, or not at all. */
+fr_status fri_png_write_mask(const char *path, const uint8_t *mask, int64_t height, int64_t width);
 
 /* Reads a target of any kind: an int64_t, a uint8_t per pixel, or floats. capacity: bytes of `target`; target NULL:
  * sets *bytes alone. bytes may be NULL. */

@@ -1,4 +1,4 @@
-/* png.c - a PNG in memory to RGB, by libpng; and the choice between PNG and JPEG.
+/* png.c - a PNG in memory to RGB, and a mask to a PNG file, by libpng.
  *
  * Palettes and gray are expanded, 16 bit is scaled to 8, alpha is dropped as PIL's convert("RGB") does. libpng reports
  * errors by a callback without return, so a longjmp leads back; libpng prints nothing. */
@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 
+#include <frugal/files.h>
 #include <png.h>
 #include <setjmp.h>
 #include <string.h>
@@ -129,4 +130,29 @@ fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, 
     fr_status s = attempt_png(&c, n, image);
     png_destroy_read_struct(&c.png, &c.info, NULL);
     return s;
+}
+
+/* The palette of the PASCAL VOC masks: bits 0, 3, 6 of a class are red's highest, 1, 4, 7 green's, 2, 5 blue's. */
+static void fill_palette(uint8_t palette[256][3]) {
+    memset(palette, 0, 256 * 3);
+    for (int class = 0; class < 256; class ++)
+        for (int bit = 0; bit < 8; bit++) palette[class][bit % 3] |= (uint8_t)((class >> bit & 1) << (7 - bit / 3));
+}
+
+fr_status fri_png_write_mask(const char *path, const uint8_t *mask, int64_t height, int64_t width) {
+    png_image png = {.version = PNG_IMAGE_VERSION,
+                     .width = (png_uint_32)width,
+                     .height = (png_uint_32)height,
+                     .format = PNG_FORMAT_RGB_COLORMAP,
+                     .colormap_entries = 256};
+    fr_atomic_file f = FR_ATOMIC_FILE_CLOSED;
+    uint8_t palette[256][3];
+    fill_palette(palette);
+    fr_status s = fr_atomic_open(path, 0666, &f);
+    if (s == FR_OK) s = fr_atomic_stream(&f);
+    if (s == FR_OK && !png_image_write_to_stdio(&png, f.stream, 0, mask, 0, palette))
+        s = fr_fail(FR_EIO, "cannot be written: %s", png.message);
+    if (s == FR_OK) s = fr_atomic_commit(&f);
+    fr_atomic_abandon(&f);
+    return s < 0 ? fr_fail_prefix(s, "%s: ", path) : s;
 }

@@ -18,3 +18,8 @@ fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, 
     (void)bytes, (void)n, (void)image, (void)height, (void)width;
     return refuse(name);
 }
+
+fr_status fri_png_write_mask(const char *path, const uint8_t *mask, int64_t height, int64_t width) {
+    (void)mask, (void)height, (void)width;
+    return refuse(path);
+}

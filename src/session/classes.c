@@ -1,13 +1,19 @@
-/* classes.c - accuracy and IoU per class after an evaluation (train.optim.per_class), counted in a confusion matrix. */
+/* classes.c - accuracy and IoU per class after an evaluation, counted in a confusion matrix: of pixels, and of images
+ * with train.optim.per_class. */
 #include "session/session.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+bool fri_counts_classes(const fri_config *c) {
+    const bool pixels = c->program->pixel_classes != NULL || c->targets == FR_TARGET_PIXELS;
+    return c->accuracy && (c->opts.optim.per_class || (pixels && c->outputs <= FR_MASK_IGNORED));
+}
+
 fr_status fri_confusion_begin(fri_session *r) {
     const size_t n = (size_t)r->config->outputs;
-    if (!r->config->opts.optim.per_class || !r->config->accuracy) return FR_OK;
+    if (!fri_counts_classes(r->config)) return FR_OK;
     free(r->tested.confusion);
     r->tested.confusion =
         n <= SIZE_MAX / n / sizeof *r->tested.confusion ? calloc(n * n, sizeof *r->tested.confusion) : NULL;

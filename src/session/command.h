@@ -2,6 +2,7 @@
 #ifndef FRI_SESSION_COMMAND_H
 #define FRI_SESSION_COMMAND_H
 
+#include "base/atomic_file.h"
 #include "session/views.h"
 
 /* plan_command.c: plans the run, prints the plan and writes the report. FR_ENOMEM: the run exceeds --memory-limit;
@@ -12,6 +13,8 @@ fr_status fri_predict_command(fri_session *r); /* predict_command.c */
 
 /* places.c: FR_EINVAL if two outputs of the command are one file, or if an output is also an input. */
 fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o);
+/* The file for the mask of image i of --predict. False: the path is too long. */
+bool fri_mask_path(const fr_train_opts *o, int64_t i, char path[FRI_TARGET_BYTES]);
 /* notes.c: names memory switches of the command that save nothing in this network or raise its peak. */
 void fri_switch_notes(const fri_session *r);
 

@@ -23,7 +23,7 @@ static fr_status settle_part(fri_sums *sum, int i) {
 static fr_status measure_metrics(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
-    const bool classes = r->config->opts.optim.per_class && r->config->accuracy;
+    const bool classes = fri_counts_classes(r->config);
     if (p->metrics == NULL && !classes) return FR_OK;
     if (fr_tensor_dtype(*y) != FR_F32) FRI_TRY(fr_cast(*y, FR_F32, y));
     if (fr_tensor_device(*y) == FR_META) return FR_OK;

@@ -1,9 +1,8 @@
-/* places.c - checks the paths of a command: two outputs need two files, and an output must not overwrite an input. */
+/* places.c - the paths of a command: two outputs need two files, and an output must not overwrite an input. */
 #include "session/command.h"
 #include "session/flags.h"
 
-#include "base/atomic_file.h"
-
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -43,11 +42,37 @@ static fr_status check_output(const fr_train_program *p, const fr_flag *f, const
     return FR_OK;
 }
 
+bool fri_mask_path(const fr_train_opts *o, int64_t i, char path[FRI_TARGET_BYTES]) {
+    const char *slash = strrchr(o->files.predict[i], '/'), *name = slash != NULL ? slash + 1 : o->files.predict[i];
+    const char *dot = strrchr(name, '.');
+    const int stem = (int)(dot != NULL && dot > name ? (size_t)(dot - name) : strlen(name));
+    const int n = snprintf(path, FRI_TARGET_BYTES, "%s/%.*s.png", o->files.masks, stem, name);
+    return n > 0 && n < FRI_TARGET_BYTES;
+}
+
+/* Refuses two images with one file for their masks, and a mask in the place of an input. */
+static fr_status check_masks(const fr_train_program *p, const fr_flag *f, const fr_train_opts *o) {
+    char mask[FRI_TARGET_BYTES], other[FRI_TARGET_BYTES];
+    struct stat st;
+    for (int64_t i = 0; i < o->files.n_predict; i++) {
+        if (!fri_mask_path(o, i, mask))
+            return fr_fail(FR_EINVAL, "--masks %s: the path of the mask of %s is too long", o->files.masks,
+                           o->files.predict[i]);
+        for (int64_t k = 0; k < i; k++)
+            if (fri_mask_path(o, k, other) && strcmp(mask, other) == 0)
+                return fr_fail(FR_EINVAL, "--masks: %s and %s would both give %s; rename one, or run twice",
+                               o->files.predict[k], o->files.predict[i], mask);
+        if (stat(mask, &st) == 0) FRI_TRY(check_output(p, f, mask, o));
+    }
+    return FR_OK;
+}
+
 fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o) {
     fr_status s = FR_OK;
     for (const fr_flag *f = fr_flag_next(p, NULL); f != NULL && s == FR_OK; f = fr_flag_next(p, f)) {
         const char *path = path_of(f, FR_FILE_WRITTEN, o);
         if (path != NULL) s = check_output(p, f, path, o);
+        if (path != NULL && s == FR_OK && path == o->files.masks) s = check_masks(p, f, o);
     }
     return s;
 }

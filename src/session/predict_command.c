@@ -1,12 +1,21 @@
-/* predict_command.c - --predict: the likeliest classes of image files. */
+/* predict_command.c - --predict: the likeliest classes of image files; masks and shares where pixels have classes. */
 #include "session/command.h"
+
+#include "data/dataset.h"
 
 #include <frugal/number.h>
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { TOP = 5, NAME_BYTES = 1024 };
+
+static const char *name_of(const fri_session *r, const fr_classifier *c, int64_t class) {
+    if (c->info.class_name != NULL) return c->info.class_name[class];
+    return r->data.train != NULL ? fr_dataset_class_name(r->data.train, class) : NULL;
+}
 
 /* Prints the TOP most likely of n classes in descending order. */
 static void print_prediction(const fri_session *r, const fr_classifier *c, const char *path, const double *p) {
@@ -21,25 +30,58 @@ static void print_prediction(const fri_session *r, const fr_classifier *c, const
             if (!taken && (best < 0 || p[i] > p[best])) best = i;
         }
         shown[k] = best;
-        const char *name = c->info.class_name != NULL ? c->info.class_name[best]
-                           : r->data.train != NULL    ? fr_dataset_class_name(r->data.train, best)
-                                                      : NULL;
+        const char *name = name_of(r, c, best);
         fr_fprintf(r->config->out, "  %6.2f %%  %lld%s%s\n", 100 * p[best], (long long)best, name != NULL ? "  " : "",
                    name != NULL ? fr_text_printable(name, false, shown_name, sizeof shown_name) : "");
     }
 }
 
-static fr_status predict_one(fri_session *r, const fr_classifier *c, fr_image *image, const char *path) {
+/* Prints a line: the share of each class in the mask. */
+static void print_shares(const fri_session *r, const char *path, const uint8_t *mask, int64_t pixels) {
+    char shown_name[NAME_BYTES];
+    int64_t count[FR_MASK_IGNORED + 1] = {0};
+    for (int64_t i = 0; i < pixels; i++) count[mask[i]]++;
+    fprintf(r->config->out, "%s:", fr_text_printable(path, false, shown_name, sizeof shown_name));
+    for (int class = 0; class < FR_MASK_IGNORED; class ++)
+        if (count[class] > 0)
+            fr_fprintf(r->config->out, "  %d %.2f %%", class, 100 * (double)count[class] / (double)pixels);
+    fputc('\n', r->config->out);
+}
+
+/* Classifies the pixels of the image, and writes the mask or prints the shares. */
+static fr_status predict_pixels(fri_session *r, const fr_classifier *c, const fr_image *image, int64_t i) {
+    const fr_train_files *files = &r->config->opts.files;
+    const int64_t pixels = image->height * image->width;
+    char path[FRI_TARGET_BYTES];
+    FRI_OWNED(fri_free) uint8_t *mask = malloc((size_t)pixels);
+    if (mask == NULL) return fr_fail(FR_ENOMEM, "%s: no host memory for its mask", files->predict[i]);
+    FRI_TRY(fr_predict_mask(c->model, image, &c->input, c->info.classes, mask));
+    print_shares(r, files->predict[i], mask, pixels);
+    if (files->masks == NULL || !fri_mask_path(&r->config->opts, i, path)) return FR_OK;
+    return fri_png_write_mask(path, mask, image->height, image->width);
+}
+
+/* Predicts image i. *pixels: the network is known to classify pixels; the first image shows so. */
+static fr_status predict_one(fri_session *r, const fr_classifier *c, fr_image *image, int64_t i, bool *pixels) {
     const int64_t n = c->info.classes;
+    const char *path = r->config->opts.files.predict[i];
     fr_autocast_state was;
     FRI_OWNED(fri_free) double *p = calloc((size_t)n, sizeof *p);
     if (p == NULL) return fr_fail(FR_ENOMEM, "%s: no host memory for %lld classes", path, (long long)n);
     FRI_TRY(fri_precision_begin(&r->config->opts, &was));
     fr_status s = fr_image_read(path, image);
-    if (s == FR_OK) s = fr_predict(c->model, image, &c->input, p, n);
-    if (s == FR_OK) print_prediction(r, c, path, p);
+    if (s == FR_OK && !*pixels) s = fr_predict(c->model, image, &c->input, p, n);
+    if (s == FR_OK && !*pixels) print_prediction(r, c, path, p);
+    *pixels |= s == FR_ESHAPE && n <= FR_MASK_IGNORED;
+    if ((s == FR_OK || s == FR_ESHAPE) && *pixels) s = predict_pixels(r, c, image, i);
     fri_precision_end(&r->config->opts, was);
     return s;
+}
+
+/* Makes the folder of the masks, if it is missing. */
+static fr_status make_folder(const char *path) {
+    if (path == NULL || mkdir(path, 0777) == 0 || errno == EEXIST) return FR_OK;
+    return fr_fail(FR_EIO, "--masks %s: the folder cannot be made: %s", path, strerror(errno));
 }
 
 /* Builds the program's own network, at the image size in the weights file, if the library does not know its kind. */
@@ -82,8 +124,10 @@ static fr_status load_classifier(fri_session *r, fr_classifier *c) {
 fr_status fri_predict_command(fri_session *r) {
     FRI_OWNED(fr_classifier_clear) fr_classifier c = {0};
     FRI_OWNED(fr_image_clear) fr_image image = {0};
+    const fr_train_files *files = &r->config->opts.files;
+    bool pixels = files->masks != NULL;
     FRI_TRY(load_classifier(r, &c));
-    for (int64_t i = 0; i < r->config->opts.files.n_predict; i++)
-        FRI_TRY(predict_one(r, &c, &image, r->config->opts.files.predict[i]));
+    FRI_TRY(make_folder(files->masks));
+    for (int64_t i = 0; i < files->n_predict; i++) FRI_TRY(predict_one(r, &c, &image, i, &pixels));
     return FR_OK;
 }

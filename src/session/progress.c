@@ -262,7 +262,7 @@ static void print_end(const fri_session *r) {
     const size_t training = r->memory.training.peak_allocated, evaluation = r->memory.evaluation.peak_allocated;
     char result[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
     if (!r->config->opts.quiet) print_details(r);
-    if (r->tested.confusion != NULL && isfinite(r->tested.accuracy)) print_classes(r);
+    if (!r->config->opts.quiet && r->tested.confusion != NULL && isfinite(r->tested.accuracy)) print_classes(r);
     if (r->tested.given_up)
         fr_fprintf(r->config->out, "ended after step %" PRId64 " of %" PRId64 ": %g evaluations were no better\n",
                    r->at.step, fri_steps_total(r->config), r->tested.since_best);

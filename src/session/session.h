@@ -236,7 +236,9 @@ fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y);
 
 fr_status fri_groups_build(fri_session *r); /* groups.c: parameter groups and EMA */
 
-/* classes.c: train.per_class. begin: clears; add: counts a batch on the device, y in f32; total: sums over ranks. */
+/* classes.c. counts: do evaluations count classes? begin: clears; add: counts a batch on the device, y in f32; total:
+ * sums over ranks. */
+bool fri_counts_classes(const fri_config *c);
 fr_status fri_confusion_begin(fri_session *r);
 fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets);
 fr_status fri_confusion_total(fri_session *r);

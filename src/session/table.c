@@ -295,8 +295,11 @@ const fr_flag fri_flags[] = {
      "holds none. --epochs and --steps count from the start of the training.",
      READ, .brief = "Continue from there; 'latest': from the --save folder"},
     {"predict", ROW(LIST, FILES, files.predict), "IMAGE...",
-     "Do not train: print the five likeliest classes of each image file (JPEG, PNG). Needs --weights or --resume.",
+     "Do not train: print the five likeliest classes of each image file (JPEG, PNG), or the share of each class if the "
+     "network classifies pixels. Needs --weights or --resume.",
      .unset = "none"},
+    {"masks", ROW(TEXT, FILES, files.masks), "DIR",
+     "With --predict: write the class of each pixel of NAME.jpg to DIR/NAME.png, a palette.", WRITTEN},
 
     /* ---- output ---- */
     {"summary", ROW(SET, OUTPUT, summary), NULL,

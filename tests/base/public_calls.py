@@ -56,7 +56,8 @@ MAY_BE_NULL = set("""
     fr_clip_grad_norm.norm fr_grad_scaler_update.skipped
     fr_dataset_read.pixels fr_dataset_read.height fr_dataset_read.width fr_dataset_read.channels
     fr_flag_next.p fr_flag_next.f fr_flag_named.p
-    fr_predict.as fr_plan_use_arena.out fr_plan_install.out fr_onnx_save.path fr_state_save.path fr_state_find_latest.fn
+    fr_predict.as fr_predict_mask.as fr_plan_use_arena.out fr_plan_install.out fr_onnx_save.path fr_state_save.path
+    fr_state_find_latest.fn
 """.split())
 # What stands for nothing; else 0 or NULL.
 NONE = {"fr_train_run": 2, "fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}

@@ -204,3 +204,47 @@ Test(classifier, a_file_is_all_that_a_prediction_needs) {
     fr_module_release(&m);
     expect_nothing_left();
 }
+
+/* ---- masks ----------------------------------------------------------------------------------------------- */
+
+/* Class of a pixel: the channel with the largest value, as the image shows. */
+static fr_module *identity(void) {
+    fr_net *n = fr_net_begin(test_device());
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, 8, 8, 3});
+    x = fr_net_conv2d(n, "c", x, 3, 1, NULL, FR_NO_BIAS);
+    fr_module *m = NULL;
+    must(fr_net_end(&n, &x, 1, &m));
+    float w[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+    fr_tensor *t = NULL;
+    must(fr_tensor_from_host(w, 4, fr_tensor_shape(fr_module_tensor(fr_module_find(m, "c"), "weight")), FR_F32,
+                             test_device(), &t));
+    must(fr_tensor_copy(fr_module_tensor(fr_module_find(m, "c"), "weight"), t));
+    fr_tensor_release(&t);
+    return m;
+}
+
+Test(classifier, a_mask_has_the_class_of_each_pixel) {
+    enum { H = 3, W = 5 };
+    static const uint8_t fine[H * W] = {0, 1, 2, 2, 1, 1, 0, 0, 2, 1, 2, 2, 2, 0, 0};
+    static const uint8_t coarse[H * W] = {0, 0, 1, 1, 1, 2, 2, 0, 0, 0, 2, 2, 0, 0, 0}; /* 2 x 2 by nearest neighbour */
+    fr_module *m = identity();
+    for (int k = 0; k < 2; k++) {
+        const uint8_t *expected = k == 0 ? fine : coarse;
+        uint8_t rgb[3 * H * W] = {0}, mask[H * W + 1] = {[H * W] = 77};
+        for (int i = 0; i < H * W; i++) rgb[3 * i + expected[i]] = 200;
+        const fr_image image = {.pixels = rgb, .height = H, .width = W, .channels = 3};
+        must(fr_predict_mask(m, &image, k == 0 ? NULL : FR_LOADER_OPTS(.height = 2, .width = 2), 3, mask));
+        cr_expect_arr_eq(mask, expected, H * W, "%d", k);
+        cr_expect_eq(mask[H * W], 77);
+        expect_refused(fr_predict_mask(m, &image, NULL, 4, mask), FR_ESHAPE, "45 results", "4 classes", NULL);
+        expect_refused(fr_predict_mask(m, &image, NULL, 256, mask), FR_EINVAL, "256", "1..255", NULL);
+        expect_refused(fr_predict_mask(m, &image, FR_LOADER_OPTS(.height = 2, .resize_height = 4), 3, mask), FR_EINVAL,
+                       "height 2", "out of 4", NULL);
+        expect_refused(fr_predict_mask(m, &image,
+                                       FR_LOADER_OPTS(.width = 4, .resize_height = FR_LOADER_NATIVE,
+                                                      .resize_width = FR_LOADER_NATIVE),
+                                       3, mask),
+                       FR_EINVAL, "width 4", "out of 5", NULL);
+    }
+    fr_module_release(&m);
+}
