@@ -27,9 +27,9 @@
 #   sanitizer  180  memcheck, racecheck, initcheck of the own kernels and of `first`; by name only
 # A part ends by the sum of the seconds up to it: time that a part leaves is the next one's, and a cut takes the last
 # rows. A row of $OUT/rows.csv is written the moment it is known; logs go to $OUT. The tables of docs/results.md
-# (gpu_table.py) end the output, with a line for each part: ok, FAILED, or cut off. Exit status: 1 if a part failed, 3 if
-# none failed and one was cut off, 77 if there is no device (said once; nothing after that is tried), 2 for an unknown
-# part.
+# (gpu_table.py) end the output, with a line for each part: ok, FAILED, or cut off. Exit status: 1 if a part failed, 3
+# if none failed and one was cut off, 77 if there is no device (said once; nothing after that is tried), 2 for an
+# unknown part.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build-gpu}
