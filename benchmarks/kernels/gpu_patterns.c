@@ -260,8 +260,9 @@ static desc bind_plan(desc plan, cudnnHandle_t handle, void **workspace) {
     desc p = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set(p, json, CUDNN_TYPE_CHAR, length, text);
     set(p, FRI_CUDNN_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    const bool runs = fri_descriptor_finalize(call, p) >= 0;
     free(text);
-    if (fri_descriptor_finalize(call, p) < 0 ||
+    if (!runs ||
         fri_descriptor_get(call, p, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes) < 0)
         return NULL;
     *workspace = room((size_t)bytes);
