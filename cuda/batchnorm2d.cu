@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(FRI_THREADS) stats_chunks(fri_columns g, const
         }
     const int own = at_y * tx + at_x;
     for (int k = 0; k < N; k++) {
-        mean_of[own * N + k] = mean[k];
-        square_of[own * N + k] = square[k];
+        mean_of[k * FRI_THREADS + own] = mean[k];
+        square_of[k * FRI_THREADS + own] = square[k];
     }
     count_of[own] = count;
     for (int rows = ty, half; rows > 1; rows = half) {
@@ -47,16 +47,16 @@ __global__ void __launch_bounds__(FRI_THREADS) stats_chunks(fri_columns g, const
         const int other = (at_y + half) * tx + at_x;
         const float a = count_of[own], b = count_of[other], all = a + b, share = all > 0 ? b / all : 0;
         for (int k = 0; k < N && b > 0; k++) { /* an infinite square times a share of 0 is NaN */
-            float distance = mean_of[other * N + k] - mean_of[own * N + k];
-            mean_of[own * N + k] += distance * share;
-            square_of[own * N + k] += square_of[other * N + k] + distance * distance * a * share;
+            float distance = mean_of[k * FRI_THREADS + other] - mean_of[k * FRI_THREADS + own];
+            mean_of[k * FRI_THREADS + own] += distance * share;
+            square_of[k * FRI_THREADS + own] += square_of[k * FRI_THREADS + other] + distance * distance * a * share;
         }
         count_of[own] = all;
     }
     if (at_y > 0 || c >= g.c) return;
     for (int k = 0; k < N; k++) {
-        partial[(int64_t)blockIdx.y * g.c + c + k] = mean_of[own * N + k];
-        partial[(g.chunks + blockIdx.y) * g.c + c + k] = square_of[own * N + k];
+        partial[(int64_t)blockIdx.y * g.c + c + k] = mean_of[k * FRI_THREADS + own];
+        partial[(g.chunks + blockIdx.y) * g.c + c + k] = square_of[k * FRI_THREADS + own];
     }
 }
 

@@ -61,17 +61,18 @@ static inline dim3 fri_columns_block(const fri_columns &g) {
     return dim3((unsigned)g.tx, (unsigned)g.ty);
 }
 
-/* v[k], k < N, becomes the sum over the block's rows of threads, valid in threads with threadIdx.y = 0. */
+/* v[k], k < N, becomes the sum over the block's rows of threads, valid in threads with threadIdx.y = 0. Neighbouring
+ * threads have neighbouring elements of `shared`, so a warp's accesses meet no bank twice. */
 template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N], float *shared) {
-    const int tx = (int)blockDim.x, ty = (int)blockDim.y, x = (int)threadIdx.x, y = (int)threadIdx.y;
-    for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] = v[k];
-    for (int rows = ty, half; rows > 1; rows = half) {
+    const int tx = (int)blockDim.x, y = (int)threadIdx.y, own = y * tx + (int)threadIdx.x;
+    for (int k = 0; k < N; k++) shared[k * FRI_THREADS + own] = v[k];
+    for (int rows = (int)blockDim.y, half; rows > 1; rows = half) {
         half = (rows + 1) / 2;
         __syncthreads();
         if (y + half < rows)
-            for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] += shared[((y + half) * tx + x) * N + k];
+            for (int k = 0; k < N; k++) shared[k * FRI_THREADS + own] += shared[k * FRI_THREADS + own + half * tx];
     }
-    for (int k = 0; k < N; k++) v[k] = shared[(y * tx + x) * N + k];
+    for (int k = 0; k < N; k++) v[k] = shared[k * FRI_THREADS + own];
     __syncthreads();
 }
 

@@ -43,12 +43,12 @@ __global__ void __launch_bounds__(FRI_THREADS)
     fri_depthwise_map(fri_columns g, fri_depthwise m, const T *in, const T *w, const T *bias, const float *wide_bias,
                       T *out) {
     constexpr int TAPS = SIZE * SIZE;
-    __shared__ fri_pack<T, N> weights[TAPS][FRI_COLUMN_PACKS];
+    __shared__ fri_pack<T, N> weights[TAPS * FRI_COLUMN_PACKS];
     const int64_t left = (int64_t)blockIdx.x * blockDim.x * N, c = left + threadIdx.x * N;
     const int64_t begin = (int64_t)blockIdx.y * g.chunk, end = begin + g.chunk < g.rows ? begin + g.chunk : g.rows;
     const int threads = (int)(blockDim.x * blockDim.y), channels = (int)blockDim.x * N;
     for (int i = (int)(threadIdx.y * blockDim.x + threadIdx.x); i < channels * TAPS; i += threads)
-        if (left + i / TAPS < g.c) weights[i % TAPS][i / TAPS / N].v[i / TAPS % N] = w[left * TAPS + i];
+        if (left + i % channels < g.c) weights[i / N].v[i % N] = w[(left + i % channels) * TAPS + i / channels];
     __syncthreads();
     if (c >= g.c) return;
     for (int64_t i = begin + threadIdx.y; i < end; i += blockDim.y) {
@@ -63,16 +63,15 @@ __global__ void __launch_bounds__(FRI_THREADS)
         }
         for (int r = 0; r < SIZE; r++) {
             const int32_t h = fri_depthwise_at<GRADIENT>(row, r, m.in_h, m.stride_h, m.pad_h, m.dilation_h);
-            if (h < 0) continue;
             const T *line = in + (image * m.in_h + h) * m.in_w * g.c + c;
 #pragma unroll
             for (int s = 0; s < SIZE; s++) {
-                const fri_pack<T, N> weight = weights[r * SIZE + s][threadIdx.x];
+                const fri_pack<T, N> weight = weights[(r * SIZE + s) * blockDim.x + threadIdx.x];
 #pragma unroll
                 for (int j = 0; j < STRIP; j++) {
                     const int32_t v =
                         fri_depthwise_at<GRADIENT>(first + j, s, m.in_w, m.stride_w, m.pad_w, m.dilation_w);
-                    if (v < 0) continue;
+                    if (h < 0 || v < 0) continue;
                     const fri_pack<T, N> x = fri_load_pack<T, N>(line + v * g.c);
 #pragma unroll
                     for (int k = 0; k < N; k++) sum[j][k] = fmaf(fri_load(x.v[k]), fri_load(weight.v[k]), sum[j][k]);

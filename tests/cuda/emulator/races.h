@@ -1,9 +1,10 @@
 /* races.h - finds memory written by a thread of a kernel and read or written by a second thread without a barrier
- * between, and shared memory read before its block's first write. The kernels' accesses come by the calls of
- * -fsanitize=thread. */
+ * between, shared memory read before its block's first write, and accesses of a warp to shared memory that wait for
+ * each other at a bank. The kernels' accesses come by the calls of -fsanitize=thread. */
 #ifndef TESTS_CUDA_EMULATOR_RACES_H
 #define TESTS_CUDA_EMULATOR_RACES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -21,6 +22,9 @@ void fri_race_end(void);
 
 extern "C" {
 #endif
+
+/* Banks are checked; a test whose data decide about addresses sets false. */
+extern bool fri_race_banks;
 
 /* The first fault since the last call, as a sentence; "" without a fault. */
 const char *fri_race_found(void);
