@@ -1,4 +1,4 @@
-/* description.h - a GPU that plans are for, as JSON: also where the machine has no GPU, or the build no CUDA. */
+/* description.h - the GPU of plans, as JSON: also without a GPU, or in a build without CUDA. */
 #ifndef FRI_BACKEND_DESCRIPTION_H
 #define FRI_BACKEND_DESCRIPTION_H
 
