@@ -125,22 +125,20 @@ __global__ void __launch_bounds__(FRI_THREADS, 1)
     }
 }
 
-/* dw[c][tap] = the sum over chunks. */
-template <typename T>
-__global__ void FRI_ENDS_BOUNDS fri_depthwise_ends(int chunks, int taps, int64_t c, const float *partial, T *dw) {
-    const int64_t columns = taps * c, i = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x;
-    const int64_t at = i < columns ? i : columns - 1;
-    double sum = 0;
-    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
-        const int chunk = first + (int)threadIdx.y;
-        float sums[FRI_ENDS_LOADS];
-        fri_ends_load(partial + at, chunk, chunks, columns, sums);
-#pragma unroll
-        for (int k = 0; k < FRI_ENDS_LOADS; k++) sum += chunk + k * FRI_ENDS_LANES < chunks ? (double)sums[k] : 0;
+/* dw[c][tap] = the sum over chunks: column tap * c + c. */
+template <typename T> struct put_taps : fri_plain_ends<1> {
+    int64_t taps, c;
+    T *dw;
+    __device__ void operator()(int64_t i, const double *sum) const {
+        fri_store(&dw[i % c * taps + i / c], (float)sum[0]);
     }
-    sum = fri_ends_sum(sum);
-    if (threadIdx.y > 0 || i >= columns) return;
-    fri_store(&dw[i % c * taps + i / c], (float)sum);
+};
+
+template <typename T>
+__global__ void __launch_bounds__(FRI_THREADS)
+    fri_depthwise_ends(fri_columns g, const float *partial, put_taps<T> put) {
+    __shared__ double shared[FRI_THREADS];
+    fri_end_columns<1, 1>(g, partial, shared, put);
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
@@ -258,8 +256,10 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const f
     })
     s = fri_cuda_launched(kernel);
     if (s < 0) return s;
-    FRI_FLOAT_TYPES(d->dtype, kernel,
-                    fri_depthwise_ends<<<fri_ends_grid(taps * d->c), fri_ends_block(), 0, fri_stream(e)>>>(
-                        (int)g.chunks, taps, channels, partial, (T *)dw);)
+    const fri_columns ends = {g.chunks, taps * d->c, FRI_COLUMN_PACKS, 8, 0, g.chunks, 1};
+    FRI_FLOAT_TYPES(
+        d->dtype, kernel,
+        fri_depthwise_ends<<<(unsigned)fri_ceil_div(ends.c, ends.tx), fri_columns_block(ends), 0, fri_stream(e)>>>(
+            ends, partial, put_taps<T>{{}, taps, channels, (T *)dw});)
     return fri_cuda_launched(kernel);
 }
