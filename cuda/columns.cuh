@@ -130,7 +130,7 @@ template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N
 
 /* ---- ends: the last block of a channel block combines what all of its blocks wrote ----------------------------- */
 
-/* True in the last block of a blockIdx.x to come here: the other blocks' partial results are there to read. */
+/* True in the last block of a blockIdx.x to come here, with all partial results there to read. */
 static __device__ __forceinline__ bool fri_last_block() {
     static unsigned arrived[FRI_COLUMN_BLOCKS]; /* 0 between kernels, which follow each other in a stream */
     __shared__ bool last;
