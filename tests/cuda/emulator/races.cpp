@@ -2,8 +2,8 @@
  *
  * A cell per access of up to four bytes, at its first byte: the last writer and the readers since, each with block,
  * thread and barriers. Two accesses of a block are ordered if a single thread made both, or if a barrier of the
- * block, or of a warp with both threads, lies between. Threads of two blocks are never ordered; shared memory is each
- * block's own. Exchanges between lanes order nothing.
+ * block, or of a warp with both threads, lies between. Threads of two blocks are ordered by fences and atomic
+ * exchanges alone (races.h); shared memory is each block's own. Exchanges between lanes order nothing.
  *
  * Lanes of a warp that reach an instruction for the n-th time since their last barrier access shared memory together,
  * 128 bytes at once. */
@@ -46,11 +46,44 @@ static bool is_shared(uintptr_t at) {
     return at >= (uintptr_t)&__data_start && at < (uintptr_t)&_end;
 }
 
+/* ---- orders between blocks ------------------------------------------------------------------------------------- */
+
+/* A thread's fence or exchange, and the barriers before it. */
+struct event {
+    const void *at;
+    int block, thread;
+    unsigned epoch;
+};
+
+static event fenced, exchanged, acquired; /* the last ones of the launch; the exchange seen behind its fence */
+static std::unordered_map<const void *, std::unordered_map<int, unsigned>> released; /* address, block: epoch */
+
+void __threadfence() {
+    fenced = {NULL, block, fri_race_thread.thread, fri_race_thread.block_epoch};
+    if (exchanged.at == NULL || exchanged.block != block || exchanged.thread != fenced.thread) return;
+    acquired = {exchanged.at, block, fenced.thread, fenced.epoch};
+}
+
+void emulate_atomic(const void *at) {
+    exchanged = {at, block, fri_race_thread.thread, fri_race_thread.block_epoch};
+    if (fenced.block == block && fenced.thread == exchanged.thread) released[at][block] = fenced.epoch;
+}
+
+static bool blocks_are_ordered(const access &before, const access &now) {
+    if (acquired.block != now.block) return false;
+    if (now.thread != acquired.thread && now.block_epoch <= acquired.epoch) return false;
+    const auto &all = released[acquired.at];
+    const auto other = all.find(before.block);
+    return other != all.end() && before.block_epoch < other->second;
+}
+
 void fri_race_launch(const void *stacks, size_t stack_bytes, const void *index, size_t index_bytes) {
     own[0][0] = (uintptr_t)stacks;
     own[0][1] = (uintptr_t)stacks + stack_bytes;
     own[1][0] = (uintptr_t)index;
     own[1][1] = (uintptr_t)index + index_bytes;
+    fenced.block = exchanged.block = acquired.block = NOBODY;
+    released.clear();
     launch++;
     inside = true;
 }
@@ -87,7 +120,7 @@ static void report(const access &before, const access &now, const char *did, con
 
 static bool is_ordered(const access &before, const access &now) {
     if (before.thread == NOBODY) return true;
-    if (before.block != now.block) return false;
+    if (before.block != now.block) return blocks_are_ordered(before, now);
     return before.thread == now.thread || before.block_epoch < now.block_epoch ||
            (before.warp == now.warp && before.warp_epoch < now.warp_epoch);
 }
@@ -140,7 +173,7 @@ static void on_write(cell *c, const access &now) {
 
 bool fri_race_banks = true;
 
-/* Between two barriers of a block, or of a warp. */
+/* A period lies between two barriers of a block, or of a warp. */
 struct period {
     unsigned launch, block_epoch, warp_epoch;
     int block;

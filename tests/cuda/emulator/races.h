@@ -20,6 +20,11 @@ void fri_race_launch(const void *stacks, size_t stack_bytes, const void *index, 
 void fri_race_block(int block);
 void fri_race_end(void);
 
+/* A fence, and an atomic exchange. What a block wrote before a barrier, a fence and an exchange is before what a second
+ * block does behind its exchange at that address, a fence and a barrier. */
+void __threadfence();
+void emulate_atomic(const void *at);
+
 extern "C" {
 #endif
 
