@@ -40,24 +40,92 @@ constexpr int resident(int activation) {
         __VA_ARGS__                                             \
     }
 
+/* ---- x, whole or in parts ---------------------------------------------------------------------------------- */
+
+/* Elements of a thread in x and dx, by row and by place in the joined tensor. dx NULL: no gradient. */
+template <typename T> struct whole_place {
+    const T *x;
+    T *dx;
+    static constexpr bool adds = false; /* dx += the gradient, which is rounded before */
+    __device__ int64_t at(int64_t, int64_t i) const {
+        return i;
+    }
+};
+
+template <typename T> struct part_place {
+    const T *x;
+    T *dx;
+    int64_t c;
+    bool adds;
+    __device__ int64_t at(int64_t row, int64_t) const {
+        return row * c;
+    }
+};
+
+template <typename T> struct whole {
+    typedef whole_place<T> place;
+    const T *x;
+    T *dx;
+    whole(const fri_batchnorm2d_desc *, const void *x_, void *dx_) : x((const T *)x_), dx((T *)dx_) {
+    }
+    __device__ place of(int64_t) const {
+        return {x, dx};
+    }
+};
+
+/* Parts of a concatenation that is never made; a pack lies in a single part. */
+template <typename T> struct parts {
+    typedef part_place<T> place;
+    struct {
+        const T *x;
+        T *dx;
+        int c;
+        bool adds;
+    } part[FRI_BATCHNORM2D_PARTS];
+    parts(const fri_batchnorm2d_desc *d, const void *, void *) {
+        int64_t c = 0;
+        for (int i = 0; c < d->c; c += d->part[i++].c)
+            part[i] = {(const T *)d->part[i].x, (T *)d->part[i].dx, (int)d->part[i].c, d->part[i].adds};
+    }
+    __device__ place of(int64_t c) const {
+        int i = 0;
+        for (; c >= part[i].c; i++) c -= part[i].c;
+        return {part[i].x + c, part[i].dx != NULL ? part[i].dx + c : NULL, part[i].c, part[i].adds};
+    }
+};
+
+/* body sees `from`, of type X: x and dx, whole or in parts. */
+#define SOURCES(d_, x_, dx_, ...)        \
+    if ((d_)->part == NULL) {            \
+        typedef whole<T> X;              \
+        const X from((d_), (x_), (dx_)); \
+        __VA_ARGS__                      \
+    } else {                             \
+        typedef parts<T> X;              \
+        const X from((d_), (x_), (dx_)); \
+        __VA_ARGS__                      \
+    }
+
 /* ---- kernels: statistics ----------------------------------------------------------------------------------- */
 
 /* A chunk's mean, and the sum of squared distances from it. */
-template <typename T, int N> struct stats_terms {
+template <typename T, int N, typename X> struct stats_terms {
     enum { ROWS = FRI_COLUMN_FLIGHT, RESIDENT = FRI_COLUMN_RESIDENT };
     struct state {
+        typename X::place from;
         float shift[N];
     };
-    const T *x;
-    __device__ void begin(int64_t, state *) const {
+    X x;
+    __device__ void begin(int64_t c, state *s) const {
+        s->from = x.of(c);
     }
-    __device__ void start(int64_t i, state *s) const {
-        const fri_pack<T, N> p = load(i);
+    __device__ void start(int64_t row, int64_t i, state *s) const {
+        const fri_pack<T, N> p = load(*s, row, i);
 #pragma unroll
         for (int k = 0; k < N; k++) s->shift[k] = fri_load(p.v[k]);
     }
-    __device__ fri_pack<T, N> load(int64_t i) const {
-        return fri_load_pack<T, N>(x + i);
+    __device__ fri_pack<T, N> load(const state &s, int64_t row, int64_t i) const {
+        return fri_load_pack<T, N>(s.from.x + s.from.at(row, i));
     }
     __device__ void add(const state &s, const fri_pack<T, N> &p, int64_t, float (*sum)[N]) const {
 #pragma unroll
@@ -139,19 +207,19 @@ template <int A> static __device__ __forceinline__ fri_activation activation_of(
 template <typename T, int N> struct two_packs { fri_pack<T, N> p, q; };
 
 /* y = act(norm(x)), or act(norm(x) + addend), where norm(x) is rounded to T. */
-template <typename T, int N, bool ADD, int A>
-__global__ void __launch_bounds__(FRI_THREADS, resident(A))
-    apply(fri_columns g, const T *x, norm2d p, const T *addend, T *y) {
+template <typename T, int N, bool ADD, int A, typename X>
+__global__ void __launch_bounds__(FRI_THREADS, resident(A)) apply(fri_columns g, X x, norm2d p, const T *addend, T *y) {
     const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     const fri_activation act = activation_of<A>(p);
     channels<N> s;
     if (c >= g.c) return;
     load_norm<N>(p, c, &s);
+    const typename X::place from = x.of(c);
     fri_columns_chunk<FRI_COLUMN_FLIGHT / (ADD ? 2 : 1)>(
         g, c,
-        [&](int64_t i) {
+        [&](int64_t row, int64_t i) {
             two_packs<T, N> v;
-            v.p = fri_load_pack<T, N>(x + i);
+            v.p = fri_load_pack<T, N>(from.x + from.at(row, i));
             if (ADD) v.q = fri_load_pack<T, N>(addend + i);
             return v;
         },
@@ -181,19 +249,23 @@ static __device__ __forceinline__ float gate_gradient(fri_activation act, float 
 }
 
 /* Sums of dy and of dy * (x - mean), where dy is the activation's gradient. */
-template <typename T, int N, int A> struct backward_terms : fri_plain_terms {
+template <typename T, int N, int A, typename X> struct backward_terms : fri_plain_terms {
     enum { ROWS = FRI_COLUMN_FLIGHT / 2, RESIDENT = resident(A) };
-    typedef channels<N> state;
-    const T *x, *dy;
+    struct state : channels<N> {
+        typename X::place from;
+    };
+    X x;
+    const T *dy;
     norm2d p;
     __device__ void begin(int64_t c, state *s) const {
+        s->from = x.of(c);
         if (A == FRI_ACTIVATION_NONE)
             fri_load_channels<N>(p.mean, c, s->m);
         else
             load_norm<N>(p, c, s);
     }
-    __device__ two_packs<T, N> load(int64_t i) const {
-        return {fri_load_pack<T, N>(x + i), fri_load_pack<T, N>(dy + i)};
+    __device__ two_packs<T, N> load(const state &s, int64_t row, int64_t i) const {
+        return {fri_load_pack<T, N>(s.from.x + s.from.at(row, i)), fri_load_pack<T, N>(dy + i)};
     }
     __device__ void add(const state &s, const two_packs<T, N> &v, int64_t, float (*sum)[N]) const {
         const fri_activation act = activation_of<A>(p);
@@ -223,15 +295,17 @@ struct backward_end : fri_plain_ends<2> {
 };
 
 /* mean_dy NULL: eval mode, the statistics are constants, and x is read for an activation only. */
-template <typename T, int N, int A>
+template <typename T, int N, int A, typename X>
 __global__ void __launch_bounds__(FRI_THREADS, resident(A))
-    gradient(fri_columns g, const T *x, norm2d p, const float *mean_dy, const float *slope, const T *dy, T *dx) {
+    gradient(fri_columns g, X x, norm2d p, const float *mean_dy, const float *slope, const T *dy) {
     const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     const fri_activation act = activation_of<A>(p);
     const bool train = mean_dy != NULL;
     channels<N> s;
     float a[N], b[N];
     if (c >= g.c) return;
+    const typename X::place from = x.of(c);
+    if (from.dx == NULL) return;
     load_norm<N>(p, c, &s);
     if (train) {
         fri_load_channels<N>(mean_dy, c, a);
@@ -239,13 +313,14 @@ __global__ void __launch_bounds__(FRI_THREADS, resident(A))
     }
     fri_columns_chunk<FRI_COLUMN_FLIGHT / 2>(
         g, c,
-        [&](int64_t i) {
+        [&](int64_t row, int64_t i) {
             two_packs<T, N> v;
             v.q = fri_load_pack<T, N>(dy + i);
-            v.p = train || act ? fri_load_pack<T, N>(x + i) : v.q;
+            v.p = train || act ? fri_load_pack<T, N>(from.x + from.at(row, i)) : v.q;
             return v;
         },
-        [&](two_packs<T, N> v, int64_t, int64_t i) {
+        [&](two_packs<T, N> v, int64_t row, int64_t i) {
+            T *to = from.dx + from.at(row, i);
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 const float at = fri_load(v.p.v[k]);
@@ -254,7 +329,10 @@ __global__ void __launch_bounds__(FRI_THREADS, resident(A))
                 fri_store(&v.q.v[k],
                           train ? fri_batchnorm_gradient(at, d, s.m[k], s.scale[k], a[k], b[k]) : d * s.scale[k]);
             }
-            fri_store_pack<T, N>(dx + i, v.q);
+            if (from.adds) v.p = fri_load_pack<T, N>(to);
+#pragma unroll
+            for (int k = 0; k < N && from.adds; k++) fri_store(&v.q.v[k], fri_load(v.p.v[k]) + fri_load(v.q.v[k]));
+            fri_store_pack<T, N>(to, v.q);
         });
 }
 
@@ -276,6 +354,20 @@ static fr_status scratch_of(const fri_exec *e, const fri_batchnorm2d_desc *d, co
     return fri_cuda_workspace(e, kernel, fri_cuda_batchnorm2d_workspace(d));
 }
 
+/* True where packs of 16 bytes lie in one part. */
+extern "C" bool fri_cuda_batchnorm2d_reads_parts(fr_dtype dtype, int64_t granule) {
+    return granule > 0 && granule * (int64_t)fr_dtype_size(dtype) % 16 == 0;
+}
+
+/* x, and dx where given. */
+static bool is_aligned(const fri_batchnorm2d_desc *d, const void *x, const void *dx) {
+    bool yes = fri_aligned(x, 16) && fri_aligned(dx, 16);
+    int64_t c = 0;
+    for (int i = 0; d->part != NULL && c < d->c; c += d->part[i++].c)
+        yes = yes && fri_aligned(d->part[i].x, 16) && fri_aligned(d->part[i].dx, 16);
+    return yes;
+}
+
 extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                 void *mean, void *invstd, void *running_mean, void *running_var) {
     const char *kernel = "batchnorm2d_stats";
@@ -283,12 +375,14 @@ extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_bat
     if (d->c == 0) return FR_OK;
     fr_status s = scratch_of(e, d, kernel, &w);
     if (s < 0) return s;
-    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, fri_aligned(x, 16), {
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, is_aligned(d, x, NULL), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        fri_sum_columns<N, 2><<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
-                            g, stats_terms<T, N>{(const T *)x}, w.partial,
-                            stats_end{g, d->eps, d->momentum, (float *)mean, (float *)invstd, (float *)running_mean,
-                                      (float *)running_var, d->batches, w.partial});
+                        SOURCES(d, x, NULL, {
+                            fri_sum_columns<N, 2><<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                g, stats_terms<T, N, X>{from}, w.partial,
+                                stats_end{g, d->eps, d->momentum, (float *)mean, (float *)invstd, (float *)running_mean,
+                                          (float *)running_var, d->batches, w.partial});
+                        })
                     }))
     return fri_cuda_launched(kernel);
 }
@@ -301,22 +395,23 @@ extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_ba
 }
 
 /* Channels go in packs, too. */
-static bool is_aligned(const norm2d &p, const void *x, const void *y, const void *z) {
-    return fri_aligned(p.mean, 16) && fri_aligned(p.invstd, 16) && fri_aligned(p.gamma, 16) &&
-           fri_aligned(p.beta, 16) && fri_aligned(x, 16) && fri_aligned(y, 16) && fri_aligned(z, 16);
+static bool is_aligned(const norm2d &p) {
+    return fri_aligned(p.mean, 16) && fri_aligned(p.invstd, 16) && fri_aligned(p.gamma, 16) && fri_aligned(p.beta, 16);
 }
 
 template <bool ADD>
 static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const norm2d &p,
                               const void *addend, void *y) {
-    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply", FRI_PACKS_OF(T, d->c, is_aligned(p, x, addend, y), {
+    const bool aligned = is_aligned(p) && is_aligned(d, x, NULL) && fri_aligned(addend, 16) && fri_aligned(y, 16);
+    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply", FRI_PACKS_OF(T, d->c, aligned, {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N, fri_columns_slots());
-                        ACTIVATIONS(p.act, {
-                            apply<T, N, ADD, A>
-                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, p,
-                                                                                                  (const T *)addend,
-                                                                                                  (T *)y);
-                        })
+                        SOURCES(d, x, NULL, ACTIVATIONS(p.act, {
+                                    apply<T, N, ADD, A>
+                                        <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, from, p,
+                                                                                                          (const T *)
+                                                                                                              addend,
+                                                                                                          (T *)y);
+                                }))
                     }))
     return fri_cuda_launched("batchnorm2d_apply");
 }
@@ -333,12 +428,14 @@ static fr_status launch_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, c
                              const void *dy, const scratch &w, float *dgamma, float *dbeta) {
     const char *kernel = "batchnorm2d_backward";
     const backward_end end = {{}, (double)d->rows, p.invstd, dgamma, dbeta, w.a, w.b};
-    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, is_aligned(p, x, dy, NULL), {
+    const bool aligned = is_aligned(p) && is_aligned(d, x, NULL) && fri_aligned(dy, 16);
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, aligned, {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        ACTIVATIONS(p.act, {
-                            fri_sum_columns<N, 2><<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
-                                g, backward_terms<T, N, A>{{}, (const T *)x, (const T *)dy, p}, w.partial, end);
-                        })
+                        SOURCES(d, x, NULL, ACTIVATIONS(p.act, {
+                                    fri_sum_columns<N, 2>
+                                        <<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                            g, backward_terms<T, N, A, X>{{}, from, (const T *)dy, p}, w.partial, end);
+                                }))
                     }))
     return fri_cuda_launched(kernel);
 }
@@ -358,16 +455,14 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
         if (s < 0) return s;
     }
     if (!train) w.a = NULL;
-    if (dx == NULL || d->rows == 0) return FR_OK;
-    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, is_aligned(p, x, dy, dx), {
+    if ((dx == NULL && d->part == NULL) || d->rows == 0) return FR_OK;
+    const bool aligned = is_aligned(p) && is_aligned(d, x, dx) && fri_aligned(dy, 16);
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, aligned, {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N, fri_columns_slots());
-                        ACTIVATIONS(p.act, {
-                            gradient<T, N, A>
-                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, p,
-                                                                                                  train ? w.a : NULL,
-                                                                                                  w.b, (const T *)dy,
-                                                                                                  (T *)dx);
-                        })
+                        SOURCES(d, x, dx, ACTIVATIONS(p.act, {
+                                    gradient<T, N, A><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                        g, from, p, train ? w.a : NULL, w.b, (const T *)dy);
+                                }))
                     }))
     return fri_cuda_launched(kernel);
 }

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(FRI_THREADS) add_bias(fri_columns g, const B *
 #pragma unroll
     for (int k = 0; k < N; k++) bias[k] = fri_load(b[c + k]);
     fri_columns_chunk<FRI_COLUMN_FLIGHT>(
-        g, c, [&](int64_t i) { return fri_load_pack<T, N>(y + i); },
+        g, c, [&](int64_t, int64_t i) { return fri_load_pack<T, N>(y + i); },
         [&](fri_pack<T, N> p, int64_t, int64_t i) {
 #pragma unroll
             for (int k = 0; k < N; k++) fri_store(&p.v[k], fri_load(p.v[k]) + bias[k]);
@@ -28,7 +28,7 @@ template <typename T, int N> struct elements : fri_plain_terms {
     const T *x;
     __device__ void begin(int64_t, state *) const {
     }
-    __device__ fri_pack<T, N> load(int64_t i) const {
+    __device__ fri_pack<T, N> load(const state &, int64_t, int64_t i) const {
         return fri_load_pack<T, N>(x + i);
     }
     __device__ void add(const state &, const fri_pack<T, N> &p, int64_t, float (*sum)[N]) const {

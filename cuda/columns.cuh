@@ -73,21 +73,21 @@ static inline dim3 fri_columns_block(const fri_columns &g) {
     return dim3((unsigned)g.tx, (unsigned)g.ty);
 }
 
-/* use(load(i), row), for rows from `row` to `last` and their elements i. ROWS loads come before the first use, which
- * may write over loaded rows. */
+/* use(load(row, i), row, i), for rows from `row` to `last` and elements i of the rows. ROWS loads come before the first
+ * use, which may write over loaded rows. */
 template <int ROWS, typename L, typename U>
 static __device__ __forceinline__ void fri_columns_rows(const fri_columns &g, int64_t row, int64_t last, int64_t c,
                                                         L load, U use) {
     const int64_t down = blockDim.y, step = down * g.c;
     int64_t i = row * g.c + c;
     for (; row + (ROWS - 1) * down < last; row += ROWS * down, i += ROWS * step) {
-        decltype(load(i)) item[ROWS];
+        decltype(load(row, i)) item[ROWS];
 #pragma unroll
-        for (int j = 0; j < ROWS; j++) item[j] = load(i + j * step);
+        for (int j = 0; j < ROWS; j++) item[j] = load(row + j * down, i + j * step);
 #pragma unroll
         for (int j = 0; j < ROWS; j++) use(item[j], row + j * down, i + j * step);
     }
-    for (; row < last; row += down, i += step) use(load(i), row, i);
+    for (; row < last; row += down, i += step) use(load(row, i), row, i);
 }
 
 /* The rows of a block whose grid is that of the cut. */
@@ -180,7 +180,7 @@ static __device__ __forceinline__ void fri_end_columns(const fri_columns &g, con
 
 /* Sums begin and close with no work, and are added, unless a kernel has its own rule. */
 struct fri_plain_terms {
-    template <typename S> __device__ void start(int64_t, S *) const {
+    template <typename S> __device__ void start(int64_t, int64_t, S *) const {
     }
     template <typename S, int N> __device__ void close(const S &, int64_t, float (*)[N]) const {
     }
@@ -194,9 +194,9 @@ template <int K> struct fri_plain_ends {
 };
 
 /* partial[k][chunk][c], k < K: sums over the chunk's rows of what f.add(state, item, row, sum) adds for N channels,
- * where item is f.load(element); then `end` of their sums (fri_end_columns). f.begin(c, &state) loads data of the
- * channel; f.start(element, &state) sees a chunk's first row, and f.close(state, rows, sum) its sums. ROWS loads are on
- * their way at once, and RESIDENT blocks on a processor. */
+ * where item is f.load(state, row, element); then `end` of the sums (fri_end_columns). f.begin(c, &state) loads data
+ * of the channel; f.start(row, element, &state) sees a chunk's first row, and f.close(state, rows, sum) the sums. ROWS
+ * loads are on their way at once, and RESIDENT blocks on a processor. */
 template <int N, int K, typename F, typename E>
 __global__ void __launch_bounds__(FRI_THREADS, F::RESIDENT) fri_sum_columns(fri_columns g, F f, float *partial, E end) {
     __shared__ double shared[FRI_THREADS * (N < 2 ? 2 : N) / 2];
@@ -207,10 +207,10 @@ __global__ void __launch_bounds__(FRI_THREADS, F::RESIDENT) fri_sum_columns(fri_
         const int64_t first = chunk * g.chunk, last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
         float sum[K][N] = {};
         if (c < g.c) {
-            f.start(first * g.c + c, &state);
+            f.start(first, first * g.c + c, &state);
             fri_columns_rows<F::ROWS>(
-                g, first + threadIdx.y, last, c, [&](int64_t i) { return f.load(i); },
-                [&](const decltype(f.load(0)) &item, int64_t row, int64_t) { f.add(state, item, row, sum); });
+                g, first + threadIdx.y, last, c, [&](int64_t row, int64_t i) { return f.load(state, row, i); },
+                [&](const decltype(f.load(state, 0, 0)) &item, int64_t row, int64_t) { f.add(state, item, row, sum); });
         }
 #pragma unroll
         for (int k = 0; k < K; k++) fri_column_sum<N>(sum[k], (float *)shared);

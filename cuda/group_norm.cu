@@ -138,7 +138,7 @@ template <typename T, int N> struct vector_terms : fri_plain_terms {
     __device__ void begin(int64_t c, state *at) const {
         at->group = c / s.width;
     }
-    __device__ item load(int64_t i) const {
+    __device__ item load(const state &, int64_t, int64_t i) const {
         return {fri_load_pack<T, N>(x + i), fri_load_pack<T, N>(dy + i)};
     }
     __device__ void add(const state &at, const item &v, int64_t row, float (*sum)[N]) const {

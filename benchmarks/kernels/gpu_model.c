@@ -176,6 +176,10 @@ static fr_status no_linear_scratch(const fri_linear_desc *d, size_t *bytes) {
     return FR_OK;
 }
 
+static bool reads_parts(fr_dtype dtype, int64_t granule) {
+    return granule > 0 && granule * (int64_t)fr_dtype_size(dtype) % 16 == 0;
+}
+
 static const fri_backend scratchless = {.name = "scratchless",
                                         .device = FR_CUDA,
                                         .kernels = {.conv2d_forward_workspace = no_scratch,
@@ -183,7 +187,8 @@ static const fri_backend scratchless = {.name = "scratchless",
                                                     .conv2d_backward_weight_workspace = no_scratch,
                                                     .linear_forward_workspace = no_linear_scratch,
                                                     .linear_backward_input_workspace = no_linear_scratch,
-                                                    .linear_backward_weight_workspace = no_linear_scratch}};
+                                                    .linear_backward_weight_workspace = no_linear_scratch,
+                                                    .batchnorm2d_reads_parts = reads_parts}};
 
 static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch, bool pixels) {
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL, *scaled = NULL;
