@@ -305,8 +305,7 @@ bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
     fri_batchnorm2d_reads_parts_fn *reads = fri_kernels_for(fri_backend_of(x[0]), x[0]->dtype)->batchnorm2d_reads_parts;
     if (reads == NULL || !reads(x[0]->dtype, granule_of(x, n))) return false;
     if (twin != NULL) return twin->op == &batchnorm2d_parts;
-    return fri_switches()->rebuild && !fri_results_examined() && fri_statistics_sync_get() == NULL &&
-           (keeps || !fr_grad_enabled());
+    return fri_fusion_permitted() && fri_statistics_sync_get() == NULL && (keeps || !fr_grad_enabled());
 }
 
 bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend) {
