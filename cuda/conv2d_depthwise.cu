@@ -138,7 +138,7 @@ static __device__ __forceinline__ void add_row(const fri_pack<T, N> *x, const fr
         }
 }
 
-/* The map of fri_depthwise_map, whose gradient of x is a map of dy with turned weights. A row of the input goes into all
+/* The map of fri_depthwise_map, whose gradient of x is a map of dy with turned weights. An input row goes into all
  * rows of results with windows over the row. Weights are f32, [tap][4 channels of a pack][packs]. */
 template <typename T, int N, int S, bool GRADIENT>
 __global__ void __launch_bounds__(FRI_THREADS, 2)
