@@ -1,18 +1,15 @@
 /* op_gflops.c - every convolution and matrix product of VGG-16 and ResNet-50, MobileNetV2's convolutions of 1 x 1 on
- * maps from 14 pixels on, DenseNet-121's, and U-Net's, against the library's primitive alone.
+ * maps from 14 pixels on, DenseNet-121's, and U-Net's, as a step calls them: weights in KRSC, packing and widening
+ * included.
  *
  *     build/benchmarks/op_gflops [f32|bf16|f16] [rounds] [layer]          (f32, 5 rounds, all layers)
  *     build/benchmarks/op_gflops exact [rounds] [batch]                   (5 rounds, each layer's own batch)
  *
- * A row is a layer and direction: our kernel as a step calls it (weights in KRSC, packing and widening included) beside
- * one oneDNN primitive whose weights are already packed (dw stays packed). Where the library has no primitive of a type
- * (f16; bf16 without hardware) it is given f32 data. Both run in turn; the share is the median of the rounds' ratios,
- * 100 % is the library's time, more is faster than it. Before a row is timed the two results are compared.
- *
  * `exact` runs all f32 layers of 3 x 3 with stride 1 beside themselves under --exact-convolutions, and says how the
- * times compare: their median, and which are above 1.02. GFLOP/s count the direct sum's operations. */
+ * times compare: their median, and which are above 1.02. GFLOP/s count the direct sum's operations. ways.c compares
+ * with another library. */
 #include "backend/backend.h"
-#include "cpu/dnnl.h"
+#include "cpu/conv2d_engine.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,11 +79,7 @@ typedef struct bed {
     bool is_linear;
     int64_t elements[3]; /* of x, w, y */
     void *x, *w, *y, *dx, *dw;
-    float *x32, *w32, *y32, *out32; /* for the library */
-    void *packed, *scratch;
     fri_exec exec;
-    const fri_dnnl_op *op;
-    fr_dtype library; /* operands of the primitive */
 } bed;
 
 static void must(fr_status s, const char *what) {
@@ -153,15 +146,11 @@ static double gflop(const bed *b) {
     return 2e-9 * (double)(d->n * d->p * d->q * d->k * d->r * d->s * d->c);
 }
 
-/* Uniform numbers of the type, and a widened copy for a library with f32 only. */
-static void numbers(const bed *b, fr_dtype t, int64_t n, uint64_t stream, double scale, void **ours, float **wide) {
-    *ours = room((size_t)n * fr_dtype_size(t));
-    *wide = room((size_t)n * sizeof(float));
-    must(kernels()->uniform(&b->exec, t, n, 1, stream, -scale, scale, *ours), "numbers");
-    if (t == FR_F32)
-        memcpy(*wide, *ours, (size_t)n * sizeof(float));
-    else
-        must(kernels()->cast(&b->exec, t, FR_F32, n, *ours, *wide), "cast");
+/* n uniform numbers of the type. */
+static void *numbers(const bed *b, fr_dtype t, int64_t n, uint64_t stream, double scale) {
+    void *v = room((size_t)n * fr_dtype_size(t));
+    must(kernels()->uniform(&b->exec, t, n, 1, stream, -scale, scale, v), "numbers");
+    return v;
 }
 
 /* batch: 0 for the layer's own. */
@@ -183,19 +172,19 @@ static void bed_make(bed *b, int i, int64_t batch, fr_dtype t) {
         b->elements[1] = b->conv.k * b->conv.r * b->conv.s * b->conv.c;
         b->elements[2] = b->conv.n * b->conv.p * b->conv.q * b->conv.k;
     }
-    numbers(b, t, b->elements[0], 1, 1, &b->x, &b->x32);
-    numbers(b, t, b->elements[1], 2, 0.05, &b->w, &b->w32);
-    numbers(b, t, b->elements[2], 3, 1, &b->y, &b->y32);
+    b->x = numbers(b, t, b->elements[0], 1, 1);
+    b->w = numbers(b, t, b->elements[1], 2, 0.05);
+    b->y = numbers(b, t, b->elements[2], 3, 1);
     b->dx = room((size_t)b->elements[0] * fr_dtype_size(t));
     b->dw = room((size_t)b->elements[1] * fr_dtype_size(t));
 }
 
 static void bed_free(bed *b) {
-    void *const all[] = {b->x, b->w, b->y, b->dx, b->dw, b->x32, b->w32, b->y32};
+    void *const all[] = {b->x, b->w, b->y, b->dx, b->dw};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-/* ---- the two sides --------------------------------------------------------------------------------------------- */
+/* ---- a pass --------------------------------------------------------------------------------------------- */
 
 static size_t workspace_of(const bed *b, int pass) {
     const fri_kernels *k = kernels();
@@ -223,119 +212,30 @@ static void run_ours(bed *b, int pass) {
     must(s, "kernel");
 }
 
-/* The library's product for a pass, with the layer's storage of matrices. */
-static fri_matmul_desc product(const fri_linear_desc *d, int pass, fr_dtype t) {
-    fri_matmul_desc p = {.a_dtype = t, .b_dtype = t, .c_dtype = t, .bias_dtype = FR_F32};
-    if (pass == 0) p.m = d->n, p.n = d->out, p.k = d->in, p.a_row = d->in, p.a_col = 1, p.b_row = 1, p.b_col = d->in;
-    if (pass == 1) p.m = d->n, p.n = d->in, p.k = d->out, p.a_row = d->out, p.a_col = 1, p.b_row = d->in, p.b_col = 1;
-    if (pass == 2) p.m = d->out, p.n = d->in, p.k = d->n, p.a_row = 1, p.a_col = d->out, p.b_row = d->in, p.b_col = 1;
-    p.c_row = p.n;
-    return p;
-}
-
-static void library_make(bed *b, int pass, fr_dtype t) {
-    for (fr_dtype type = t;; type = FR_F32) {
-        fri_conv2d_desc d = b->conv;
-        fri_matmul_desc p = product(&b->linear, pass, type);
-        d.dtype = type;
-        b->op = NULL;
-        b->library = type;
-        if (type != FR_F16)
-            must(b->is_linear ? fri_dnnl()->matmul(&p, &b->op) : fri_dnnl()->conv2d(&d, (fri_pass)pass, &b->op),
-                 "primitive");
-        if (b->op != NULL) break;
-        if (type == FR_F32) must(FR_EUNSUPPORTED, "the library has nothing but reference code");
-    }
-    b->packed = room(b->op->packed_bytes + 64);
-    b->scratch = room(b->op->scratch_bytes + 64);
-    int64_t out = b->elements[pass == 0 ? 2 : pass == 1 ? 0 : 1];
-    b->out32 = room((size_t)out * sizeof(float));
-    const void *w = b->library == t ? b->w : b->w32;
-    if (pass < 2 && b->op->packed_bytes > 0) must(fri_dnnl()->pack(b->op, w, b->packed, b->scratch), "pack");
-}
-
-static void library_free(bed *b) {
-    free(b->packed);
-    free(b->scratch);
-    free(b->out32);
-}
-
-static void run_library(bed *b, int pass, fr_dtype t) {
-    static const float bias[8192];
-    bool same = b->library == t;
-    const void *x = same ? b->x : (void *)b->x32, *w = same ? b->w : (void *)b->w32, *y = same ? b->y : (void *)b->y32;
-    bool packed = b->op->packed_bytes > 0;
-    const void *weights = packed ? b->packed : w;
-    if (pass == 0) must(fri_dnnl()->run(b->op, x, weights, bias, b->out32, b->scratch), "library");
-    if (pass == 1) must(fri_dnnl()->run(b->op, y, weights, NULL, b->out32, b->scratch), "library");
-    if (pass != 2) return;
-    if (b->is_linear)
-        must(fri_dnnl()->run(b->op, y, x, NULL, b->out32, b->scratch), "library");
-    else
-        must(fri_dnnl()->run(b->op, x, y, NULL, packed ? b->packed : (void *)b->out32, b->scratch), "library");
-}
-
-/* Both results as f32, the largest difference relative to the largest value. */
-static void check(bed *b, int pass, fr_dtype t, int layer) {
-    int64_t n = b->elements[pass == 0 ? 2 : pass == 1 ? 0 : 1];
-    float *ours = room((size_t)n * sizeof(float)), *theirs = room((size_t)n * sizeof(float));
-    bool unpack = pass == 2 && b->op->packed_bytes > 0;
-    if (unpack) must(fri_dnnl()->unpack(b->op, b->packed, b->out32, b->scratch), "unpack");
-    const void *from = pass == 0 ? b->y : pass == 1 ? b->dx : b->dw;
-    must(kernels()->cast(&b->exec, t, FR_F32, n, from, ours), "cast");
-    must(kernels()->cast(&b->exec, b->library, FR_F32, n, b->out32, theirs), "cast");
-    double worst = 0, largest = 1e-30;
-    for (int64_t i = 0; i < n; i++) {
-        worst = fmax(worst, fabs((double)ours[i] - (double)theirs[i]));
-        largest = fmax(largest, fabs((double)theirs[i]));
-    }
-    free(ours);
-    free(theirs);
-    double tolerance = t == FR_F32 ? 1e-4 : t == FR_BF16 ? 1.0 / 64 : 1.0 / 512;
-    if (worst <= tolerance * largest) return;
-    fprintf(stderr, "op_gflops: layer %d, %s: our result differs from the library's by %g of %g\n", layer,
-            pass_name[pass], worst, largest);
-    exit(1);
-}
-
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-typedef struct total {
-    double ours, library;
-} total;
-
-static void row(int i, int pass, fr_dtype t, int rounds, total *sum) {
-    double ms[MAX_ROUNDS], alone[MAX_ROUNDS], share[MAX_ROUNDS];
+/* Returns the milliseconds of one turn. */
+static double row(int i, int pass, fr_dtype t, int rounds) {
+    double ms[MAX_ROUNDS];
     bed b;
     bed_make(&b, i, 0, t);
     b.exec.workspace_bytes = workspace_of(&b, pass);
     b.exec.workspace = room(b.exec.workspace_bytes + 64);
-    library_make(&b, pass, t);
-    run_library(&b, pass, t); /* before ours: forward overwrites y */
     run_ours(&b, pass);
-    check(&b, pass, t, i);
     for (int r = 0; r < rounds; r++) {
-        double t0 = milliseconds();
+        const double begin = milliseconds();
         run_ours(&b, pass);
-        double t1 = milliseconds();
-        run_library(&b, pass, t);
-        alone[r] = milliseconds() - t1;
-        ms[r] = t1 - t0;
-        share[r] = alone[r] / ms[r];
+        ms[r] = milliseconds() - begin;
     }
-    double mine = median(ms, rounds), theirs = median(alone, rounds);
-    const char *how = b.is_linear ? "" : fri_cpu_conv2d_impl(&b.conv, pass);
-    printf("| %s | %lld x %lld x %lld | %lld, %lld x %lld / %lld | %s | %.2f | %.0f | %.2f | %.0f | %.0f %% | %s |\n",
-           layers[i].name, (long long)layers[i].n, (long long)layers[i].size, (long long)layers[i].c,
-           (long long)layers[i].k, (long long)layers[i].kernel, (long long)layers[i].kernel,
-           (long long)layers[i].stride, pass_name[pass], mine, gflop(&b) / mine * 1e3, theirs, gflop(&b) / theirs * 1e3,
-           100 * median(share, rounds), how);
+    const double mine = median(ms, rounds);
+    printf("| %s | %lld x %lld x %lld | %lld, %lld x %lld / %lld | %s | %.2f | %.0f | %s |\n", layers[i].name,
+           (long long)layers[i].n, (long long)layers[i].size, (long long)layers[i].c, (long long)layers[i].k,
+           (long long)layers[i].kernel, (long long)layers[i].kernel, (long long)layers[i].stride, pass_name[pass], mine,
+           gflop(&b) / mine * 1e3, b.is_linear ? "" : fri_cpu_conv2d_impl(&b.conv, pass));
     fflush(stdout);
-    sum->ours += layers[i].count * mine;
-    sum->library += layers[i].count * theirs;
-    library_free(&b);
     free(b.exec.workspace);
     bed_free(&b);
+    return mine;
 }
 
 /* ---- beside exact convolutions --------------------------------------------------------------------------------- */
@@ -409,21 +309,18 @@ int main(int argc, char **argv) {
                 MAX_ROUNDS, LAYERS - 1);
         return 2;
     }
-    char library[128];
-    fri_dnnl()->version(library, sizeof library);
-    printf("%s, %s, %d threads, %d rounds\n\n", name, library, fr_threads_get(), rounds);
+    char text[160];
+    printf("%s, %s, %d rounds\n\n", name, fri_device_describe(FR_CPU, text, sizeof text), rounds);
     if (exact) return beside_exact(rounds, argc > 3 ? only : 0);
-    printf(
-        "| network | n x size x c | k, kernel / stride | pass | ms | GFLOP/s | library ms | GFLOP/s | share | ours |\n"
-        "|---|---|---|---|---|---|---|---|---|---|\n");
-    total sum = {0};
+    printf("| network | n x size x c | k, kernel / stride | pass | ms | GFLOP/s | method "
+           "|\n|---|---|---|---|---|---|---|\n");
+    double sum = 0;
     for (int i = 0; i < LAYERS; i++)
         for (int pass = 0; pass < 3; pass++) {
             if (only >= 0 && i != only) continue;
             if (pass == 1 && layers[i].c == 3) continue; /* no gradient for the images */
-            row(i, pass, t, rounds, &sum);
+            sum += layers[i].count * row(i, pass, t, rounds);
         }
-    printf("\nall layers, each as often as it occurs: ours %.1f ms, library %.1f ms, %.0f %%\n", sum.ours, sum.library,
-           100 * sum.library / sum.ours);
+    printf("\nall layers, each as often as it occurs: %.1f ms\n", sum);
     return 0;
 }

@@ -91,7 +91,7 @@ FR_API const char *fr_version(void);
     X(FR_EUNSUPPORTED, -7, "the backend has no kernel for this op, element type or device")                 \
     X(FR_EIO, -8, "a file could not be opened, read or written")                                            \
     X(FR_EFORMAT, -9, "a file was read but its content is not what its format demands")                     \
-    X(FR_ELIBRARY, -10, "a library below (oneDNN, CUDA, cuDNN, ...) reported a failure")                    \
+    X(FR_ELIBRARY, -10, "a library below (CUDA, cuDNN, NCCL, ...) reported a failure")                      \
     X(FR_EINTERNAL, -11, "a broken invariant inside frugal: please report it")                              \
     X(FR_EPEER, -12, "another rank failed, is late, or disagrees")
 

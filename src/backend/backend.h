@@ -72,8 +72,10 @@ typedef struct fri_backend {
 
     /* Copies in stream order; to the host, returns after the copy. */
     fr_status (*copy)(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
-    /* Environment of results and scratch sizes, "2 threads, oneDNN 2.6.3, avx512_core"; NULL if none. */
+    /* Kernels in use, for people and for measured times: "2 threads, avx512"; NULL: no facts. */
     void (*describe)(char *buf, size_t bytes);
+    /* Facts behind the bits of results on data of a type, "fused multiply-adds, glibc 2.36"; NULL: `describe`. */
+    void (*describe_bits)(fr_dtype compute, char *buf, size_t bytes);
     int numerics; /* from 1; raised by a commit with different result bits */
     /* A line about the sizes from *_workspace so far, "" if empty; NULL: always empty. */
     void (*remark)(char *buf, size_t bytes);
@@ -135,8 +137,10 @@ static inline fr_status fri_kernel_ended(const char *kernel, const fri_backend *
                                                           : fri_kernels_for((backend_), (dtype_))->name_ args_)
 
 #endif
-/* Describes the facts behind results and scratch sizes, "2 threads, oneDNN 2.6.3, avx512_core", into buf, "" if
- * nothing; returns buf. */
+/* Kernels in use, "2 threads, avx512", into buf, "" if nothing; returns buf. */
 const char *fri_device_describe(fr_device d, char *buf, size_t bytes);
+
+/* Facts behind the bits of results on data of a type, into buf; returns buf. Equal facts give equal bits. */
+const char *fri_device_describe_bits(fr_device d, fr_dtype compute, char *buf, size_t bytes);
 
 #endif

@@ -95,7 +95,7 @@
     X(sgd, fri_sgd_fn, REQUIRED) X(rmsprop, fri_rmsprop_fn, REQUIRED)                   \
     X(adam, fri_adam_fn, REQUIRED) X(adam8, fri_adam8_fn, REQUIRED)
 
-/* Library calls: oneDNN, cuDNN, cuBLASLt. */
+/* Convolutions and products: on CUDA calls of cuDNN and cuBLASLt. */
 #define FRI_LIBRARY_KERNELS(X)                                                                                         \
     X(conv2d_forward_workspace, fri_conv2d_workspace_fn, REQUIRED) X(conv2d_forward, fri_conv2d_forward_fn, REQUIRED)  \
     X(conv2d_backward_input_workspace, fri_conv2d_workspace_fn, REQUIRED)                                              \
@@ -112,7 +112,6 @@
     X(conv2d_reads_norm, fri_conv2d_reads_norm_fn, OPTIONAL)                                                           \
     X(batchnorm2d_reads_parts, fri_batchnorm2d_reads_parts_fn, OPTIONAL)                                               \
     X(conv2d_constant_plan, fri_conv2d_constant_plan_fn, OPTIONAL)                                                     \
-    X(conv2d_constant_pack, fri_conv2d_constant_pack_fn, OPTIONAL)                                                     \
     X(conv2d_constant_forward, fri_conv2d_forward_fn, OPTIONAL)
 
 #define FRI_KERNEL_MAP(X) FRI_MEMORY_KERNELS(X) FRI_LOOP_KERNELS(X) FRI_LIBRARY_KERNELS(X)

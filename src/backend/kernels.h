@@ -166,7 +166,7 @@ typedef struct fri_conv2d_desc {
     const fri_conv2d_norm *norm; /* conv2d_backward_weight only, where conv2d_reads_norm permits it; NULL: x as it is */
 } fri_conv2d_desc;
 
-/* The words that identify a convolution, beside the types: for caches of primitives and plans, and for the kernel-time
+/* The words that identify a convolution, beside the types: for caches of plans, and for the kernel-time
  * file. p and q follow from the words. */
 #define FRI_CONV2D_KEY(d)                                                                                         \
     (d)->n, (d)->h, (d)->w, (d)->c, (d)->k, (d)->r, (d)->s, (d)->stride_h, (d)->stride_w, (d)->pad_h, (d)->pad_w, \
@@ -180,17 +180,9 @@ typedef fr_status fri_conv2d_workspace_fn(const fri_conv2d_desc *d, size_t *byte
 /* y = conv(x, w) + b; b or NULL. */
 typedef fr_status fri_conv2d_forward_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                         const void *b, void *y);
-/* Forward only, with constant weights, laid out once as `layout` says (NULL: KRSC). */
-typedef struct fri_conv2d_layout {
-    bool there; /* the backend has the kernel for the convolution */
-    const void *layout;
-    size_t packed_bytes, workspace;
-} fri_conv2d_layout;
-typedef fr_status fri_conv2d_constant_plan_fn(const fri_conv2d_desc *d, fri_conv2d_layout *out);
-/* Converts weights between two layouts; not both NULL. */
-typedef fr_status fri_conv2d_constant_pack_fn(const void *from_layout, const void *from, const void *to_layout,
-                                              void *to);
-/* conv2d_constant_forward is a fri_conv2d_forward_fn with w in the plan's layout and b given. */
+/* Inference: tells if the backend has conv2d_constant_forward for the convolution (a fri_conv2d_forward_fn with b
+ * given), and the size of the workspace. */
+typedef fr_status fri_conv2d_constant_plan_fn(const fri_conv2d_desc *d, bool *there, size_t *workspace);
 typedef fr_status fri_conv2d_backward_input_fn(const fri_exec *e, const fri_conv2d_desc *d, const void *w,
                                                const void *dy, void *dx);
 /* Can the weight gradient normalize x while it reads it? The bits are those of a normalized copy. */

@@ -71,6 +71,13 @@ const char *fri_device_describe(fr_device d, char *buf, size_t bytes) {
     return buf;
 }
 
+const char *fri_device_describe_bits(fr_device d, fr_dtype compute, char *buf, size_t bytes) {
+    const fri_backend *b = fri_device_built(d) ? fri_backend_get(d) : NULL;
+    if (b == NULL || b->describe_bits == NULL) return fri_device_describe(d, buf, bytes);
+    b->describe_bits(compute, buf, bytes);
+    return buf;
+}
+
 int fri_device_numerics(fr_device d) {
     return fri_device_built(d) ? fri_backend_get(d)->numerics : 0;
 }

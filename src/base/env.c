@@ -27,7 +27,7 @@ static void read_environment(void) {
     env.nvml = getenv("FRUGAL_NVML");
     env.nccl = getenv("FRUGAL_NCCL");
     env.mpi = getenv("FRUGAL_MPI");
-    env.onednn = getenv("FRUGAL_ONEDNN");
+    env.isa = getenv("FRUGAL_ISA");
     env.test_device = getenv("FRUGAL_TEST_DEVICE");
 }
 

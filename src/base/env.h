@@ -17,7 +17,7 @@ typedef struct fri_env {
     const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
     const char *nccl;                    /* FRUGAL_NCCL: likewise, or "off" */
     const char *mpi;                     /* FRUGAL_MPI: file of the engine between ranks, or NULL */
-    const char *onednn;                  /* FRUGAL_ONEDNN: file of the module with oneDNN, "off", or NULL */
+    const char *isa;                     /* FRUGAL_ISA: level of our loops (cpu/isa.h), or NULL */
     const char *test_device;             /* FRUGAL_TEST_DEVICE: device the test suite runs on, or NULL for cpu */
 } fri_env;
 

@@ -11,7 +11,6 @@
 #include "base/status.h"
 #include "base/thread.h"
 
-#include <dirent.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -20,58 +19,6 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t opened;
-    bool open;
-} gate;
-
-static void *wait_at(void *argument) {
-    gate *g = argument;
-    pthread_mutex_lock(&g->lock);
-    while (!g->open) pthread_cond_wait(&g->opened, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-    return NULL;
-}
-
-/* The system's number of threads of the process; 0 if unknown. */
-static int threads_alive(void) {
-    int n = 0;
-    DIR *d = opendir("/proc/self/task");
-    if (d == NULL) return 0;
-    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
-/* A joined thread still counts for a moment, also against a limit. */
-static void wait_for_joined(int before) {
-    const struct timespec moment = {.tv_nsec = 1000000};
-    for (int i = 0; i < 1000 && threads_alive() > before; i++) nanosleep(&moment, NULL);
-}
-
-int fri_threads_startable(int n) {
-    gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
-    sigset_t all, was;
-    int before = threads_alive(), started = 0;
-    pthread_t *threads = n > 0 ? calloc((size_t)n, sizeof *threads) : NULL;
-    if (threads == NULL) return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &was); /* signals are for the program's own threads */
-    while (started < n && pthread_create(&threads[started], NULL, wait_at, &g) == 0) started++;
-    pthread_sigmask(SIG_SETMASK, &was, NULL);
-    pthread_mutex_lock(&g.lock);
-    g.open = true;
-    pthread_cond_broadcast(&g.opened);
-    pthread_mutex_unlock(&g.lock);
-    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    free(threads);
-    pthread_cond_destroy(&g.opened);
-    pthread_mutex_destroy(&g.lock);
-    wait_for_joined(before);
-    return started;
-}
 
 /* ---- the pool ----------------------------------------------------------------------------------------------------
  *

@@ -1,4 +1,4 @@
-/* threads.h - loops on several threads, and how many threads the process may start. */
+/* threads.h - loops on several threads. */
 #ifndef FRI_BASE_THREADS_H
 #define FRI_BASE_THREADS_H
 
@@ -10,10 +10,6 @@ typedef void fri_piece(const void *context, int64_t i, int thread);
 /* Runs pieces 0 .. pieces - 1 on at most `threads` threads, the caller among them, and returns when all are done. Any
  * thread may run a piece, so results must not depend on the thread. */
 void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *context);
-
-/* Starts up to n concurrent idle threads, ends all, and returns the number. OpenMP's run time ends the process if a
- * thread of a team cannot start, so users of a team must ask first. */
-int fri_threads_startable(int n);
 
 enum { FRI_THREADS_MOST = 4096 };
 

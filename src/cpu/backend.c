@@ -5,13 +5,20 @@
 #include "base/container.h"
 #include "base/process.h"
 #include "cpu/cpu.h"
-#include "cpu/dnnl.h"
+#include "cpu/isa.h"
+#include "cpu/product.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <gnu/libc-version.h>
+#define C_LIBRARY "glibc ", gnu_get_libc_version()
+#else
+#define C_LIBRARY "another C library", ""
+#endif
 
 enum {
     HUGE_PAGE = 2 * 1024 * 1024,
@@ -94,9 +101,20 @@ static fr_status cpu_synchronize(const fri_exec *e) {
 }
 
 static void cpu_describe(char *buf, size_t bytes) {
-    char library[96];
-    fri_dnnl()->version(library, sizeof library);
-    snprintf(buf, bytes, "%d threads, %s%s", fr_threads_get(), library,
+    char fault[96];
+    fri_cpu_isa_fault(fault, sizeof fault);
+    snprintf(buf, bytes, "%d threads, %s%s%s", fr_threads_get(), fri_cpu_isa_name(),
+             fri_exact_convolutions_get() ? "" : ", Winograd convolutions", fault);
+}
+
+/* Choices by shape alone (threads and widths of vectors change none) leave these facts. The C library computes expf and
+ * logf of losses, and functions of activations. */
+static void cpu_describe_bits(fr_dtype compute, char *buf, size_t bytes) {
+    snprintf(buf, bytes, "%s, %s%s%s%s", fri_cpu_isa_fuses() ? "fused multiply-adds" : "separate multiplications",
+             C_LIBRARY,
+             compute != FR_BF16       ? ""
+             : fri_igemm_reads_bf16() ? ", avx512_bf16"
+                                      : ", bf16 in f32",
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 
@@ -119,11 +137,11 @@ const fri_backend fri_backend_cpu = {
     .memory_use = cpu_memory_use,
     .copy = cpu_copy,
     .describe = cpu_describe,
-    .numerics = 2,
+    .describe_bits = cpu_describe_bits,
+    .numerics = 3,
     .synchronize = cpu_synchronize,
     .kernels = {FRI_KERNEL_MAP(SLOT).batchnorm2d_reads_parts = reads_parts,
                 .conv2d_reads_norm = fri_cpu_conv2d_reads_norm, .conv2d_constant_plan = fri_cpu_conv2d_constant_plan,
-                .conv2d_constant_pack = fri_cpu_conv2d_constant_pack,
                 .conv2d_constant_forward = fri_cpu_conv2d_constant_forward},
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT) FRI_LOOP_KERNELS(SLOT_F64) FRI_LIBRARY_KERNELS(SLOT_F64)
                         .batchnorm2d_reads_parts = reads_parts},

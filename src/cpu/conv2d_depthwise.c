@@ -11,8 +11,6 @@
 #include "cpu/conv2d_engine.h"
 #include "cpu/lanes.h"
 
-/* Minimum width of the result beside oneDNN. In narrower results most elements touch an edge, and oneDNN is faster. */
-enum { LEAST_WIDTH = 14 };
 enum { TOGETHER = 4 }; /* elements of a row with sums in registers (pairs of elements in stride 2's gradient) */
 
 /* One pass of the loops: computes `out` [n, p, q, c] from `in` [n, h, w, c] and weights [vectors, R S, lanes]. */
@@ -33,9 +31,8 @@ static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
     if (d->groups != d->c || d->k != d->c || d->c < FRI_LANES_LEAST || d->r > FRI_DEPTHWISE_TAPS ||
         (d->s != 3 && d->s != 5 && d->s != FRI_DEPTHWISE_TAPS) || d->stride_w > 2 || d->dilation_w != 1)
         return false;
-    return pass == FRI_PASS_BACKWARD_WEIGHT ||
-           (d->dtype == FR_F32 && d->dilation_h == 1 && d->stride_h == d->stride_w && d->pad_h < d->r &&
-            d->pad_w < d->s && (d->q >= LEAST_WIDTH || fri_dnnl()->major == 0));
+    return pass == FRI_PASS_BACKWARD_WEIGHT || (d->dtype == FR_F32 && d->dilation_h == 1 &&
+                                                d->stride_h == d->stride_w && d->pad_h < d->r && d->pad_w < d->s);
 }
 
 static void plan(fri_conv2d_engine *e) {

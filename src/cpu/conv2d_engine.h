@@ -1,23 +1,19 @@
-/* conv2d_engine.h - one convolution pass on f32 or bf16 data: choice of method, workspace, execution.
+/* conv2d_engine.h - one convolution pass on f32 data: choice of method, workspace, execution.
  *
- * Methods: the library's convolution; the library's matrix product on rows of x (1 x 1); our product over pointers to
- * pixels (f32); a product between Winograd transforms (f32, unless exact convolutions are required); own loops for
- * depthwise convolutions and for narrow 1 x 1 convolutions. The choice depends on layer shape, element type and pass,
- * never on the batch size, so a batch cut in two gives equal bits. conv2d.c converts data that the engine cannot
- * process (f16) in pieces. */
+ * Methods: a product over pointers to pixels; a product between Winograd transforms (unless exact convolutions are
+ * required); loops for depthwise convolutions (weight gradients also of bf16) and for narrow 1 x 1 convolutions. The
+ * choice depends on layer shape, element type and pass, never on the batch size, so a batch cut in two gives equal
+ * bits. conv2d.c converts half data in pieces. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
 
 #include "cpu/cpu.h"
-#include "cpu/dnnl.h"
 #include "cpu/isa.h"
 #include "cpu/product.h"
 
 typedef enum fri_conv2d_method {
     FRI_CONV2D_NONE, /* not possible; of AUTO: half data, which is widened */
     FRI_CONV2D_AUTO, /* any method but Winograd */
-    FRI_CONV2D_DIRECT,
-    FRI_CONV2D_PRODUCT,
     FRI_CONV2D_INDIRECT,
     FRI_CONV2D_WINOGRAD,
     FRI_CONV2D_DEPTHWISE,
@@ -38,9 +34,9 @@ typedef struct fri_conv2d_engine {
     fri_conv2d_method method;
     size_t bytes; /* size of the workspace */
 
-    size_t bias_at, weight_at, scratch_at; /* offsets in the workspace: a zero bias, packed weights, the library's
-                                              scratchpad */
-    const fri_dnnl_op *direct;
+    size_t bias_at, weight_at, scratch_at; /* offsets in the workspace: a zero bias, packed weights or taps, scratch of
+                                              products */
+    size_t room;                           /* for packed weights, at the beginning of the scratch */
 
     /* Winograd, over chunks of tiles and blocks of input and output channels. */
     int64_t tiles, chunk, in, in_block, out, out_block;
@@ -50,7 +46,7 @@ typedef struct fri_conv2d_engine {
     bool shared; /* FRI_SPLIT_OUT only: a single chunk, whose V is computed once by all threads */
     size_t v_at, u_at, m_at;
 
-    fri_product product[3]; /* Winograd: writes, adds, last shorter chunk; else the only one */
+    fri_product product[3]; /* Winograd: writes, adds, last shorter chunk */
 
     const struct fri_conv2d_own *own; /* own loops, or NULL */
     int64_t parts;                    /* partial sums of own loops for weights, at sum_at */
@@ -70,8 +66,12 @@ fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, c
 fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
                                 char *workspace);
 
-/* conv2d_indirect.c, f32 only */
+/* Name of the method of a pass, for reports (static storage), or the error sentence if there is none. */
+const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass);
+
+/* conv2d_indirect.c: f32, and bf16 where the processor multiplies it */
 fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e);
+bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass); /* as it is; y or dx are f32 */
 void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
                              char *workspace);
 

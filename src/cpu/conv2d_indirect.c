@@ -11,11 +11,26 @@
 
 #include <string.h>
 
+bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass) {
+    const int64_t terms = pass == FRI_PASS_BACKWARD_INPUT ? d->k : d->c;
+    return d->dtype == FR_BF16 && pass != FRI_PASS_BACKWARD_WEIGHT && d->groups == 1 && terms % 2 == 0 &&
+           fri_igemm_reads_bf16();
+}
+
 fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
-    e->method = d->dtype == FR_F32 && d->bias_dtype == FR_F32 ? FRI_CONV2D_INDIRECT : FRI_CONV2D_NONE;
+    const bool bf16 = d->dtype == FR_BF16;
+    e->method = d->bias_dtype == FR_F32 && (d->dtype == FR_F32 || fri_conv2d_indirect_reads_bf16(d, e->pass))
+                    ? FRI_CONV2D_INDIRECT
+                    : FRI_CONV2D_NONE;
     e->weight_at = fri_part(&e->bytes, (size_t)(d->r * d->s) * sizeof(fri_igemm_tap));
-    e->scratch_at = fri_part(&e->bytes, fri_igemm_bytes());
+    const bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
+    const int64_t rows = d->n * (dx ? d->h * d->w : d->p * d->q), cg = d->c / d->groups, kg = d->k / d->groups;
+    const size_t rest = e->bytes + fri_igemm_bytes(), limit = d->workspace_limit;
+    if (e->pass != FRI_PASS_BACKWARD_WEIGHT && (limit == 0 || limit > rest))
+        e->room = fri_igemm_room(rows, d->r * d->s * (dx ? kg : cg) / (bf16 ? 2 : 1), dx ? cg : kg,
+                                 limit > 0 ? limit - rest : 0);
+    e->scratch_at = fri_part(&e->bytes, e->room + fri_igemm_bytes());
     return FR_OK;
 }
 
@@ -32,19 +47,26 @@ static bool meets(int64_t grid, int64_t step, int64_t tap, int64_t map) {
     return first < grid && first * step + tap < map;
 }
 
+/* Pixels per tap: a row of a filter with few channels; 0: one pixel. */
+static int64_t span_of(const fri_conv2d_desc *d) {
+    enum { FEW = 8 };
+    const bool dense = d->dtype == FR_F32 && d->groups == 1 && d->dilation_w == 1 && d->s * d->c <= FRI_IGEMM_RUN;
+    return dense && d->c < FEW && d->s > 1 ? d->s : 0;
+}
+
 /* Product of the pixels y, y + s->c_step_h, ... of y or dx, likewise x; lists the taps that meet the map. */
 static fri_igemm product_of(const fri_conv2d_engine *e, fri_igemm s, int64_t y, int64_t x, fri_igemm_tap *tap) {
     const fri_conv2d_desc *d = &e->d;
     const bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
     s.grid_h = fri_ceil_div(s.c_h - y, s.c_step_h), s.grid_w = fri_ceil_div(s.c_w - x, s.c_step_w);
     s.c_y = y, s.c_x = x, s.tap = tap, s.taps = 0;
-    for (int64_t i = 0; i < d->r * d->s; i++) {
+    for (int64_t i = 0; i < d->r * d->s; i += fri_max_i64(1, s.span)) {
         int64_t h = i / d->s * d->dilation_h - d->pad_h, w = i % d->s * d->dilation_w - d->pad_w;
         if (dx && ((y - h) % d->stride_h != 0 || (x - w) % d->stride_w != 0)) continue;
         h = dx ? (y - h) / d->stride_h : y * d->stride_h + h;
         w = dx ? (x - w) / d->stride_w : x * d->stride_w + w;
-        if (meets(s.grid_h, s.step_h, h, s.a_h) && meets(s.grid_w, s.step_w, w, s.a_w))
-            tap[s.taps++] = (fri_igemm_tap){h, w, i * (d->c / d->groups)};
+        if (meets(s.grid_h, s.step_h, h, s.a_h) && (s.span > 0 || meets(s.grid_w, s.step_w, w, s.a_w)))
+            tap[s.taps++] = (fri_igemm_tap){h, w, i * (d->c / d->groups) / (s.bf16 && s.b_row == 1 ? 2 : 1)};
     }
     return s;
 }
@@ -55,24 +77,25 @@ static void run_maps(const fri_conv2d_engine *e, fri_igemm s, char *workspace) {
     for (int64_t i = 0; i < rows * columns; i++) {
         const fri_igemm part =
             product_of(e, s, i / columns, i % columns, (fri_igemm_tap *)(void *)(workspace + e->weight_at));
-        fri_igemm_run(&part, false, workspace + e->scratch_at);
+        fri_igemm_run(&part, false, e->room, workspace + e->scratch_at);
     }
 }
 
 static void run_weight(const fri_conv2d_engine *e, fri_igemm s, char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     fri_igemm_tap *tap = (fri_igemm_tap *)(void *)(workspace + e->weight_at);
-    for (s.tap = tap; s.taps < d->r * d->s; s.taps++)
-        tap[s.taps] =
-            (fri_igemm_tap){s.taps / d->s * d->dilation_h - d->pad_h, s.taps % d->s * d->dilation_w - d->pad_w};
-    fri_igemm_run(&s, true, workspace + e->scratch_at);
+    s.tap = tap;
+    for (int64_t i = 0; i < d->r * d->s; i += fri_max_i64(1, s.span))
+        tap[s.taps++] = (fri_igemm_tap){i / d->s * d->dilation_h - d->pad_h, i % d->s * d->dilation_w - d->pad_w};
+    fri_igemm_run(&s, true, 0, workspace + e->scratch_at);
 }
 
 void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
                              char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t cg = d->c / d->groups, kg = d->k / d->groups, row = d->r * d->s * cg;
-    const bool pixel = by_pixel(d);
+    const bool pixel = by_pixel(d), bf16 = d->dtype == FR_BF16;
+    const int64_t pair = bf16 ? 2 : 1; /* terms per word (igemm.h) */
     for (int64_t g = 0; g < d->groups; g++) {
         fri_igemm s = {.images = d->n,
                        .depth = cg,
@@ -80,27 +103,31 @@ void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const f
                        .a = a + g * cg,
                        .a_h = d->h,
                        .a_w = d->w,
-                       .a_pitch = d->c,
+                       .a_pitch = d->c / pair,
+                       .bf16 = bf16,
                        .step_h = d->stride_h,
                        .step_w = d->stride_w};
+        if (e->pass != FRI_PASS_BACKWARD_INPUT) s.span = span_of(d);
+        const int64_t read = cg * fri_max_i64(1, s.span);
         switch (e->pass) {
         case FRI_PASS_FORWARD:
-            s.b = b + g * kg * row, s.b_row = 1, s.b_col = row;
+            s.depth = read / pair;
+            s.b = b + g * kg * row, s.b_row = 1, s.b_col = row / pair;
             s.c = out + g * kg, s.c_h = d->p, s.c_w = d->q, s.c_pitch = d->k;
             s.c_step_h = pixel ? d->p : 1, s.c_step_w = pixel ? d->q : 1;
             s.bias = bias != NULL ? bias + g * kg : NULL, s.add = d->accumulate, s.relu = d->relu;
             run_maps(e, s, workspace);
             break;
         case FRI_PASS_BACKWARD_INPUT:
-            s.depth = kg, s.columns = cg;
-            s.a = a + g * kg, s.a_h = d->p, s.a_w = d->q, s.a_pitch = d->k, s.step_h = s.step_w = 1;
+            s.depth = kg / pair, s.columns = cg;
+            s.a = a + g * kg, s.a_h = d->p, s.a_w = d->q, s.a_pitch = d->k / pair, s.step_h = s.step_w = 1;
             s.b = b + g * kg * row, s.b_row = row, s.b_col = 1;
             s.c = out + g * cg, s.c_h = d->h, s.c_w = d->w, s.c_pitch = d->c;
             s.c_step_h = pixel ? d->h : d->stride_h, s.c_step_w = pixel ? d->w : d->stride_w;
             run_maps(e, s, workspace);
             break;
         case FRI_PASS_BACKWARD_WEIGHT:
-            s.depth = kg, s.columns = cg, s.grid_h = d->p, s.grid_w = d->q;
+            s.depth = kg, s.columns = read, s.grid_h = d->p, s.grid_w = d->q;
             s.b = b + g * kg, s.b_row = d->k, s.b_col = 1;
             s.c = out + g * kg * row, s.c_pitch = row;
             run_weight(e, s, workspace);

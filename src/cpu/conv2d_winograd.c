@@ -284,12 +284,12 @@ static map map_of(const fri_conv2d_desc *d, bool of_y, int64_t pad_h, int64_t pa
 
 /* Threads that work alone; each needs memory for our product. */
 static int64_t workers_of(void) {
-    return fri_product_by_library(0, false) ? fr_threads_get() : fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
+    return fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
 }
 
 /* Floats of U, V, M per product; the rest is for the scratch of products. */
 static int64_t floats_of(void) {
-    return (FRI_WINOGRAD_BYTES - (fri_product_by_library(0, false) ? 288 << 10 : 1 << 20)) / 4 / PLACES;
+    return (FRI_WINOGRAD_BYTES - (1 << 20)) / 4 / PLACES;
 }
 
 /* The largest divisor of n up to limit. */
@@ -305,8 +305,8 @@ static bool fits(const fri_conv2d_desc *d) {
            d->pad_w <= 2;
 }
 
-/* Time over that of the library's convolution, forward, dx, dw; 2 threads, AMD Zen 5, oneDNN 2.6.3, least of 40 to 400
- * turns, pad 1. Only properties of a layer may be asked here, never d->n, nor a limit of memory: conv2d_engine.h.
+/* Time over that of Intel's library (2.6.3), forward, dx, dw; 2 threads, AMD Zen 5, least of 40 to 400 turns, pad 1.
+ * Only properties of a layer may be asked here, never d->n, nor a limit of memory: conv2d_engine.h.
  *
  *   map, channels     8 images            64 images           1 image
  *   56, 64 -> 64      0.44 0.46 0.50      0.62 0.60 0.68 *    0.40 0.38 0.40
@@ -331,9 +331,9 @@ static bool fits(const fri_conv2d_desc *d) {
  *   28, 32 -> 32      0.53 0.50 0.79                           0.94 0.99 0.94
  *   56, 32 -> 32      0.65 0.61 0.83                           0.61 0.59 0.90
  *   20, 32 -> 32      0.51 0.53 0.77                           1.25 1.28 1.16
- * (*: while the machine had other work, which costs these many short loops more than the library's one.) Transforming
+ * (*: while the machine had other work, which costs these many short loops more than one long one.) Transforming
  * the filters costs what some ten tiles cost, so single images of small maps lose; the rule is made for 8 and more.
- * With ONEDNN_MAX_CPU_ISA=AVX2, in the order of the table: 0.48 0.43 0.38, 0.49 0.46 0.41, 0.43 0.40 0.39, 0.65 0.66
+ * With AVX2, in the order of the table: 0.48 0.43 0.38, 0.49 0.46 0.41, 0.43 0.40 0.39, 0.65 0.66
  * 0.48, 0.81 0.79 0.76 *, 0.77 0.70 0.66 *, 1.09 1.04 0.89 *, -, 1.21 1.10 0.94 *, 0.93 0.90 0.84, 0.45 0.45 0.53,
  * 0.28 0.48 0.31, 0.44 0.63 0.40, 0.57 0.68 0.48, 0.79 0.75 0.61 (one image: 1.35 1.31 0.96), 0.70 0.65 0.52. */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
@@ -430,7 +430,7 @@ static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t tiles, fri
         p.m = p.a_col = out, p.k = tiles, p.a_row = 1;
         p.a_batch = tiles * out, p.b_batch = tiles * in, p.c_batch = out * in;
     } else {
-        p.m = fri_product_by_library(0, false) ? rows : tiles, p.k = p.a_row = in, p.a_col = 1;
+        p.m = tiles, p.k = p.a_row = in, p.a_col = 1;
         p.a_batch = rows * in, p.b_batch = in * out, p.c_batch = rows * out;
     }
     FRI_TRY(fri_product_plan(&p, &e->product[slot]));

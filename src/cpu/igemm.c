@@ -1,212 +1,32 @@
 /* igemm.c - indirect matrix products (igemm.h), compiled for every vector width (lanes.h).
  *
- * A tile of C stays in registers. A is read in place through one pointer per row and tap. B is packed into a panel of
- * at most DEPTH terms and the width of a tile; the panel stays in the first-level cache for a block of rows. */
-#include "cpu/igemm.h"
+ * A tile of C stays in registers. A is read in place through one pointer per row and tap. B is read from panels: the
+ * terms of a run for the columns of a tile, packed once for all blocks of rows (product.c), or in scratch
+ * for a block; a B with short rows is read in place. */
+#include "cpu/igemm_tile.h"
 
-#include <string.h>
-
-#include "cpu/lanes.h"
-#include "cpu/transpose.h"
-
-#if defined(FRI_LANES_V4)
-enum { ROWS = 12 };
-#elif defined(FRI_LANES_V3)
-enum { ROWS = 6 };
-#elif defined(__aarch64__)
-enum { ROWS = 8 }; /* a vector holds four terms of a row; an instruction multiplies by one of them */
-#else
-enum { ROWS = 4 };
-#endif
 enum {
-    VECTORS = 2,
-    WIDTH = VECTORS * FRI_VECTOR,
     DEPTH = FRI_IGEMM_RUN,
-    TAPS = 16,          /* maximum per panel */
-    TILES = 40,         /* maximum per block of rows */
-    PACKED = 72 / ROWS, /* tiles of A, transposed, that are packed at a time */
-    POINTERS = 2048,    /* to the pixels of a block */
-    FEWEST = (ROWS + 3) / 4,
-    SHORT = 8, /* a row's terms of several taps are gathered if a tap has fewer */
+    TAPS = FRI_IGEMM_TAPS,
+    BLOCK = FRI_IGEMM_BLOCK,
+    NEAR = 512,        /* floats between rows of B up to which B is read in place */
+    NEAR_PIXELS = 256, /* and between pixels of A in sums over pixels */
+    SHORT = 8,         /* a row's terms of several taps are gathered if a tap has fewer */
 };
 
+/* A thread's scratch: of one size on every processor. */
 typedef struct panels {
-    float panel[DEPTH * WIDTH], left[PACKED * DEPTH * ROWS]; /* left: transposed tiles, or gathered terms */
-    const float *from[POINTERS];                             /* [tile][tap][row], or the pixels of a panel */
-    float *to[TILES][ROWS];
-    int64_t tap; /* whose pixels are in `from` */
-    bool meets;  /* one of them lies inside of the map */
+    float panel[DEPTH * FRI_IGEMM_COLUMNS];
+    float left[FRI_IGEMM_COLUMNS * DEPTH]; /* gathered terms, or the last rows of a transposed A */
+    float spare[FRI_IGEMM_COLUMNS];        /* results of rows past the last */
+    float window[DEPTH];                   /* terms of a window across the border */
+    const float *from[BLOCK * TAPS];       /* [tile][tap][row], or the pixels of a panel */
+    float *to[BLOCK];
+    int64_t tap; /* the tap of the pixels in `from` */
+    bool meets;  /* a pixel lies inside of the map */
 } panels;
 
-static const float zeros[DEPTH + WIDTH]; /* a padding pixel */
-
-/* ---- tiles ------------------------------------------------------------------------------------------------- */
-
-/* Row i of the tile begins at c[i] + column. */
-typedef struct tile {
-    float *const *c;
-    int64_t column, columns;
-    int rows;
-    const float *bias;             /* per column or per row; NULL: 0 */
-    bool bias_of_rows, add, joins; /* add: adds C before the first term; joins: adds C after the last term */
-    fri_activation relu;           /* applied to the result */
-} tile;
-
-FRI_INLINE void begin_tile(const int rows, const int vectors, const tile *s, fri_lanes (*t)[VECTORS]) {
-    if (s->bias != NULL && s->bias_of_rows) {
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < vectors; j++) t[i][j] = (fri_lanes){0} + s->bias[i];
-    } else {
-        for (int j = 0; j < vectors; j++) {
-            const fri_lanes v = s->bias != NULL ? FRI_LANES_AT(s->bias + j * FRI_VECTOR) : (fri_lanes){0};
-            for (int i = 0; i < rows; i++) t[i][j] = v;
-        }
-    }
-    if (!s->add) return;
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) t[i][j] += FRI_LANES_AT(s->c[i] + s->column + j * FRI_VECTOR);
-}
-
-typedef int32_t lane_mask __attribute__((vector_size(FRI_VECTOR * 4)));
-
-FRI_INLINE void end_tile(const int rows, const int vectors, const tile *s, fri_lanes (*t)[VECTORS]) {
-    if (s->joins) {
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < vectors; j++) t[i][j] += FRI_LANES_AT(s->c[i] + s->column + j * FRI_VECTOR);
-    }
-    if (s->relu != FRI_ACTIVATION_NONE) {
-        const fri_lanes most = (fri_lanes){0} + fri_ceiling(s->relu);
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < vectors; j++) {
-                const lane_mask v = (lane_mask)t[i][j] & ~(t[i][j] < 0), above = t[i][j] > most;
-                t[i][j] = (fri_lanes)((v & ~above) | ((lane_mask)most & above));
-            }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) *(fri_lanes *)(s->c[i] + s->column + j * FRI_VECTOR) = t[i][j];
-}
-
-/* Adds to t the products of a line of B and one term of each row; `term` is an expression of the row, i. */
-#define ADD_LINE(rows, vectors, line, term)                                                                     \
-    do {                                                                                                        \
-        fri_lanes y[VECTORS];                                                                                   \
-        _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) y[j] = FRI_LANES_AT((line) + j * FRI_VECTOR); \
-        _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++)                                                 \
-            _Pragma("GCC unroll 4") for (int j = 0; j < vectors; j++) t[i][j] += y[j] * (term);                 \
-    } while (0)
-
-/* a[tap * ROWS + row]: pointer to `depth` dense terms. */
-FRI_INLINE void rows_tile(const int rows, const int vectors, int64_t taps, int64_t depth, const float *const *a,
-                          const float *b, int64_t pitch, const tile *s) {
-    fri_lanes t[ROWS][VECTORS];
-    begin_tile(rows, vectors, s, t);
-    for (int64_t tap = 0; tap < taps; tap++, a += ROWS) {
-        const float *p[ROWS];
-        int64_t l = -depth;
-        for (int i = 0; i < rows; i++) p[i] = a[i] + depth;
-#if defined(__aarch64__)
-        for (; l <= -4; l += 4) {
-            fri_four x[ROWS];
-#pragma GCC unroll 8
-            for (int i = 0; i < rows; i++) x[i] = *(const fri_four *)(p[i] + l);
-#pragma GCC unroll 4
-            for (int e = 0; e < 4; e++, b += pitch) ADD_LINE(rows, vectors, b, x[i][e]);
-        }
-#endif
-        for (; l < 0; l++, b += pitch) ADD_LINE(rows, vectors, b, p[i][l]);
-    }
-    end_tile(rows, vectors, s, t);
-}
-
-/* a [depth, ROWS] and b [depth, vectors] are packed. */
-FRI_INLINE void columns_tile(const int vectors, int64_t depth, const float *a, const float *b, const tile *s) {
-    fri_lanes t[ROWS][VECTORS];
-    begin_tile(ROWS, vectors, s, t);
-    for (int64_t l = 0; l < depth; l++, a += ROWS, b += vectors * FRI_VECTOR) {
-#if defined(__aarch64__)
-        const fri_four x[2] = {*(const fri_four *)a, *(const fri_four *)(a + 4)};
-        ADD_LINE(ROWS, vectors, b, x[i / 4][i % 4]);
-#else
-        ADD_LINE(ROWS, vectors, b, a[i]);
-#endif
-    }
-    end_tile(ROWS, vectors, s, t);
-}
-
-static int vectors_of(int64_t columns) {
-    return (int)fri_min_i64(VECTORS, fri_vectors(columns));
-}
-
-/* Narrow tiles have functions of their own. */
-#define BY_VECTORS(vectors, call) \
-    if ((vectors) == 1) {         \
-        call(1);                  \
-    } else {                      \
-        call(VECTORS);            \
-    }
-
-/* pitch: distance between terms of B; a constant in a panel. */
-static void full_rows(int64_t taps, int64_t depth, const float *const *a, const float *b, int64_t pitch,
-                      const tile *s) {
-#define CALL(rows, v)                                             \
-    if (pitch == (v)*FRI_VECTOR)                                  \
-        rows_tile(rows, v, taps, depth, a, b, (v)*FRI_VECTOR, s); \
-    else                                                          \
-        rows_tile(rows, v, taps, depth, a, b, pitch, s)
-#define CALL_ALL(v)  CALL(ROWS, v)
-#define CALL_HALF(v) CALL(ROWS / 2, v)
-#define CALL_FEW(v)  CALL(FEWEST, v)
-    if (s->rows > ROWS / 2) {
-        BY_VECTORS(vectors_of(s->columns), CALL_ALL)
-    } else if (s->rows > FEWEST) {
-        BY_VECTORS(vectors_of(s->columns), CALL_HALF)
-    } else {
-        BY_VECTORS(vectors_of(s->columns), CALL_FEW)
-    }
-}
-
-static void full_columns(int64_t depth, const float *a, const float *b, const tile *s) {
-#define CALL_COLUMNS(v) columns_tile(v, depth, a, b, s)
-    BY_VECTORS(vectors_of(s->columns), CALL_COLUMNS)
-}
-
-/* A copy of a tile of C, used if C has fewer rows than the tile or rows shorter than its vectors. */
-typedef struct tile_copy {
-    float line[ROWS][WIDTH], bias[WIDTH], *c[ROWS];
-    tile inner;
-} tile_copy;
-
-static const tile *copy_tile(const tile *s, tile_copy *o) {
-    const size_t bytes = (size_t)s->columns * sizeof(float);
-    if (s->rows == ROWS && s->columns % FRI_VECTOR == 0) return s;
-    o->inner = *s;
-    o->inner.c = o->c, o->inner.column = 0;
-    for (int i = 0; i < ROWS; i++) {
-        o->c[i] = o->line[i];
-        if ((s->add || s->joins) && i < s->rows) memcpy(o->line[i], s->c[i] + s->column, bytes);
-    }
-    if (s->bias != NULL && !s->bias_of_rows) o->inner.bias = memcpy(o->bias, s->bias, bytes);
-    return &o->inner;
-}
-
-static void copy_back(const tile *s, const tile *made) {
-    for (int i = 0; s != made && i < s->rows; i++)
-        memcpy(s->c[i] + s->column, made->c[i], (size_t)s->columns * sizeof(float));
-}
-
-static void rows_any(int64_t taps, int64_t depth, const float *const *a, const float *b, int64_t pitch, const tile *s) {
-    tile_copy o;
-    const tile *made = copy_tile(s, &o);
-    full_rows(taps, depth, a, b, pitch, made);
-    copy_back(s, made);
-}
-
-static void columns_any(int64_t depth, const float *a, const float *b, const tile *s) {
-    tile_copy o;
-    const tile *made = copy_tile(s, &o);
-    full_columns(depth, a, b, made);
-    copy_back(s, made);
-}
+static const float zeros[DEPTH + FRI_IGEMM_COLUMNS]; /* a padding pixel */
 
 /* ---- pixels ------------------------------------------------------------------------------------------------ */
 
@@ -237,126 +57,238 @@ static float *to_of(const fri_igemm *s, const position *w) {
     return s->c + ((w->image * s->c_h + y) * s->c_w + x) * s->c_pitch;
 }
 
-/* Terms in a panel: first .. first + depth of taps tap .. tap + taps. */
-typedef struct chunk {
-    int64_t tap, taps, first, depth;
-} chunk;
-
-static bool next_chunk(const fri_igemm *s, chunk *k) {
-    k->first += k->depth;
-    if (k->first >= s->depth) k->tap += k->taps, k->first = 0;
-    if (k->tap >= s->taps) return false;
-    k->depth = fri_min_i64(DEPTH, s->depth - k->first);
-    k->taps = fri_min_i64(fri_min_i64(TAPS, s->taps - k->tap), fri_max_i64(1, DEPTH / s->depth));
-    return true;
+FRI_INLINE void copy_floats(int64_t n, const float *from, float *to) {
+    enum { FOUR = 4 };
+    if (n < FOUR) {
+        for (int64_t i = 0; i < n; i++) to[i] = from[i];
+        return;
+    }
+    const int64_t wide = n >= FRI_VECTOR ? FRI_VECTOR : FOUR;
+    for (int64_t i = 0; i < n; i += wide) { /* the last vector overlaps */
+        const int64_t at = fri_min_i64(i, n - wide);
+        if (wide == FRI_VECTOR)
+            *(fri_lanes *)(to + at) = FRI_LANES_AT(from + at);
+        else
+            *(fri_four *)(to + at) = *(const fri_four *)(from + at);
+    }
 }
 
-static void set_pointers(const fri_igemm *s, const chunk *k, int64_t first, int64_t rows, panels *r) {
+/* Terms of a window of s->span neighbours: in place, or copied to `copy` with zeros outside of the map. */
+static const float *window_of(const fri_igemm *s, const position *w, const fri_igemm_tap *tap, float *copy) {
+    const int64_t y = w->y * s->step_h + tap->y, x = w->x * s->step_w + tap->x;
+    const int64_t from = fri_max_i64(0, -x), to = fri_min_i64(s->span, s->a_w - x);
+    if ((uint64_t)y >= (uint64_t)s->a_h || from >= to) return zeros;
+    const float *row = s->a + ((w->image * s->a_h + y) * s->a_w + x) * s->a_pitch;
+    if (to - from == s->span) return row;
+    for (int64_t l = 0; l < s->span * s->a_pitch; l++)
+        copy[l] = l >= from * s->a_pitch && l < to * s->a_pitch ? row[l] : 0;
+    return copy;
+}
+
+/* True if row i of A begins at a + i a_pitch. */
+static bool is_matrix(const fri_igemm *s) {
+    return s->taps == 1 && s->span == 0 && s->step_h == 1 && s->step_w == 1 && s->tap->y == 0 && s->tap->x == 0 &&
+           s->grid_h == s->a_h && s->grid_w == s->a_w;
+}
+
+/* True if row i of C begins at c + i c_pitch. */
+static bool fills_matrix(const fri_igemm *s) {
+    return s->c_step_h == 1 && s->c_step_w == 1 && s->c_y == 0 && s->c_x == 0 && s->grid_h == s->c_h &&
+           s->grid_w == s->c_w;
+}
+
+/* Pointers to rows of C; pointers after the last repeat the last row. */
+static void set_targets(const fri_igemm *s, int64_t first, int64_t rows, panels *r) {
+    const bool dense = fills_matrix(s);
     position w = position_of(s, first);
     for (int64_t i = 0; i < fri_ceil_div(rows, ROWS) * ROWS; i++) {
+        if (i >= rows)
+            r->to[i] = r->to[i - 1];
+        else if (dense)
+            r->to[i] = s->c + (first + i) * s->c_pitch;
+        else
+            r->to[i] = to_of(s, &w), next_pixel(s, &w);
+    }
+}
+
+static void set_pointers(const fri_igemm *s, const fri_igemm_chunk *k, int64_t first, int64_t rows, panels *r) {
+    const int64_t all = fri_ceil_div(rows, ROWS) * ROWS;
+    if (is_matrix(s)) {
+        const float *at = s->a + first * s->a_pitch + k->first;
+        for (int64_t i = 0; i < all; i++) r->from[i] = at + fri_min_i64(i, rows - 1) * s->a_pitch;
+        return;
+    }
+    position w = position_of(s, first);
+    for (int64_t i = 0; i < all; i++) {
         const float **from = r->from + i / ROWS * k->taps * ROWS + i % ROWS;
-        if (i >= rows) { /* repeats the last pixel */
-            for (int64_t t = 0; t < k->taps; t++) from[t * ROWS] = from[t * ROWS - 1];
-            r->to[i / ROWS][i % ROWS] = r->to[i / ROWS][i % ROWS - 1];
-            continue;
-        }
-        r->to[i / ROWS][i % ROWS] = to_of(s, &w);
-        for (int64_t t = 0; t < k->taps; t++) from[t * ROWS] = pixel_of(s, &w, &s->tap[k->tap + t], k->first);
-        next_pixel(s, &w);
+        for (int64_t t = 0; t < k->taps; t++)
+            from[t * ROWS] = i >= rows ? from[t * ROWS - 1] : pixel_of(s, &w, &s->tap[k->tap + t], k->first);
+        if (i < rows) next_pixel(s, &w);
     }
 }
 
 static bool gathered(const fri_igemm *s, int64_t taps) {
-    return s->depth < SHORT && taps > 1;
+    return s->span > 0 || (s->depth < SHORT && taps > 1);
 }
 
-/* Gathers the terms of all taps of each row, so that the inner loop has one tap. */
-static void gather(const chunk *k, int64_t rows, panels *r) {
+/* Gathers the terms of all taps of each row, for an inner loop with one tap. */
+static void gather(const fri_igemm *s, const fri_igemm_chunk *k, int64_t first, int64_t rows, panels *r) {
     const int64_t terms = k->taps * k->depth;
-    for (int64_t i = 0; i < fri_ceil_div(rows, ROWS) * ROWS; i++) {
-        const float *const *from = r->from + i / ROWS * k->taps * ROWS + i % ROWS;
+    position w = position_of(s, first);
+    for (int64_t i = 0; i < rows; i++, next_pixel(s, &w)) {
         float *to = r->left + i * terms;
-        for (int64_t t = 0; t < k->taps; t++, to += k->depth)
-            for (int64_t l = 0; l < k->depth; l++) to[l] = from[t * ROWS][l];
+        for (int64_t t = k->tap; t < k->tap + k->taps; t++, to += k->depth) {
+            const float *from =
+                s->span > 0 ? window_of(s, &w, &s->tap[t], r->window) : pixel_of(s, &w, &s->tap[t], k->first);
+            copy_floats(k->depth, from, to);
+        }
     }
-    for (int64_t i = 0; i < fri_ceil_div(rows, ROWS) * ROWS; i++) r->from[i] = r->left + i * terms;
+    for (int64_t i = 0; i < fri_ceil_div(rows, ROWS) * ROWS; i++)
+        r->from[i] = r->left + fri_min_i64(i, rows - 1) * terms;
 }
 
 /* ---- C = A B ----------------------------------------------------------------------------------------------- */
 
-/* Copies one line of a panel. */
-FRI_INLINE void copy_line(int64_t columns, int64_t wide, const float *from, float *to) {
-    if (columns == WIDTH) { /* constant length */
-        memcpy(to, from, WIDTH * sizeof *to);
-        return;
+#if defined(FRI_LANES_BF16)
+/* Packs columns of terms first .. first + depth of a tap: two lines become a line of pairs. */
+static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t depth, const columns *c, float *to) {
+    typedef uint16_t term __attribute__((may_alias));
+    const term *b = (const term *)(const void *)s->b + s->tap[tap].weight + 2 * first * s->b_row + c->at;
+    term *pair = (term *)(void *)to;
+    for (int64_t l = 0; l < depth; l++, b += 2 * s->b_row)
+        for (int v = 0; v < c->vectors; v++, pair += 2 * FRI_VECTOR) {
+            const term *even = b + place(c->vectors, v, c->last), *odd = even + s->b_row;
+            for (int e = 0; e < (c->some > 0 ? c->some : FRI_VECTOR); e++)
+                pair[2 * e] = even[e], pair[2 * e + 1] = odd[e];
+        }
+}
+#else
+static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t depth, const columns *c, float *to) {
+    const float *b = s->b + s->tap[tap].weight + first * s->b_row + c->at;
+    for (int64_t l = 0; l < depth; l++, b += s->b_row, to += c->vectors * FRI_VECTOR) {
+        if (c->some > 0) copy_floats(c->some, b, to);
+        for (int j = 0; c->some == 0 && j < c->vectors; j++)
+            *(fri_lanes *)(to + j * FRI_VECTOR) = FRI_LANES_AT(b + place(c->vectors, j, c->last));
     }
-    memcpy(to, from, (size_t)columns * sizeof *to);
-    memset(to + columns, 0, (size_t)(wide - columns) * sizeof *to);
+}
+#endif
+
+/* Packs `n` columns of B whose terms are neighbours. Columns lie far apart: the next ones are fetched ahead. */
+static void pack_turned(const float *b, int64_t pitch, int64_t n, int64_t depth, float *to, int64_t wide) {
+    enum { GROUP = 4, LINE = 16 };
+    for (int64_t j = 0; j < n; j += GROUP) {
+        const int64_t some = fri_min_i64(GROUP, n - j), ahead = fri_min_i64(j + 2 * GROUP, n);
+        for (int64_t i = j + GROUP; i < ahead; i++)
+            for (int64_t l = 0; l < depth; l += LINE) __builtin_prefetch(b + i * pitch + l);
+        fri_transpose(some, depth, b + j * pitch, pitch, to + j, wide);
+    }
 }
 
-/* Packs columns j .. j + columns of B, filled with zeros up to a whole vector. */
-static void pack(const fri_igemm *s, const chunk *k, int64_t j, int64_t columns, float *to) {
-    const int64_t wide = fri_vectors(columns) * FRI_VECTOR;
-    for (int64_t t = 0; t < k->taps; t++, to += k->depth * wide) {
-        const float *b = s->b + s->tap[k->tap + t].weight + k->first * s->b_row + j * s->b_col;
-        if (s->b_col != 1) fri_transpose(columns, k->depth, b, s->b_col, to, wide);
-        for (int64_t l = 0; l < k->depth; l++)
-            if (s->b_col == 1)
-                copy_line(columns, wide, b + l * s->b_row, to + l * wide);
-            else
-                memset(to + l * wide + columns, 0, (size_t)(wide - columns) * sizeof *to);
+/* Packs columns of a run of terms. */
+static void pack_panel(const fri_igemm *s, const fri_igemm_chunk *k, const columns *c, float *to) {
+    const int64_t wide = c->vectors * FRI_VECTOR, dense = c->some > 0 ? c->some : wide - FRI_VECTOR;
+    for (int64_t t = k->tap; t < k->tap + k->taps; t++, to += k->depth * wide) {
+        const float *b = s->b + s->tap[t].weight + k->first + c->at * s->b_col;
+        if (c->some > 0) memset(to, 0, (size_t)(k->depth * wide) * sizeof *to);
+        if (s->b_col == 1) {
+            pack_lines(s, t, k->first, k->depth, c, to);
+            continue;
+        }
+        pack_turned(b, s->b_col, dense, k->depth, to, wide);
+        if (c->some == 0) pack_turned(b + c->last * s->b_col, s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
     }
+}
+
+/* Floats of all packed panels before `panel` for a run: panels lie one after the other. */
+static int64_t packed_at(const fri_igemm_chunk *k, const columns *c) {
+    return k->taps * k->depth * c->at;
+}
+
+static int64_t packed_size(const fri_igemm *s, const fri_igemm_chunk *k) {
+    return k->taps * k->depth * fri_vectors(s->columns) * FRI_VECTOR;
+}
+
+static void pack(const fri_igemm *s, const fri_igemm_part *part) {
+    fri_igemm_chunk k = part->before;
+    float *to = part->packed;
+    for (int64_t i = 0; i < part->chunks && fri_igemm_next(s, &k); i++, to += packed_size(s, &k))
+        for (int64_t p = part->panel; p < part->panel_end; p++) {
+            const columns c = panel_at(s->columns, p);
+            pack_panel(s, &k, &c, to + packed_at(&k, &c));
+        }
+}
+
+/* Few rows: reading B in place is faster than packing. */
+static bool in_place(const fri_igemm *s, int64_t taps, int64_t rows) {
+    return !s->bf16 && s->b_col == 1 && taps == 1 && (rows <= ROWS || s->b_row <= NEAR);
+}
+
+/* Fetches a tile's rows of the next block: terms of rows far apart come too late otherwise. */
+static void fetch_rows(const float *const *row, int64_t ahead, int64_t depth) {
+    enum { LINE = 16 };
+    for (int64_t i = 0; i < ROWS; i++)
+        for (int64_t l = 0; l < depth; l += LINE) __builtin_prefetch(row[i] + ahead + l, 0, 2);
 }
 
 static void run_block(const fri_igemm *s, const fri_igemm_part *part, int64_t first, int64_t rows, panels *r) {
-    chunk k = {0};
-    while (next_chunk(s, &k)) {
+    fri_igemm_chunk k = part->before;
+    const float *packed = part->packed;
+    set_targets(s, first, rows, r);
+    for (int64_t n = 0; n < part->chunks && fri_igemm_next(s, &k); n++) {
         const bool begins = k.tap == 0 && k.first == 0;
         const bool ends = k.tap + k.taps == s->taps && k.first + k.depth == s->depth;
-        set_pointers(s, &k, first, rows, r);
         const bool gathers = gathered(s, k.taps);
         const int64_t taps = gathers ? 1 : k.taps, depth = k.taps * k.depth / taps;
-        if (gathers) gather(&k, rows, r);
-        for (int64_t j = part->column; j < part->column_end; j += WIDTH) {
-            tile t = {.column = j,
-                      .columns = fri_min_i64(WIDTH, part->column_end - j),
-                      .bias = begins && s->bias != NULL ? s->bias + j : NULL,
+        if (gathers)
+            gather(s, &k, first, rows, r);
+        else
+            set_pointers(s, &k, first, rows, r);
+        for (int64_t p = part->panel; p < part->panel_end; p++) {
+            const columns c = panel_at(s->columns, p);
+            tile t = {.column = c.at,
+                      .last = c.last,
+                      .vectors = c.vectors,
+                      .bias = begins && s->bias != NULL ? s->bias + c.at : NULL,
                       .add = begins && s->add,
                       .joins = !begins,
                       .relu = ends ? s->relu : FRI_ACTIVATION_NONE};
-            /* Few rows: reading B in place is faster than packing. */
-            const bool direct = s->b_col == 1 && k.taps == 1 && rows <= ROWS && t.columns % FRI_VECTOR == 0;
-            const float *b = direct ? s->b + s->tap[k.tap].weight + k.first * s->b_row + j : r->panel;
-            const int64_t pitch = direct ? s->b_row : fri_vectors(t.columns) * FRI_VECTOR;
-            if (!direct) pack(s, &k, j, t.columns, r->panel);
+            lines b = {r->panel, c.vectors * FRI_VECTOR, (c.vectors - 1) * FRI_VECTOR};
+            if (packed != NULL)
+                b.b = packed + packed_at(&k, &c);
+            else if (in_place(s, k.taps, rows) && c.some == 0)
+                b = (lines){s->b + s->tap[k.tap].weight + k.first * s->b_row + c.at, s->b_row, c.last};
+            else
+                pack_panel(s, &k, &c, r->panel);
             for (int64_t i = 0; i < rows; i += ROWS) {
                 t.rows = (int)fri_min_i64(ROWS, rows - i);
-                t.c = r->to[i / ROWS];
-                rows_any(taps, depth, r->from + i / ROWS * taps * ROWS, b, pitch, &t);
+                t.c = r->to + i;
+                if (p == part->panel && is_matrix(s) && first + i + BLOCK + ROWS <= part->row_end)
+                    fetch_rows(r->from + i, BLOCK * s->a_pitch, depth);
+                rows_any(taps, depth, r->from + i * taps, &b, c.some, &t);
             }
         }
+        if (packed != NULL) packed += packed_size(s, &k);
     }
 }
 
 /* Few rows: computes C^T = B^T A^T, so that B is read in place; the panel holds the pixels. */
-static void run_few(const fri_igemm *s, const fri_igemm_part *part, panels *r) {
+static void run_few(const fri_igemm *s, const fri_igemm_part *part, int64_t column, int64_t column_end, panels *r) {
     const int64_t rows = part->row_end - part->row, wide = fri_vectors(rows) * FRI_VECTOR;
     const float *from[ROWS * TAPS];
-    float line[ROWS][WIDTH], bias[ROWS] = {0}, *to[ROWS];
-    chunk k = {0};
-    while (next_chunk(s, &k)) {
+    float line[ROWS][FRI_IGEMM_COLUMNS], bias[ROWS] = {0}, *to[ROWS];
+    fri_igemm_chunk k = {0};
+    set_targets(s, part->row, rows, r);
+    while (fri_igemm_next(s, &k)) {
         const bool begins = k.tap == 0 && k.first == 0, add = !begins || s->add;
         const bool ends = k.tap + k.taps == s->taps && k.first + k.depth == s->depth;
-        set_pointers(s, &k, part->row, rows, r);
-        memset(r->panel, 0, (size_t)(k.taps * k.depth * wide) * sizeof(float));
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t t = 0; t < k.taps; t++) {
-                const float *pixel = r->from[(i / ROWS * k.taps + t) * ROWS + i % ROWS];
-                for (int64_t l = 0; l < k.depth; l++) r->panel[(t * k.depth + l) * wide + i] = pixel[l];
-            }
-        for (int64_t j = part->column; j < part->column_end; j += ROWS) {
-            tile t = {.rows = (int)fri_min_i64(ROWS, part->column_end - j),
-                      .columns = wide,
+        const int64_t terms = k.taps * k.depth;
+        gather(s, &k, part->row, rows, r);
+        memset(r->panel, 0, (size_t)(terms * wide) * sizeof(float));
+        fri_transpose(rows, terms, r->left, terms, r->panel, wide);
+        for (int64_t j = column; j < column_end; j += ROWS) {
+            tile t = {.rows = (int)fri_min_i64(ROWS, column_end - j),
+                      .last = wide - FRI_VECTOR,
+                      .vectors = (int)(wide / FRI_VECTOR),
                       .c = to,
                       .bias = begins && s->bias != NULL ? bias : NULL,
                       .bias_of_rows = true,
@@ -364,26 +296,26 @@ static void run_few(const fri_igemm *s, const fri_igemm_part *part, panels *r) {
                       .joins = !begins,
                       .relu = ends ? s->relu : FRI_ACTIVATION_NONE};
             for (int e = 0; e < ROWS; e++) {
-                const int64_t column = fri_min_i64(j + e, part->column_end - 1);
+                const int64_t at = fri_min_i64(j + e, column_end - 1);
                 for (int64_t u = 0; u < k.taps; u++)
-                    from[u * ROWS + e] = s->b + s->tap[k.tap + u].weight + column * s->b_col + k.first;
+                    from[u * ROWS + e] = s->b + s->tap[k.tap + u].weight + at * s->b_col + k.first;
                 to[e] = line[e];
-                if (s->bias != NULL) bias[e] = s->bias[column];
-                for (int64_t i = 0; add && i < rows; i++) line[e][i] = r->to[i / ROWS][i % ROWS][column];
+                if (s->bias != NULL) bias[e] = s->bias[at];
+                for (int64_t i = 0; add && i < rows; i++) line[e][i] = r->to[i][at];
             }
-            full_rows(k.taps, k.depth, from, r->panel, wide, &t);
+            full_rows(k.taps, k.depth, from, &(lines){r->panel, wide, wide - FRI_VECTOR}, &t);
             for (int64_t i = 0; i < rows; i++)
-                for (int e = 0; e < t.rows; e++) r->to[i / ROWS][i % ROWS][j + e] = line[e][i];
+                for (int e = 0; e < t.rows; e++) r->to[i][j + e] = line[e][i];
         }
     }
 }
 
 /* Writes empty sums (no taps): the bias or 0. */
-static void run_empty(const fri_igemm *s, const fri_igemm_part *part) {
+static void run_empty(const fri_igemm *s, const fri_igemm_part *part, int64_t column, int64_t column_end) {
     position w = position_of(s, part->row);
     for (int64_t i = part->row; i < part->row_end; i++, next_pixel(s, &w)) {
         float *to = to_of(s, &w);
-        for (int64_t j = part->column; j < part->column_end; j++) {
+        for (int64_t j = column; j < column_end; j++) {
             const float sum = (s->bias != NULL ? s->bias[j] : 0) + (s->add ? to[j] : 0);
             to[j] = s->relu != FRI_ACTIVATION_NONE ? fri_relu_below(sum, fri_ceiling(s->relu)) : sum;
         }
@@ -391,102 +323,115 @@ static void run_empty(const fri_igemm *s, const fri_igemm_part *part) {
 }
 
 static void run(const fri_igemm *s, const fri_igemm_part *part, void *scratch) {
-    if (s->taps == 0) {
-        run_empty(s, part);
-        return;
+    const columns end = panel_at(s->columns, part->panel_end - 1);
+    const int64_t column = panel_at(s->columns, part->panel).at;
+    const int64_t column_end = end.some > 0 ? s->columns : end.at + end.last + FRI_VECTOR;
+    if (s->taps == 0)
+        run_empty(s, part, column, column_end);
+    else if (s->b_row == 1 && part->row_end - part->row <= WIDTH && column_end - column > WIDTH)
+        run_few(s, part, column, column_end, scratch);
+    else {
+        const int64_t block = gathered(s, s->taps) ? BLOCK / 2 : BLOCK; /* gathered rows fit panels.left */
+        for (int64_t i = part->row; i < part->row_end; i += block)
+            run_block(s, part, i, fri_min_i64(block, part->row_end - i), scratch);
     }
-    if (s->b_row == 1 && part->row_end - part->row <= WIDTH && part->column_end - part->column > WIDTH) {
-        run_few(s, part, scratch);
-        return;
-    }
-    const int64_t taps = fri_min_i64(fri_min_i64(TAPS, s->taps), fri_max_i64(1, DEPTH / s->depth));
-    int64_t tiles = fri_min_i64(TILES, POINTERS / (taps * ROWS));
-    if (gathered(s, taps)) tiles = fri_min_i64(tiles, PACKED * DEPTH / (taps * s->depth));
-    const int64_t block = tiles * ROWS;
-    for (int64_t i = part->row; i < part->row_end; i += block)
-        run_block(s, part, i, fri_min_i64(block, part->row_end - i), scratch);
 }
 
+#if defined(FRI_LANES_BF16)
+#define run_pixels NULL
+#else
 /* ---- sums over pixels -------------------------------------------------------------------------------------- */
 
-/* Packs terms first .. first + depth of rows i .. i + rows: [tile, depth, ROWS]. Results of rows after the last row are
- * never used, so these are not written. */
-static void pack_left(const fri_igemm *s, int64_t first, int64_t depth, int64_t i, int64_t rows, float *to) {
-    for (int64_t k = 0; k < rows; k += ROWS) {
-        const float *a = s->b + first * s->b_row + i + k;
-        const int64_t some = rows - k;
-        for (int64_t l = 0; l < depth; l++, a += s->b_row, to += ROWS)
-            if (some >= ROWS)
-                memcpy(to, a, ROWS * sizeof *to); /* constant length */
-            else
-                memcpy(to, a, (size_t)some * sizeof *to);
-    }
-}
-
-/* Copies `columns` floats of each pixel from channel `first` on; from[l]: the pixel's first channel, or zeros. */
-FRI_INLINE void copy_columns(size_t columns, int64_t depth, int64_t wide, const float *const *from, int64_t first,
-                             float *to) {
-    for (int64_t l = 0; l < depth; l++, to += wide)
-        memcpy(to, from[l] == zeros ? zeros : from[l] + first, columns * sizeof *to);
-}
-
-/* Packs columns at .. at + columns (of all taps) of terms first .. first + depth, filled with zeros up to a whole
- * vector. Returns false if all meet only padding. */
-static bool pack_pixels(const fri_igemm *s, int64_t first, int64_t depth, int64_t at, int64_t columns, panels *r) {
-    const int64_t wide = fri_vectors(columns) * FRI_VECTOR, end = at + columns;
-    float *to = r->panel;
-    bool meets = false;
-    for (int64_t n; at < end; at += n, to += n) {
-        const int64_t tap = at / s->columns, j = at % s->columns;
-        n = fri_min_i64(end - at, s->columns - j);
-        if (tap != r->tap) {
-            position w = position_of(s, first);
-            r->tap = tap, r->meets = false;
-            for (int64_t l = 0; l < depth; l++, next_pixel(s, &w)) {
-                r->from[l] = pixel_of(s, &w, &s->tap[tap], 0);
-                r->meets |= r->from[l] != zeros;
-            }
+/* Copies columns j .. j + n of a tap's terms for pixels first .. first + depth. Notes whether one lies in the map. */
+static void copy_tap(const fri_igemm *s, int64_t first, int64_t depth, int64_t tap, int64_t j, int64_t n, int64_t wide,
+                     float *to, panels *r) {
+    if (s->span > 0) {
+        position w = position_of(s, first);
+        r->meets = false;
+        for (int64_t l = 0; l < depth; l++, next_pixel(s, &w)) {
+            const float *from = window_of(s, &w, &s->tap[tap], r->window);
+            r->meets |= from != zeros;
+            copy_floats(n, from + j, to + l * wide);
         }
-        meets |= r->meets;
-        if (n == WIDTH) /* constant lengths; 3: colours */
-            copy_columns(WIDTH, depth, wide, r->from, j, to);
-        else if (n == 3)
-            copy_columns(3, depth, wide, r->from, j, to);
-        else
-            copy_columns((size_t)n, depth, wide, r->from, j, to);
+        return;
     }
-    for (int64_t l = 0; columns < wide && l < depth; l++)
-        memset(r->panel + l * wide + columns, 0, (size_t)(wide - columns) * sizeof(float));
+    if (tap != r->tap) {
+        position w = position_of(s, first);
+        r->tap = tap, r->meets = false;
+        for (int64_t l = 0; l < depth; l++, next_pixel(s, &w)) {
+            r->from[l] = pixel_of(s, &w, &s->tap[tap], 0);
+            r->meets |= r->from[l] != zeros;
+        }
+    }
+    for (int64_t l = 0; l < depth; l++) {
+        const float *from = r->from[l] == zeros ? zeros : r->from[l] + j;
+        if (n == WIDTH) /* constant length */
+            copy_floats(WIDTH, from, to + l * wide);
+        else
+            copy_floats(n, from, to + l * wide);
+    }
+}
+
+/* Packs columns at .. at + n (of all taps) of pixels first .. first + depth. Returns false if all are padding. */
+static bool pack_pixels(const fri_igemm *s, int64_t first, int64_t depth, int64_t at, int64_t n, int64_t wide,
+                        float *to, panels *r) {
+    bool meets = false;
+    for (int64_t some, end = at + n; at < end; at += some, to += some) {
+        const int64_t j = at % s->columns;
+        some = fri_min_i64(end - at, s->columns - j);
+        copy_tap(s, first, depth, at / s->columns, j, some, wide, to, r);
+        meets |= r->meets;
+    }
     return meets;
 }
 
-/* Adds terms first .. first + depth to rows i .. i + rows, which are packed. */
-static void add_pixels(const fri_igemm *s, const fri_igemm_part *part, int64_t first, int64_t depth, int64_t i,
-                       int64_t rows, panels *r) {
+/* Packs the columns of a panel. */
+static bool pack_columns(const fri_igemm *s, int64_t first, int64_t depth, const columns *c, panels *r) {
+    const int64_t wide = c->vectors * FRI_VECTOR, dense = c->some > 0 ? c->some : c->last + FRI_VECTOR;
+    for (int64_t l = 0; c->some > 0 && l < depth; l++)
+        for (int64_t j = dense; j < wide; j++) r->panel[l * wide + j] = 0;
+    return pack_pixels(s, first, depth, c->at, dense, wide, r->panel, r);
+}
+
+/* Copies the last rows of B^T, fewer than a tile's, for pixels first .. first + depth. */
+static void pack_last(const fri_igemm *s, int64_t first, int64_t depth, int64_t row, int64_t rows, float *to) {
+    const float *b = s->b + first * s->b_row + row;
+    for (int64_t l = 0; l < depth; l++, b += s->b_row)
+        for (int64_t i = 0; i < ROWS; i++) to[l * ROWS + i] = i < rows ? b[i] : 0;
+}
+
+static void add_pixels(const fri_igemm *s, const fri_igemm_part *part, int64_t first, int64_t depth, panels *r) {
+    const int64_t rows = part->row_end - part->row, rest = rows % ROWS;
+    const int64_t all = s->columns * s->taps;
+    const bool direct = is_matrix(s) && s->a_pitch <= NEAR_PIXELS;
+    if (rest > 0) pack_last(s, first, depth, part->row_end - rest, rest, r->left);
     r->tap = -1;
-    for (int64_t at = part->column; at < part->column_end; at += WIDTH) {
+    for (int64_t p = part->panel; p < part->panel_end; p++) {
+        const columns c = panel_at(all, p);
+        lines x = {r->panel, c.vectors * FRI_VECTOR, c.last};
         float *to[ROWS];
-        tile t = {.columns = fri_min_i64(WIDTH, part->column_end - at), .c = to, .joins = first > 0 || s->add};
-        const int64_t terms = pack_pixels(s, first, depth, at, t.columns, r) ? depth : 0;
-        for (int64_t k = 0; k < rows; k += ROWS) {
-            t.rows = (int)fri_min_i64(ROWS, rows - k);
-            for (int e = 0; e < ROWS; e++) to[e] = s->c + (i + fri_min_i64(k + e, rows - 1)) * s->c_pitch + at;
-            columns_any(terms, r->left + k * depth, r->panel, &t);
+        tile t = {.last = c.last, .vectors = c.vectors, .c = to, .joins = first > 0 || s->add};
+        int64_t terms = depth;
+        if (direct && c.some == 0)
+            x = (lines){s->a + first * s->a_pitch + c.at, s->a_pitch, c.last};
+        else
+            terms = pack_columns(s, first, depth, &c, r) ? depth : 0;
+        for (int64_t i = part->row; i < part->row_end; i += ROWS) {
+            t.rows = (int)fri_min_i64(ROWS, part->row_end - i);
+            for (int e = 0; e < ROWS; e++) to[e] = e < t.rows ? s->c + (i + e) * s->c_pitch + c.at : r->spare;
+            if (t.rows == ROWS)
+                columns_any(terms, s->b + first * s->b_row + i, s->b_row, &x, c.some, &t);
+            else
+                columns_any(terms, r->left, ROWS, &x, c.some, &t);
         }
     }
 }
 
 static void run_pixels(const fri_igemm *s, const fri_igemm_part *part, void *scratch) {
-    panels *r = scratch;
     const int64_t pixels = s->images * s->grid_h * s->grid_w;
-    for (int64_t first = 0; first < pixels; first += FRI_IGEMM_RUN) {
-        const int64_t depth = fri_min_i64(FRI_IGEMM_RUN, pixels - first);
-        for (int64_t i = part->row; i < part->row_end; i += PACKED * ROWS) {
-            const int64_t rows = fri_min_i64(PACKED * ROWS, part->row_end - i);
-            pack_left(s, first, depth, i, rows, r->left);
-            add_pixels(s, part, first, depth, i, rows, r);
-        }
-    }
+    for (int64_t first = 0; first < pixels; first += DEPTH)
+        add_pixels(s, part, first, fri_min_i64(DEPTH, pixels - first), scratch);
 }
+#endif
 
-const fri_igemm_kernel FRI_FOR(fri_igemm_loops) = {ROWS, WIDTH, sizeof(panels), run, run_pixels};
+const fri_igemm_kernel FRI_FOR(fri_igemm_loops) = {ROWS, WIDTH, sizeof(panels), pack, run, run_pixels};

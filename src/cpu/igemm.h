@@ -4,13 +4,19 @@
  * A sum consists of runs of at most FRI_IGEMM_RUN terms. A run adds its terms in order, one fused multiply-add per term
  * (SSE2 lacks the instruction: multiply, then add), and runs are added in order. Short runs keep rounding errors small
  * in sums of thousands of terms. The bits of a sum depend on its length only: not on the division of rows and columns,
- * the number of threads, or the width of vectors. NEON, AVX2 and AVX-512 give equal bits. */
+ * the number of threads, the packing, or the width of vectors. NEON, AVX2 and AVX-512 give equal bits. */
 #ifndef FRI_CPU_IGEMM_H
 #define FRI_CPU_IGEMM_H
 
 #include "backend/kernels.h"
+#include "cpu/cpu.h"
 
-enum { FRI_IGEMM_RUN = 160 }; /* a panel of so many terms fits the first-level cache */
+enum {
+    FRI_IGEMM_RUN = 160,
+    FRI_IGEMM_TAPS = 16,   /* maximum per run */
+    FRI_IGEMM_BLOCK = 96,  /* rows of A per step of a thread: a multiple of every tile's rows */
+    FRI_IGEMM_COLUMNS = 64 /* maximum columns of a panel, on any processor */
+};
 
 /* A tap of a filter: offset of the pixel from the window's first pixel, and offset of the tap's weights. */
 typedef struct fri_igemm_tap {
@@ -22,9 +28,10 @@ typedef struct fri_igemm_tap {
 typedef struct fri_igemm {
     int64_t images, grid_h, grid_w, depth, columns, taps;
     const fri_igemm_tap *tap;
-    /* A: pixel (y, x) of the grid reads pixel (y step_h + tap.y, x step_w + tap.x) of the map, zeros outside. */
+    /* A: pixel (y, x) of the grid reads pixel (y step_h + tap.y, x step_w + tap.x) of the map, zeros outside.
+     * span: pixels of a row, side by side, per tap; 0: one pixel. */
     const float *a;
-    int64_t a_h, a_w, a_pitch, step_h, step_w;
+    int64_t a_h, a_w, a_pitch, step_h, step_w, span;
     /* B: element (l, j) is b[tap.weight + l b_row + j b_col]; one of b_row and b_col is 1. */
     const float *b;
     int64_t b_row, b_col;
@@ -33,17 +40,39 @@ typedef struct fri_igemm {
     int64_t c_h, c_w, c_pitch, c_y, c_x, c_step_h, c_step_w;
     const float *bias; /* per column, or NULL */
     bool add;          /* adds to C */
+    /* A and B hold bf16, for the kernel with AVX512_BF16: a word is a pair of neighbouring terms. Depth, pitches,
+     * offsets count words, but those of a B with b_col 1 count terms. */
+    bool bf16;
     fri_activation relu;
 } fri_igemm;
 
-/* One thread's part of C. */
+/* A run of terms: first .. first + depth of taps tap .. tap + taps. */
+typedef struct fri_igemm_chunk {
+    int64_t tap, taps, first, depth;
+} fri_igemm_chunk;
+
+/* The run after k, or the first after {0}; false after the last. */
+static inline bool fri_igemm_next(const fri_igemm *s, fri_igemm_chunk *k) {
+    k->first += k->depth;
+    if (k->first >= s->depth) k->tap += k->taps, k->first = 0;
+    if (k->tap >= s->taps) return false;
+    k->depth = fri_min_i64(FRI_IGEMM_RUN, s->depth - k->first);
+    k->taps = fri_min_i64(fri_min_i64(FRI_IGEMM_TAPS, s->taps - k->tap), fri_max_i64(1, FRI_IGEMM_RUN / s->depth));
+    return true;
+}
+
+/* One thread's part of C: rows, and panels of columns, of the runs after `before`. */
 typedef struct fri_igemm_part {
-    int64_t row, row_end, column, column_end;
+    int64_t row, row_end, panel, panel_end;
+    fri_igemm_chunk before;
+    int64_t chunks; /* number of runs */
+    float *packed;  /* B of these runs, or NULL: the thread packs panels one at a time */
 } fri_igemm_part;
 
 typedef struct fri_igemm_kernel {
-    int64_t rows, columns; /* of a tile; parts begin at multiples of both */
-    size_t scratch;        /* bytes per thread */
+    int64_t rows, columns;                                        /* of a tile; parts begin at multiples of the rows */
+    size_t scratch;                                               /* bytes per thread */
+    void (*pack)(const fri_igemm *s, const fri_igemm_part *part); /* fills part->packed for the part's panels */
     void (*run)(const fri_igemm *s, const fri_igemm_part *part, void *scratch);
     /* C [depth, taps, columns] = sum over pixels of B [pixel, depth] A [pixel of a tap, columns]: element (i, tap, j)
      * is c[i c_pitch + tap columns + j], and pixels of B are b_row apart. A part's columns count all taps. */

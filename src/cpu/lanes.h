@@ -12,7 +12,10 @@
 
 #define FRI_INLINE static inline __attribute__((always_inline))
 
-#if defined(FRI_LANES_V4) /* AVX-512 */
+#if defined(FRI_LANES_BF16) /* AVX-512 with products of bf16 */
+enum { FRI_VECTOR = 16 };
+#define FRI_FOR(name) name##_bf16
+#elif defined(FRI_LANES_V4) /* AVX-512 */
 enum { FRI_VECTOR = 16 };
 #define FRI_FOR(name) name##_v4
 #elif defined(FRI_LANES_V3) /* AVX2 and FMA */

@@ -1,15 +1,29 @@
-/* product.c - chooses between the library's product and ours (igemm.h), and divides ours among threads. */
+/* product.c - divides products (igemm.h) among threads. */
 #include "cpu/product.h"
-
-#include <string.h>
 
 #include "cpu/cpu.h"
 #include "cpu/isa.h"
 
 extern const fri_igemm_kernel fri_igemm_loops;
 #if defined(__x86_64__)
-extern const fri_igemm_kernel fri_igemm_loops_v3, fri_igemm_loops_v4;
+extern const fri_igemm_kernel fri_igemm_loops_v3, fri_igemm_loops_v4, fri_igemm_loops_bf16;
 #endif
+
+bool fri_igemm_reads_bf16(void) {
+#if defined(FRI_HAVE_BF16)
+    return fri_cpu_isa() >= FRI_ISA_AVX512_BF16;
+#else
+    return false;
+#endif
+}
+
+static const fri_igemm_kernel *bf16_loops(void) {
+#if defined(FRI_HAVE_BF16)
+    return &fri_igemm_loops_bf16;
+#else
+    return NULL;
+#endif
+}
 
 /* Loops for the width of this processor's vectors. */
 static const fri_igemm_kernel *loops(void) {
@@ -30,6 +44,16 @@ size_t fri_igemm_bytes(void) {
     return scratch_of(loops()) * (size_t)fr_threads_get();
 }
 
+size_t fri_igemm_room(int64_t rows, int64_t terms, int64_t columns, size_t limit) {
+    enum { MOST = 8 << 20 };
+    const size_t run = FRI_IGEMM_RUN, panel = FRI_IGEMM_COLUMNS;
+    const size_t wide = ((size_t)columns + panel - 1) / panel * panel * sizeof(float);
+    const size_t most = limit > 0 && limit < MOST ? limit : MOST;
+    if (rows <= FRI_IGEMM_BLOCK) return 0;
+    if ((size_t)terms * wide <= most) return (size_t)terms * wide;
+    return most / (run * wide) * run * wide; /* slabs of whole runs */
+}
+
 /* First and end of part i when n is divided into `parts` parts of whole tiles. */
 static void cut(int64_t n, int64_t tile, int64_t i, int64_t parts, int64_t *first, int64_t *end) {
     const int64_t tiles = fri_ceil_div(n, tile);
@@ -37,52 +61,74 @@ static void cut(int64_t n, int64_t tile, int64_t i, int64_t parts, int64_t *firs
     *end = fri_min_i64(n, (i + 1) * tiles / parts * tile);
 }
 
+/* A product on threads: each packs and computes its part of the columns, or computes its part of the rows. */
 typedef struct igemm_loop {
     const fri_igemm *s;
     const fri_igemm_kernel *k;
     bool pixels, by_columns;
-    int64_t rows, columns, parts;
-    char *workspace;
+    int64_t rows, panels, parts;
+    fri_igemm_part slab;
+    char *scratch;
 } igemm_loop;
+
+static void pack_piece(const void *context, int64_t i, int thread) {
+    const igemm_loop *l = context;
+    fri_igemm_part part = l->slab;
+    cut(l->panels, 1, i, l->parts, &part.panel, &part.panel_end);
+    l->k->pack(l->s, &part);
+}
 
 static void part_piece(const void *context, int64_t i, int thread) {
     const igemm_loop *l = context;
-    fri_igemm_part part = {0, l->rows, 0, l->columns};
+    fri_igemm_part part = l->slab;
+    part.row = 0, part.row_end = l->rows, part.panel = 0, part.panel_end = l->panels;
     if (l->by_columns)
-        cut(l->columns, l->k->columns, i, l->parts, &part.column, &part.column_end);
+        cut(l->panels, 1, i, l->parts, &part.panel, &part.panel_end);
     else
         cut(l->rows, l->k->rows, i, l->parts, &part.row, &part.row_end);
-    (l->pixels ? l->k->run_pixels : l->k->run)(l->s, &part, l->workspace + (size_t)i * scratch_of(l->k));
+    if (l->by_columns && part.packed != NULL) l->k->pack(l->s, &part);
+    (l->pixels ? l->k->run_pixels : l->k->run)(l->s, &part, l->scratch + (size_t)i * scratch_of(l->k));
 }
 
-void fri_igemm_run(const fri_igemm *s, bool pixels, char *workspace) {
+/* Computes in slabs: the runs whose weights fit the room. */
+static void run_slabs(igemm_loop *l, size_t room, char *workspace) {
+    const int64_t floats = (int64_t)(room / sizeof(float)), columns = fri_ceil_div(l->s->columns, FRI_IGEMM_COLUMNS);
+    fri_igemm_chunk next = {0};
+    l->slab.packed = (float *)(void *)workspace;
+    for (bool more = fri_igemm_next(l->s, &next); more;) {
+        int64_t taken = 0;
+        fri_igemm_chunk last = l->slab.before;
+        for (l->slab.chunks = 0; more; l->slab.chunks++) {
+            taken += next.taps * next.depth * columns * FRI_IGEMM_COLUMNS;
+            if (taken > floats) break;
+            last = next;
+            more = fri_igemm_next(l->s, &next);
+        }
+        if (!l->by_columns) fri_parallel(l->parts, (int)l->parts, pack_piece, l);
+        fri_parallel(l->parts, (int)l->parts, part_piece, l);
+        l->slab.before = last;
+    }
+}
+
+void fri_igemm_run(const fri_igemm *s, bool pixels, size_t room, char *workspace) {
     enum { LEAST = 1 << 18 }; /* multiplications for which another thread is worth waking */
-    const fri_igemm_kernel *k = loops();
+    const fri_igemm_kernel *k = s->bf16 ? bf16_loops() : loops();
     const int64_t grid = s->images * s->grid_h * s->grid_w;
     const int64_t rows = pixels ? s->depth : grid, columns = pixels ? s->columns * s->taps : s->columns;
     const int64_t work = grid * s->depth * s->columns * s->taps;
-    const int64_t row_tiles = fri_ceil_div(rows, k->rows), column_tiles = fri_ceil_div(columns, k->columns);
+    const int64_t row_tiles = fri_ceil_div(rows, k->rows), panels = fri_ceil_div(columns, k->columns);
     int64_t parts = fri_min_i64(fr_threads_get(), fri_max_i64(1, work / LEAST));
-    /* Each thread packs B for its own rows, or A for its own columns of a sum over pixels. */
-    const bool few_rows = pixels ? row_tiles < 2 * parts : column_tiles >= row_tiles;
-    const bool by_columns = few_rows || (!pixels && (column_tiles % parts == 0 || column_tiles >= 4 * parts));
-    parts = fri_min_i64(parts, by_columns ? column_tiles : row_tiles);
-    fri_parallel(parts, (int)parts, part_piece,
-                 &(igemm_loop){s, k, pixels, by_columns, rows, columns, parts, workspace});
+    const bool by_columns = row_tiles < 2 * parts || panels >= row_tiles || panels % parts == 0 || panels >= 4 * parts;
+    parts = fri_max_i64(1, fri_min_i64(parts, by_columns ? panels : row_tiles));
+    igemm_loop l = {s, k, pixels, by_columns, rows, panels, parts, {.chunks = INT64_MAX}, workspace + room};
+    const bool many = (by_columns ? rows : rows / parts) > FRI_IGEMM_BLOCK;
+    if (room > 0 && many && !pixels && s->taps > 0)
+        run_slabs(&l, room, workspace);
+    else
+        fri_parallel(parts, (int)parts, part_piece, &l);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
-
-bool fri_product_by_library(int64_t terms, bool transposed) {
-    enum { DEEP = 1024 };
-    if (fri_dnnl()->major == 0) return false;
-    return transposed || (fri_cpu_lanes() == FRI_LANES_AVX512 && (terms < DEEP || fri_dnnl()->major < 3));
-}
-
-static bool is_library_product(const fri_matmul_desc *d) {
-    const bool by_library = fri_product_by_library(d->k, d->a_col != 1);
-    return by_library || (d->a_dtype != FR_F32 && fri_cpu_lanes() < FRI_LANES_AVX512);
-}
 
 static int64_t batch_threads(void) {
     return fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
@@ -104,15 +150,13 @@ fri_matmul_desc fri_product_of_layer(fri_pass pass, fr_dtype t, fr_dtype bias_t,
 
 fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
     const bool f32 = d->a_dtype == FR_F32 && d->b_dtype == FR_F32 && d->c_dtype == FR_F32;
-    const bool ours = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));
     *p = (fri_product){.d = *d};
-    if (is_library_product(d)) FRI_TRY(fri_dnnl()->matmul(d, &p->op));
-    if (p->op != NULL && d->batch > 0 && strncmp(p->op->name[FRI_DNNL_PLAIN], "brg", 3) != 0) p->op = NULL;
-    p->possible = p->op != NULL || ours;
-    if (p->op != NULL)
-        p->bytes = p->op->scratch_bytes;
-    else if (ours)
-        p->bytes = scratch_of(loops()) * (size_t)(d->alone ? 1 : d->batch > 0 ? batch_threads() : fr_threads_get());
+    p->possible = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));
+    if (!p->possible) return FR_OK;
+    const int64_t workers = d->alone ? 1 : d->batch > 0 ? batch_threads() : fr_threads_get();
+    const bool once = !d->alone && d->batch == 0 && d->a_col == 1;
+    p->room = once ? fri_igemm_room(d->m, d->k, d->n, 0) : 0;
+    p->bytes = p->room + scratch_of(loops()) * (size_t)workers;
     return FR_OK;
 }
 
@@ -159,25 +203,19 @@ static void batch_piece(const void *context, int64_t i, int thread) {
     const fri_matmul_desc *d = l->d;
     const fri_igemm_kernel *k = loops();
     const fri_igemm s = igemm_of(d, l->a + i * d->a_batch, l->b + i * d->b_batch, l->bias, l->c + i * d->c_batch);
-    const fri_igemm_part all = {0, d->m, 0, d->n};
+    const fri_igemm_part all = {0, d->m, 0, fri_ceil_div(d->n, k->columns), .chunks = INT64_MAX};
     (d->a_col != 1 ? k->run_pixels : k->run)(&s, &all, l->workspace + (size_t)thread * scratch_of(k));
-}
-
-static void run_own(const fri_product *p, const float *a, const float *b, const float *bias, float *c,
-                    char *workspace) {
-    const fri_matmul_desc *d = &p->d;
-    if (d->batch == 0 && !d->alone) {
-        const fri_igemm s = igemm_of(d, a, b, bias, c);
-        fri_igemm_run(&s, d->a_col != 1, workspace);
-        return;
-    }
-    fri_parallel(fri_max_i64(1, d->batch), d->alone ? 1 : (int)batch_threads(), batch_piece,
-                 &(batch_loop){d, a, b, bias, c, workspace});
 }
 
 fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
                           char *workspace) {
-    if (p->op != NULL) return fri_dnnl()->run(p->op, a, b, bias, c, workspace);
-    run_own(p, a, b, bias, c, workspace);
+    const fri_matmul_desc *d = &p->d;
+    if (d->batch == 0 && !d->alone) {
+        const fri_igemm s = igemm_of(d, a, b, bias, c);
+        fri_igemm_run(&s, d->a_col != 1, p->room, workspace);
+        return FR_OK;
+    }
+    fri_parallel(fri_max_i64(1, d->batch), d->alone ? 1 : (int)batch_threads(), batch_piece,
+                 &(batch_loop){d, a, b, bias, c, workspace});
     return FR_OK;
 }

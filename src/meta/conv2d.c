@@ -10,14 +10,10 @@ bool fri_meta_conv2d_reads_norm(const fri_conv2d_desc *d) {
     return f != NULL && f(d);
 }
 
-fr_status fri_meta_conv2d_constant_plan(const fri_conv2d_desc *d, fri_conv2d_layout *out) {
+fr_status fri_meta_conv2d_constant_plan(const fri_conv2d_desc *d, bool *there, size_t *workspace) {
     fri_conv2d_constant_plan_fn *f = FRI_META_TARGET(d->dtype, conv2d_constant_plan);
-    *out = (fri_conv2d_layout){0};
-    return f != NULL ? f(d, out) : FR_OK;
-}
-
-fr_status fri_meta_conv2d_constant_pack(const void *from_layout, const void *from, const void *to_layout, void *to) {
-    return FR_OK;
+    *there = false, *workspace = 0;
+    return f != NULL ? f(d, there, workspace) : FR_OK;
 }
 
 static fr_status conv2d(const char *name, const fri_conv2d_desc *d) {

@@ -45,8 +45,7 @@ fr_status fr_folded_conv2d_create(const fr_folded_conv2d *of, fr_module **out) {
 fr_status fr_folded_conv2d_get(fr_module *m, fr_folded_conv2d *out) {
     FRI_NOT_NULL(m, out);
     if (m->class_ != &folded_class) return fr_fail(FR_EINVAL, "%s is not a FoldedConv2d", m->class_->name);
-    fri_constant_conv2d *k = m->state;
-    FRI_TRY(fri_constant_conv2d_plain(k));
+    const fri_constant_conv2d *k = m->state;
     *out = (fr_folded_conv2d){.w = k->w,
                               .b = k->b,
                               .opts = k->opts,

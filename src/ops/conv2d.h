@@ -14,20 +14,16 @@ fr_status fri_conv2d_forward(const fri_conv2d_desc *d, const fr_tensor *x, const
 fr_status fri_conv2d_weight(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw);
 fr_status fri_conv2d_input(const fri_conv2d_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx);
 
-/* Convolution of an inference network. The first call converts the weights to the kernel's layout; a new shape of x
- * may convert them again. w keeps its shape. */
+/* Convolution of an inference network. */
 typedef struct fri_constant_conv2d {
     fr_tensor *w, *b;
     fr_conv2d_opts opts;
     fri_activation relu;
-    const void *layout; /* layout of w in the kernel's terms; NULL: KRSC */
 } fri_constant_conv2d;
 void fri_constant_conv2d_release(fri_constant_conv2d *k);
-/* Converts the weights back to KRSC. */
-fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k);
 
 /* *y = relu(conv2d(x, w, b) + addend) for f32 tensors; NaN may become 0. addend: its reference is taken; NULL: none.
- * FR_EUSAGE: a gradient is requested. Not thread-safe: one call per k at a time. */
-fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y);
+ * FR_EUSAGE: a gradient is requested. */
+fr_status fri_conv2d_constant(const fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y);
 
 #endif

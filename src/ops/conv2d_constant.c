@@ -12,29 +12,6 @@ void fri_constant_conv2d_release(fri_constant_conv2d *k) {
     fr_tensor_release(&k->b);
 }
 
-/* Converts the weights to this layout of size `bytes`; 0: KRSC. */
-static fr_status lay_out(fri_constant_conv2d *k, const void *layout, size_t bytes) {
-    const fri_backend *be = fri_backend_of(k->w);
-    fr_tensor *block = NULL, *w = NULL;
-    fr_status s = FR_OK;
-    if (layout == k->layout) return s;
-    if (layout == NULL) bytes = fri_nbytes(k->w);
-    const fr_shape flat = FRI_SHAPE((int64_t)(bytes / sizeof(float)));
-    FR_TRY(s, fri_tensor_new(&flat, FR_F32, be->device, FR_MEM_PARAMETER, &block));
-    FR_TRY(s, FRI_KERNEL(be, FR_F32, conv2d_constant_pack, (k->layout, fri_data(k->w), layout, fri_data(block))));
-    FR_TRY(s, fri_tensor_on_storage(block->storage, 0, &k->w->shape, FR_F32, &w));
-    fri_tensor_put(&w, &k->w);
-    k->layout = layout;
-done:
-    fr_tensor_release(&block);
-    fr_tensor_release(&w);
-    return s;
-}
-
-fr_status fri_constant_conv2d_plain(fri_constant_conv2d *k) {
-    return lay_out(k, NULL, 0);
-}
-
 /* Storage of y: the addend's if no other handle exists. */
 static fr_status run_fused(const fri_call *c, const fri_conv2d_desc *d, fr_tensor **addend, fr_tensor **out) {
     const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
@@ -52,19 +29,17 @@ static fr_status run_fused(const fri_call *c, const fri_conv2d_desc *d, fr_tenso
     return FR_OK;
 }
 
-static fr_status in_one_pass(fri_constant_conv2d *k, const fri_conv2d_desc *d, const fri_conv2d_layout *plan,
+static fr_status in_one_pass(const fri_constant_conv2d *k, const fri_conv2d_desc *d, size_t workspace,
                              const fr_tensor *x, fr_tensor *out) {
     const fri_backend *be = fri_backend_of(x);
     FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    FRI_TRY(lay_out(k, plan->layout, plan->packed_bytes));
-    FRI_TRY(fri_workspace_begin(x, plan->workspace, &ws));
+    FRI_TRY(fri_workspace_begin(x, workspace, &ws));
     return FRI_KERNEL(be, d->dtype, conv2d_constant_forward,
                       (&ws.exec, d, fri_data(x), fri_data(k->w), fri_data(k->b), fri_data(out)));
 }
 
-static fr_status run_separately(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
+static fr_status run_separately(const fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    FRI_TRY(lay_out(k, NULL, 0));
     FRI_TRY(fr_conv2d(x, k->w, k->b, &k->opts, &out));
     if (addend != NULL) FRI_TRY(fr_add(out, *addend, &out));
     if (k->relu == FRI_ACTIVATION_RELU) FRI_TRY(fr_relu(out, &out));
@@ -73,11 +48,12 @@ static fr_status run_separately(fri_constant_conv2d *k, fr_tensor *x, fr_tensor 
     return FR_OK;
 }
 
-fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
+fr_status fri_conv2d_constant(const fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
     fr_tensor *out = NULL;
     fri_call c;
     fri_conv2d_desc d;
-    fri_conv2d_layout plan = {0};
+    bool there = false;
+    size_t workspace = 0;
     fr_status s = FR_OK;
     if (fr_grad_enabled() && x->requires_grad)
         s = fr_fail(FR_EUSAGE, "conv2d: a network folded for inference has no backward; train the unfolded one");
@@ -87,10 +63,10 @@ fr_status fri_conv2d_constant(fri_constant_conv2d *k, fr_tensor *x, fr_tensor **
     d.accumulate = addend != NULL;
     d.relu = k->relu;
     if (fri_kernels_for(fri_backend_of(x), d.dtype)->conv2d_constant_plan != NULL)
-        FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d.dtype, conv2d_constant_plan, (&d, &plan)));
-    if (plan.there) {
+        FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d.dtype, conv2d_constant_plan, (&d, &there, &workspace)));
+    if (there) {
         FR_TRY(s, run_fused(&c, &d, addend, &out));
-        FR_TRY(s, in_one_pass(k, &d, &plan, x, out));
+        FR_TRY(s, in_one_pass(k, &d, workspace, x, out));
     } else {
         FR_TRY(s, run_separately(k, x, addend, &out));
     }

@@ -1,8 +1,8 @@
 /* environment.c - what a plan's numbers depend on, and comparing where it is the same.
  *
- * Threads, instruction set and library versions decide which kernels a library takes and how much scratch they ask for;
- * FRUGAL_NO_POOL decides what the allocator does. A number from another environment is not wrong, it is about another
- * run, so it is not compared. */
+ * The number of threads, the instructions and the libraries' versions decide which kernels run and how much scratch
+ * they ask for; FRUGAL_NO_POOL decides what the allocator does. A number from another environment is not wrong, it is
+ * about another run, so it is not compared. */
 #include "plan/plan.h"
 
 #include "base/env.h"
@@ -11,10 +11,10 @@
 #include <string.h>
 
 static void describe(fr_device device, char *buf, size_t bytes) {
-    char library[160] = "";
-    const fri_backend *b = fri_backend_get(device);
-    if (b != NULL && b->describe != NULL) b->describe(library, sizeof library);
-    snprintf(buf, bytes, "%s%s%s%s", fr_device_name(device), library[0] ? ", " : "", library,
+    char bits[160], threads[32] = "";
+    fri_device_describe_bits(device, FR_F32, bits, sizeof bits);
+    if (device == FR_CPU) snprintf(threads, sizeof threads, ", %d threads", fr_threads_get());
+    snprintf(buf, bytes, "%s%s%s%s%s", fr_device_name(device), threads, bits[0] ? ", " : "", bits,
              fri_env_get()->no_pool ? ", no pool" : "");
 }
 

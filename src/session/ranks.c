@@ -68,7 +68,8 @@ static fr_status describe_run(const fri_session *r, same_run *out) {
     const fri_config *c = r->config;
     char text[FR_FLAG_TEXT_BYTES];
     snprintf(out->version, sizeof out->version, "%s", fr_version());
-    (void)fri_device_describe(c->opts.device, out->environment, sizeof out->environment);
+    (void)fri_device_describe_bits(c->opts.device, fri_compute_dtype(&c->opts), out->environment,
+                                   sizeof out->environment);
     int i = 0;
     for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f), i++)
         if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, data.workers) &&

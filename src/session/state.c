@@ -78,9 +78,9 @@ static void set_numerics(parts *p, size_t i, fr_device device) {
     p->setting[i] = (fr_state_setting){.name = "numerics", .value = p->value[i], .if_missing = "0"};
 }
 
-/* Threads, library versions and instruction set, which also affect bits. */
-static void set_computed_by(parts *p, size_t i, fr_device device) {
-    fri_device_describe(device, p->computed_by, sizeof p->computed_by);
+/* Instructions and library versions, as far as they affect bits. */
+static void set_computed_by(parts *p, size_t i, const fr_train_opts *o) {
+    (void)fri_device_describe_bits(o->device, fri_compute_dtype(o), p->computed_by, sizeof p->computed_by);
     p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .if_missing = p->computed_by};
 }
 
@@ -112,7 +112,7 @@ static void describe_parts(fri_session *r, parts *p) {
         p->setting[n].must_match = p->setting[n].may_lack = strcmp(f->name, "ema") == 0 && o->files.predict == NULL;
         n++;
     }
-    set_computed_by(p, n++, o->device);
+    set_computed_by(p, n++, o);
     set_normalization(p, n++, r->config);
     p->changes[0] = p->numerics[0] = '\0';
     p->number[0] = (fr_state_number){"epoch_loss", &r->numbers.epoch_loss};

@@ -1,17 +1,26 @@
 #!/bin/sh
-# Two training steps and an inference without oneDNN have equal bits for each width of vectors with fused
-# multiply-additions and each number of threads; .ci/aarch64 compares them with Arm.
+# AVX2 and AVX-512 give equal bits, with any number of threads: two training steps and an inference of six networks,
+# and states of trainings under every switch and in fp16, continued on the other. .ci/aarch64 compares with Arm.
 #
-#     same_bits.sh STEPS        STEPS: the program of steps.c
+#     same_bits.sh STEPS EXAMPLES        STEPS: the program of steps.c; EXAMPLES: folder of the trainers
 set -eu
-export FRUGAL_ONEDNN=off
+here=$(dirname "$0")
 for model in resnet18 mobilenet_v2 densenet121 vgg16_bn efficientnet_b0 convnext_tiny; do
     expected=$(FRUGAL_THREADS=1 "$1" $model 32 4)
-    for run in "AVX2 1" "AVX2 3" "DEFAULT 2" "DEFAULT 4"; do
-        got=$(ONEDNN_MAX_CPU_ISA=${run% *} FRUGAL_THREADS=${run#* } "$1" $model 32 4)
+    for run in "avx2 1" "avx2 3" "avx512 2" "avx512 4"; do
+        got=$(FRUGAL_ISA=${run% *} FRUGAL_THREADS=${run#* } "$1" $model 32 4)
         [ "$got" = "$expected" ] || {
             echo "same_bits: $model, instructions and threads $run: $got, expected $expected"
             exit 1
         }
     done
 done
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+mkdir "$place/wide" "$place/narrow"
+FRUGAL_ISA=avx512 FRUGAL_THREADS=2 sh "$here/states.sh" "$place/wide" "$place/wide" "$2" >"$place/wide.txt"
+FRUGAL_ISA=avx2 FRUGAL_THREADS=3 sh "$here/states.sh" "$place/narrow" "$place/wide" "$2" >"$place/narrow.txt"
+[ -s "$place/wide.txt" ] && diff "$place/wide.txt" "$place/narrow.txt" || {
+    echo "same_bits: states with AVX-512 (<) and with AVX2 (>), continued from those with AVX-512"
+    exit 1
+}

@@ -4,7 +4,7 @@
  * The step says that memory is short (or does without, where only a code could not be made), nothing leaks, the next
  * step with these objects works, and a repeated step gives the usual bytes. (Device memory: test_faults.c.)
  *
- * Objects made once per process and kept (oneDNN's primitives, interned names) are made at the first step only: the
+ * Objects made once per process and kept (interned names) are made at the first step only: the
  * cold test runs each of its points in a fresh process. */
 #include "support/host_faults.h"
 

@@ -31,15 +31,6 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void
     return atomic_fetch_sub(&left, 1) > 0 ? __real_pthread_create(t, a, f, argument) : EAGAIN;
 }
 
-Test(threads, the_number_that_starts_is_counted) {
-    cr_expect_eq(fri_threads_startable(5), 5);
-    left = 3;
-    cr_expect_eq(fri_threads_startable(5), 3);
-    left = 0;
-    cr_expect_eq(fri_threads_startable(5), 0);
-    cr_expect_eq(fri_threads_startable(0), 0);
-}
-
 Test(threads, more_than_can_be_started_are_refused_with_both_numbers) {
     setenv("FRUGAL_THREADS", "1", 1);
     int was = fr_threads_get();

@@ -1,5 +1,5 @@
 /* bare.c - a library without libjpeg and libpng names the missing library when asked for its functions, and otherwise
- * works, without oneDNN too. */
+ * works. */
 #include <frugal/frugal.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/dnnl.h"
 #include "support/op_suite.h"
 
 static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
@@ -104,37 +103,4 @@ Test(conv2d, weight_gradients_over_many_pixels_are_near_sums_in_f64) {
         RELEASE_ALL(&x, &w, &y, &dy);
     }
     expect_nothing_left();
-}
-
-/* The layer decides, never the batch: on large maps, narrow on one side, no matrix product of the library makes dw
- * (where our own product does: test_conv2d_pointwise). */
-Test(conv2d, narrow_weight_gradients_are_convolutions) {
-    static const struct {
-        int64_t size, c, k;
-        bool narrow;
-    } layers[] = {{56, 32, 300, true},  {56, 300, 32, true},  {112, 8, 96, true}, {56, 33, 33, false},
-                  {55, 24, 300, false}, {56, 64, 256, false}, {7, 16, 96, false}};
-    if (fri_dnnl()->major == 0) cr_skip_test("oneDNN is not used here");
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        for (int64_t n = 1; n <= 100; n *= 10) {
-            const int64_t size = layers[i].size;
-            const fri_conv2d_desc d = {.dtype = FR_F32,
-                                       .bias_dtype = FR_F32,
-                                       .n = n,
-                                       .h = size,
-                                       .w = size,
-                                       .c = layers[i].c,
-                                       .k = layers[i].k,
-                                       .r = 1,
-                                       .s = 1,
-                                       .p = size,
-                                       .q = size,
-                                       .stride_h = 1,
-                                       .stride_w = 1,
-                                       .dilation_h = 1,
-                                       .dilation_w = 1,
-                                       .groups = 1};
-            const char *impl = fri_cpu_conv2d_impl(&d, FRI_PASS_BACKWARD_WEIGHT);
-            cr_expect_eq(strncmp(impl, "product", 7) != 0, layers[i].narrow, "layer %zu: %s", i, impl);
-        }
 }

@@ -96,28 +96,25 @@ Test(conv2d_depthwise, large_results) {
     }
 }
 
-/* Own kernels are chosen by shape and type, never by batch, without oneDNN also for narrow maps; dw takes less scratch
- * than the library's 256 times the weights. */
+/* Depthwise kernels are chosen by shape and type, never by batch; dw takes little scratch. */
 Test(conv2d_depthwise, is_taken_by_shape) {
     static const struct {
         shape s;
         bool maps, weights;
     } layers[] = {
-        {{7, 7, 960, 5, 5, 1, 2, 2}, false, true},   {{7, 7, 768, 7, 7, 1, 3, 3}, false, true},
-        {{2, 2, 960, 3, 3, 1, 1, 1}, false, true},   {{13, 13, 96, 3, 3, 1, 1, 1}, false, true},
+        {{7, 7, 960, 5, 5, 1, 2, 2}, true, true},    {{7, 7, 768, 7, 7, 1, 3, 3}, true, true},
+        {{2, 2, 960, 3, 3, 1, 1, 1}, true, true},    {{13, 13, 96, 3, 3, 1, 1, 1}, true, true},
         {{14, 14, 96, 3, 3, 1, 1, 1}, true, true},   {{28, 28, 96, 3, 3, 2, 1, 1}, true, true},
-        {{27, 26, 96, 3, 3, 2, 1, 1}, false, true},  {{112, 112, 32, 3, 3, 1, 1, 1}, true, true},
+        {{27, 26, 96, 3, 3, 2, 1, 1}, true, true},   {{112, 112, 32, 3, 3, 1, 1, 1}, true, true},
         {{14, 14, 15, 5, 5, 1, 2, 2}, false, false}, {{14, 14, 32, 5, 4, 1, 2, 2}, false, false},
         {{14, 14, 32, 8, 7, 1, 3, 3}, false, false}, {{56, 56, 32, 5, 5, 3, 2, 2}, false, false},
         {{28, 28, 32, 3, 3, 1, 3, 1}, false, true},
     };
-    const bool alone = fri_dnnl()->major == 0;
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (int64_t n = 1; n <= 100; n *= 10)
             for (int pass = 0; pass < 3; pass++) {
                 fri_conv2d_desc d = desc_of(&layers[i].s, FR_F32);
-                const bool maps = layers[i].maps || (alone && layers[i].weights && d.q < 14);
-                const bool expected = pass == FRI_PASS_BACKWARD_WEIGHT ? layers[i].weights : maps;
+                const bool expected = pass == FRI_PASS_BACKWARD_WEIGHT ? layers[i].weights : layers[i].maps;
                 size_t bytes = 0;
                 d.n = n;
                 cr_expect_eq(strcmp(fri_cpu_conv2d_impl(&d, pass), "depthwise") == 0, expected,

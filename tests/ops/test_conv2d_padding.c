@@ -200,8 +200,8 @@ Test(conv2d_padding, rows_and_columns_in_padding_only_are_written, .timeout = 24
     expect_nothing_left();
 }
 
-/* oneDNN 2.6.3 leaves columns of this dw unwritten, for bf16 on avx512_core_bf16: both outer columns of the first,
- * the left column of the second. */
+/* A library of convolutions left columns of this bf16 dw unwritten: both outer columns of the first, the left column of
+ * the second. */
 Test(conv2d_padding, smallest_that_were_wrong) {
     const shape both = {.n = 2,
                         .h = 1,

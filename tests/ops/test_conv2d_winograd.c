@@ -262,16 +262,17 @@ Test(conv2d_winograd, threads_work_alone) {
     static const struct {
         shape s;
         int64_t n;
-        fri_conv2d_split split[PASSES]; /* with AVX-512; without, tiles of our products leave less room */
-        bool shared;                    /* y and dx: V is made once, for all */
+        fri_conv2d_split split[PASSES];
+        bool shared; /* y and dx: V is made once, for all */
     } layers[] = {
         {{56, 56, 64, 64, 1, 1}, 8, {FRI_SPLIT_TILES, FRI_SPLIT_TILES, FRI_SPLIT_OUT}},
         {{56, 56, 64, 64, 1, 1}, 1, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}},
-        {{28, 28, 512, 512, 1, 1}, 8, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}},
+        {{28, 28, 512, 512, 1, 1}, 8, {FRI_SPLIT_NONE, FRI_SPLIT_NONE, FRI_SPLIT_OUT}},
         {{56, 56, 128, 32, 1, 1}, 8, {FRI_SPLIT_TILES, FRI_SPLIT_TILES, FRI_SPLIT_IN}},
         {{56, 56, 32, 32, 1, 1}, 8, {FRI_SPLIT_TILES, FRI_SPLIT_TILES, FRI_SPLIT_NONE}},
-        {{14, 14, 1024, 512, 1, 1}, 8, {FRI_SPLIT_NONE, FRI_SPLIT_OUT, FRI_SPLIT_OUT}},
-        {{7, 7, 512, 512, 1, 1}, 8, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}, true},
+        {{14, 14, 1024, 512, 1, 1}, 8, {FRI_SPLIT_NONE, FRI_SPLIT_NONE, FRI_SPLIT_OUT}},
+        {{7, 7, 512, 512, 1, 1}, 8, {FRI_SPLIT_NONE, FRI_SPLIT_NONE, FRI_SPLIT_OUT}},
+        {{7, 7, 384, 384, 1, 1}, 8, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}, true},
         {{4, 4, 512, 512, 1, 1}, 8, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}},   /* a chunk holds all tiles */
         {{14, 14, 256, 256, 1, 1}, 8, {FRI_SPLIT_OUT, FRI_SPLIT_OUT, FRI_SPLIT_OUT}}, /* blocks are few */
     };
@@ -287,27 +288,11 @@ Test(conv2d_winograd, threads_work_alone) {
                 const bool alone = threads > 1;
                 const fri_conv2d_split expected = alone ? layers[i].split[pass] : FRI_SPLIT_NONE;
                 cr_expect_eq(e.workers, e.split == FRI_SPLIT_NONE ? 1 : threads);
-                if (!fri_product_by_library(0, false)) continue;
                 cr_expect_eq(e.split, expected, "layer %zu, %s, %d threads: %d", i, pass_name[pass], threads, e.split);
                 cr_expect_eq(e.shared, alone && layers[i].shared && pass < 2, "layer %zu, %s", i, pass_name[pass]);
             }
         }
     }
-    must(fr_threads_set(before));
-}
-
-Test(conv2d_winograd, a_product_for_one_thread_is_another_one) {
-    const int before = fr_threads_get();
-    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .m = 8, .n = 16, .k = 4, .a_row = 4, .a_col = 1, .b_row = 16};
-    const fri_dnnl_op *op[2] = {NULL, NULL};
-    p.b_col = 1, p.c_row = 16;
-    if (fri_dnnl()->major == 0) cr_skip_test("oneDNN is not used here");
-    must(fr_threads_set(2));
-    for (int alone = 0; alone < 2; alone++) {
-        p.alone = alone;
-        must(fri_dnnl()->matmul(&p, &op[alone]));
-    }
-    cr_expect_neq(op[0], op[1]);
     must(fr_threads_set(before));
 }
 
@@ -362,11 +347,10 @@ Test(conv2d_winograd, is_taken_by_shape_not_by_batch_or_memory) {
         for (int pass = 0; pass < PASSES; pass++) cr_expect_not(taken(&other[i], pass), "%d, %s", i, pass_name[pass]);
 }
 
-Test(conv2d_winograd, exact_convolutions_are_those_of_the_library) {
+Test(conv2d_winograd, exact_convolutions_are_indirect) {
     const shape s = {8, 8, 64, 64, 1, 1};
     data t = make(&s);
     const fri_kernels *k = &fri_backend_get(FR_CPU)->kernels;
-    const fri_conv2d_method plain = fri_dnnl()->major > 0 ? FRI_CONV2D_DIRECT : FRI_CONV2D_INDIRECT;
     free(winograd(&t, 0, 0, 1)); /* or skips */
     for (int exact = 0; exact < 2; exact++) {
         fr_exact_convolutions_set(exact);
@@ -376,7 +360,7 @@ Test(conv2d_winograd, exact_convolutions_are_those_of_the_library) {
         must(k->conv2d_forward_workspace(&t.d, &bytes));
         fri_exec exec = {.workspace = room(bytes), .workspace_bytes = bytes};
         float *y = room((size_t)t.elements[0] * sizeof *y);
-        float *expected = run(&t, 0, exact ? plain : FRI_CONV2D_WINOGRAD, 0, IMAGES);
+        float *expected = run(&t, 0, exact ? FRI_CONV2D_INDIRECT : FRI_CONV2D_WINOGRAD, 0, IMAGES);
         must(k->conv2d_forward(&exec, &t.d, t.a[0], t.b[0], t.bias, y));
         expect_same(&t, 0, y, expected, t.elements[0], "exact", exact);
         free(exec.workspace);
@@ -421,7 +405,7 @@ static float *by_kernel(const fri_conv2d_desc *d, int pass, int64_t n, const voi
     return out;
 }
 
-/* f16, and bf16 without tiles, are computed on f32 copies: of all images, or, where the caller's limit is small,
+/* f16 and bf16 are computed on f32 copies: of all images, or, where the caller's limit is small,
  * of rows of tiles, with equal y. */
 static void expect_halves(fr_dtype dtype) {
     data t = make(&(shape){20, 20, 64, 64, 1, 1});
@@ -464,5 +448,5 @@ static void expect_halves(fr_dtype dtype) {
 
 Test(conv2d_winograd, halves_are_widened_and_go_the_same_way) {
     expect_halves(FR_F16);
-    if (!fri_dnnl()->has_tiles()) expect_halves(FR_BF16);
+    expect_halves(FR_BF16);
 }

@@ -1,8 +1,8 @@
 /* host_faults.h - makes requests for host memory fail, and counts live blocks.
  *
  * The program is linked with -Wl,--wrap (host_fault_args in tests/meson.build), so calls of malloc, calloc, realloc,
- * strdup and strndup in library and test arrive here; the library itself is unchanged. Shared libraries (oneDNN,
- * libjpeg, libpng, zlib) use the system's functions; host_faults_begin gives wrapped functions to cJSON. Only the
+ * strdup and strndup in library and test arrive here; the library itself is unchanged. Shared libraries (libjpeg,
+ * libpng, zlib) use the system's functions; host_faults_begin gives wrapped functions to cJSON. Only the
  * arming thread is counted and can fail. */
 #ifndef TESTS_SUPPORT_HOST_FAULTS_H
 #define TESTS_SUPPORT_HOST_FAULTS_H

@@ -226,7 +226,7 @@ Test(planned, the_arena_reserves_the_peak_and_changes_no_bit) {
 Test(planned, prints_what_the_run_needs) {
     outcome o = program_run("train_vgg", "--plan --depth 11 --batch-size 8");
     cr_assert_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "plan for cpu, [0-9]+ threads, (oneDNN [0-9.]+|own kernels), [a-z0-9_]+");
+    EXPECT_MATCH(o.out, "plan for cpu, [0-9]+ threads, ");
     EXPECT_MATCH(o.out, "first step +[0-9]+ +[0-9]+ +[0-9]+");
     EXPECT_MATCH(o.out, "steady step +[0-9]+");
     EXPECT_MATCH(o.out, "evaluation, short batch +[0-9]+");

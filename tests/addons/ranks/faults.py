@@ -252,7 +252,7 @@ def other_data(build, launcher):
 
 
 def other_isa(build, launcher):
-    return unlike(build, launcher, 'ONEDNN_MAX_CPU_ISA=SSE41 exec "$@"', ["environments in which different bits"])
+    return unlike(build, launcher, 'FRUGAL_ISA=sse2 exec "$@"', ["environments in which different bits"])
 
 
 def other_threads(build, launcher):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The law of ranks: a training's states on N ranks are those of one process, byte for byte.
+"""The law of ranks: a training's states on N ranks are those of one process, byte for byte, also where ranks have other
+instructions.
 
 law.py BUILD [CASE...]   without cases: CI's, three steps on some number of ranks; FRUGAL_DIST_SETS=all: four networks
 in five ways, 20 steps on 2, 3 and 4 ranks. A case is NETWORK.WAY. Skips (exit 77) with a reason where no MPI is.
@@ -21,6 +22,8 @@ TINY = ["--image-size", "32", "--batch-size", "4", "--dataset", "digits", "--eva
 VGG = ["train_vgg", "--depth", "11"]
 RESNET = ["train_resnet", "--depth", "18"]
 NETWORKS = {"vgg": "vgg11_bn", "resnet": "resnet18", "densenet": "densenet_bc22_k12", "unet": "unet3"}
+# Every second rank has AVX2 alone: its bits are those of AVX-512.
+MIXED = ["sh", "-c", '[ $((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % 2)) = 0 ] || export FRUGAL_ISA=avx2; exec "$@"', "sh"]
 # Batches of a step, flags, and those that only ranks can have. All have dropout and batch norm, and rebuild what they
 # can unless they say no; in some steps of `amp` one batch overflows (planted.c).
 WAYS = {
@@ -91,7 +94,8 @@ def differences(build, case, steps, ranks, where):
         sys.exit(f"law: {case}: {lost} of {steps} steps overflowed")
     for launcher, n in ranks:
         there = os.path.join(where, f"{launcher}{n}")
-        heard = skipped(RUN[launcher] + [str(n)] + command + more + ["--save", there], report)
+        mixed = [] if "--half=bf16" in flags else MIXED
+        heard = skipped(RUN[launcher] + [str(n)] + mixed + command + more + ["--save", there], report)
         same = filecmp.cmp(newest(one), newest(there), shallow=False) and heard == lost
         count += not same
         print(f"{case}: {batches} batches, {steps} steps ({lost} overflowed), {n} ranks, {launcher}: "
