@@ -357,7 +357,6 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
         if (s >= 0) s = launch_sums(e, d, x, p, dy, w, (float *)dgamma, (float *)dbeta);
         if (s < 0) return s;
     }
-    if (!train) w.a = NULL;
     if (dx == NULL || d->rows == 0) return FR_OK;
     FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, is_aligned(p, x, dy, dx), {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N, fri_columns_slots());
