@@ -454,7 +454,6 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
         if (s >= 0) s = launch_sums(e, d, x, p, dy, w, (float *)dgamma, (float *)dbeta);
         if (s < 0) return s;
     }
-    if (!train) w.a = NULL;
     if ((dx == NULL && d->part == NULL) || d->rows == 0) return FR_OK;
     const bool aligned = is_aligned(p) && is_aligned(d, x, dx) && fri_aligned(dy, 16);
     FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, aligned, {

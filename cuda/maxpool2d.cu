@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
             const int r = e / 2 + 2 * above, s = e % 2 + 2 * before;
             if (r >= K || s >= K) continue;
 #pragma unroll
-            for (int k = 0; k < N; k++) sum[e][k] += own.v[k] == r * 3 + s ? fri_load(g.v[k]) : 0;
+            for (int k = 0; k < N; k++) sum[e][k] += own.v[k] == r * K + s ? fri_load(g.v[k]) : 0;
         }
     }
 #pragma unroll
