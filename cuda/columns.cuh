@@ -90,7 +90,7 @@ static __device__ __forceinline__ void fri_columns_rows(const fri_columns &g, in
     for (; row < last; row += down, i += step) use(load(row, i), row, i);
 }
 
-/* The rows of a block whose grid is that of the cut. */
+/* The rows of a block of a grid as cut. */
 template <int ROWS, typename L, typename U>
 static __device__ __forceinline__ void fri_columns_chunk(const fri_columns &g, int64_t c, L load, U use) {
     const int64_t first = (int64_t)blockIdx.y * g.chunk, last = first + g.chunk < g.rows ? first + g.chunk : g.rows;

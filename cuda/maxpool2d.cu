@@ -4,8 +4,8 @@
  *   backward   (x + y) * size + y * index bytes     dx, dy
  *   mask       y * size + y * index bytes           at most: an index is written where y <= 0
  *
- * Backward gathers: an element of dx adds up, in order of (p, q), the dy whose window covers it and whose index names
- * it. */
+ * Backward gathers: an element of dx adds up, in order of (p, q), the dy of windows that cover and name the
+ * element. */
 #include "pixels.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_poo
     return fri_cuda_launched("maxpool2d_forward");
 }
 
-/* The launch of backward_by_corners, where the window is one of its own; false elsewhere. */
+/* The launch of backward_by_corners, for its windows; else false. */
 template <typename T>
 static bool launch_corners(const fri_exec *e, const fri_pool2d_desc *d, const fri_axis &ah, const fri_axis &aw,
                            const void *index, const void *dy, void *dx) {

@@ -1,5 +1,5 @@
-/* gpu_patterns.c - cuDNN's fused patterns beside the calls that they would replace: ResNet-50's 22 convolutions after
- * the stem, f16. The library uses none of the patterns; the figures decide whether it should.
+/* gpu_patterns.c - cuDNN's fused patterns beside the plain calls: ResNet-50's 22 convolutions after
+ * the stem, f16. The library uses none of the patterns.
  *
  *     build/benchmarks/gpu_patterns [BATCH]     (256) milliseconds of both, the fastest of three rounds
  *     build/benchmarks/gpu_patterns --graphs    how many patterns have an engine on the described device; needs no GPU
