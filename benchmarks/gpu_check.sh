@@ -1,30 +1,35 @@
 #!/bin/bash
-# Everything that needs a GPU, in one command: builds, runs the tests on the device, measures, sanitizes.
+# Everything that needs a GPU, in one command: runs the tests on the device and measures, within 560 seconds.
 #
-#   bash benchmarks/gpu_check.sh                        all parts: the build, then eleven minutes
+#   bash benchmarks/gpu_check.sh                        the build, then the parts below
 #   bash benchmarks/gpu_check.sh --first                build and first only
-#   bash benchmarks/gpu_check.sh first tests
+#   bash benchmarks/gpu_check.sh sanitizer small        the second command: parts by name
 #   OUT=folder BUILD=build-gpu bash benchmarks/gpu_check.sh
 #   RUN=frugal/run bash benchmarks/gpu_check.sh         with the programs of an unpacked bundle (.ci/bundle): no build
-#   LIMIT=60 bash benchmarks/gpu_check.sh               60 seconds for each part
+#   TOTAL=300 bash benchmarks/gpu_check.sh              300 seconds, of which each part has its share
 #
-# The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. Parts, with
-# the seconds that each may take:
-#   build      900  the library, the tests, the trainers
-#   first       60  device description; three convolutions in three types and three directions, in f32 with TF32 and
+# The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. No part needs
+# a network. Parts in the order of what is learnt first, with their seconds:
+#   build      900  the library, the tests, the trainers; the clock starts after it
+#   first       30  device description; three convolutions in three types and three directions, in f32 with TF32 and
 #                   exact, and relu, against the CPU
-#   tests      240  tests that take the device as a parameter, and the own kernels against their CPU twins
-#   plan        60  planned == measured: VGG-16, ResNet
-#   bandwidth   60  each own kernel's GB/s beside a copy's, f16 and f32
-#   train      200  images/s and peak of ResNet-50, VGG-16, MobileNetV2 in f32 (TF32 in convolutions), AMP f16 and AMP
-#                   bf16; PyTorch eager and torch.compile beside them where PyTorch is installed. PyTorch's batch lies
-#                   on the device; ours is prefetched. The batch fits the free memory, on both sides the same
-#   resume      30  a training killed at random moments ends with the parameters of one that was not
-#   sanitizer  180  memcheck, racecheck, initcheck of the own kernels and of `first`
-# The order is that of what is learnt first. Logs go to $OUT. Two tables end the output: each claim of the performance
-# model beside what was measured, and what became of each part: ok, FAILED, or cut off when its seconds were over. Exit
-# status: 1 if a part failed, 3 if none failed and one was cut off, 77 if there is no device (said once; nothing after
-# that is tried), 2 for an unknown part.
+#   tests      130  own kernels against their CPU twins, then tests that take the device as a parameter
+#   plan        20  planned == measured: VGG-16, ResNet, in f32 and under AMP
+#   bandwidth   25  each own kernel's GB/s beside a copy's
+#   counters    20  bank conflicts, instructions and bytes of three kernels (ncu)
+#   train      140  images/s and peak under AMP f16 of five networks, as they come and with --no-rebuild; ResNet-50 in
+#                   bf16 and f32 (TF32 in convolutions), and in two budgets
+#   torch       70  PyTorch eager beside them; its batch lies on the device, ours is prefetched
+#   patterns    30  cuDNN's fused patterns beside the plain calls, on ResNet-50's convolutions
+#   compiled    95  torch.compile of ResNet-50 and MobileNetV2
+#   budgets         the other four networks in two budgets, in what is left
+#   small       60  batches of 1, 8 and 32 of ResNet-50 and DenseNet-121; by name only
+#   sanitizer  180  memcheck, racecheck, initcheck of the own kernels and of `first`; by name only
+# A part ends by the sum of the seconds up to it: time that a part leaves is the next one's, and a cut takes the last
+# rows. A row of $OUT/rows.csv is written the moment it is known; logs go to $OUT. The tables of docs/results.md
+# (gpu_table.py) end the output, with a line for each part: ok, FAILED, or cut off. Exit status: 1 if a part failed, 3
+# if none failed and one was cut off, 77 if there is no device (said once; nothing after that is tried), 2 for an
+# unknown part.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build-gpu}
@@ -33,10 +38,10 @@ RUN=${RUN:-}
 FRUGAL_SOURCE_ROOT=$(pwd)
 export FRUGAL_SOURCE_ROOT BUILD
 
-declare -A seconds=([build]=900 [first]=60 [tests]=240 [plan]=60 [bandwidth]=60 [train]=200 [resume]=30 [sanitizer]=180)
-[ -z "${LIMIT:-}" ] || for part in "${!seconds[@]}"; do seconds[$part]=$LIMIT; done
-all=(build first tests plan bandwidth train resume sanitizer)
-[ -z "$RUN" ] || all=("${all[@]:1}")
+declare -A seconds=([build]=900 [first]=30 [tests]=130 [plan]=20 [bandwidth]=25 [counters]=20 [train]=140 [torch]=70
+    [patterns]=30 [compiled]=95 [budgets]=0 [small]=60 [sanitizer]=180)
+all=(first tests plan bandwidth counters train torch patterns compiled budgets)
+[ -n "$RUN" ] || all=(build "${all[@]}")
 parts=()
 for argument in "$@"; do
     if [ "$argument" = --first ]; then
@@ -44,22 +49,31 @@ for argument in "$@"; do
     elif [ -n "${seconds[$argument]:-}" ]; then
         parts+=("$argument")
     else
-        echo "gpu_check: no part '$argument' (--first, ${all[*]})" >&2
+        echo "gpu_check: no part '$argument' (--first, ${all[*]}, small, sanitizer)" >&2
         exit 2
     fi
 done
 [ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
+needed=0
+for part in "${parts[@]}"; do [ "$part" = build ] || needed=$((needed + seconds[$part])); done
+((needed > 0)) || needed=60
+TOTAL=${TOTAL:-$needed}
 mkdir -p "$OUT" || exit 1
 
-# limited SECONDS COMMAND...: within that time, and within what is left of the part's. 124: cut off.
+# The card and the commit stand in each row.
+FRUGAL_CARD=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+FRUGAL_COMMIT=$(cat "${RUN%run}commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null)
+export FRUGAL_CARD FRUGAL_COMMIT PYTHONDONTWRITEBYTECODE=1
+
+# limited SECONDS COMMAND...: within that time, and before the part ends. 124: cut off.
 limited() {
-    local most=$1 left=$((seconds[$part] - (SECONDS - began)))
+    local most=$1 left=$((ends - SECONDS))
     shift
     if ((left <= 0)); then
         echo "no time left for: $*"
         return 124
     fi
-    timeout -k 10 "$((left < most ? left : most))" "$@"
+    timeout -k 5 "$((left < most ? left : most))" "$@"
 }
 
 # program SECONDS FOLDER NAME ARGUMENT...: a program of the build, or of the bundle.
@@ -72,6 +86,9 @@ program() {
         limited "$most" "$BUILD/$folder/$name" "$@"
     fi
 }
+
+# rows [NAME]: prints its input, and appends a row for each result in it.
+rows() { python3 benchmarks/gpu_table.py --rows "$OUT" "$part" "$@"; }
 
 # after STATUS: keeps the worst status of a part's commands in `worst`; a failure is worse than a cut.
 after() {
@@ -87,90 +104,182 @@ part_build() {
 
 part_first() { program 60 benchmarks gpu_first "$OUT/device.json"; }
 
-# Criterion programs that take the device as a parameter; what a device cannot do is skipped with a reason and counted.
-# Each test is a process with a CUDA context of its own, so few run at a time.
+# Criterion programs; tests that a device cannot run are skipped with a reason and counted. Each test is a process with
+# a CUDA context of its own, so few run at a time.
 part_tests() {
     local name worst=0
-    export FRUGAL_TEST_DEVICE=cuda CRITERION_JOBS=8 CRITERION_VERBOSITY_LEVEL=1 OMP_WAIT_POLICY=passive
-    for name in cuda_twins ops autograd net optim models plan; do
+    export FRUGAL_TEST_DEVICE=cuda CRITERION_JOBS=16 CRITERION_VERBOSITY_LEVEL=1 FRUGAL_THREADS=2
+    for name in cuda_twins net autograd optim models plan ops; do
         echo "--- test_$name"
-        program 120 tests "test_$name"
-        after $?
+        program 120 tests "test_$name" 2>&1 | rows "$name"
+        after "${PIPESTATUS[0]}"
     done
     return $worst
 }
 
 # The same command planned and run: every number of the two memory reports must be equal.
 part_plan() {
-    local network worst=0
+    local network flag worst=0
     for network in vgg resnet; do
-        set -- "train_$network" --device cuda --steps 3 --quiet --report
-        program 60 examples "$@" "$OUT/$network-plan.json" --plan &&
-            program 60 examples "$@" "$OUT/$network-run.json" &&
-            .ci/check-plan "$OUT/$network-plan.json" "$OUT/$network-run.json"
-        after $?
+        for flag in "" --amp; do
+            # shellcheck disable=SC2086
+            set -- "train_$network" --device cuda --steps 3 --quiet $flag --report
+            {
+                program 60 examples "$@" "$OUT/$network$flag-plan.json" --plan &&
+                    program 60 examples "$@" "$OUT/$network$flag-run.json" &&
+                    .ci/check-plan "$OUT/$network$flag-plan.json" "$OUT/$network$flag-run.json"
+            } | rows "$network $flag"
+            after "${PIPESTATUS[0]}"
+        done
     done
     return $worst
 }
 
 part_bandwidth() {
-    local type worst=0
-    for type in f16 f32; do
-        program 60 benchmarks op_bandwidth "$type" 9 --device cuda
-        after $?
+    local worst=0
+    program 60 benchmarks op_bandwidth f16 9 --device cuda | rows
+    after "${PIPESTATUS[0]}"
+    return $worst
+}
+
+# In some containers the counters are refused: that says nothing about the kernels.
+part_counters() {
+    local kernel status worst=0
+    local metrics=l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum,smsp__inst_executed.sum,dram__bytes.sum
+    if ! command -v ncu >/dev/null; then
+        echo "ncu is not installed"
+        return 77
+    fi
+    for kernel in batchnorm2d_stats batchnorm2d_backward "depthwise conv2d dw"; do
+        set -- "${RUN:-$BUILD/benchmarks/op_bandwidth}" ${RUN:+op_bandwidth} f16 1 "$kernel" --device cuda
+        limited 20 ncu --target-processes all --csv --launch-count 6 --metrics $metrics "$@" 2>&1 | rows "$kernel" |
+            tee "$OUT/counters-last.log"
+        status=${PIPESTATUS[0]}
+        if grep -q ERR_NVGPUCTRPERM "$OUT/counters-last.log"; then
+            echo "ncu: $(grep -m 1 -o 'ERR_NVGPUCTRPERM.*' "$OUT/counters-last.log")"
+            return 77
+        fi
+        after "$status"
     done
     return $worst
 }
 
-# Images of a batch of ResNet-50, by the MiB that are free: PyTorch in f32 needs 110 MiB an image.
+# ---- training ----
+
+# Name, the trainer's arguments, images of a batch, and two budgets in MiB.
+networks=("resnet;--depth 50;256;6144 3072" "mobilenet;;256;4096 2048" "densenet;--depth 121;64;2048 1024"
+    "unet;--depth 4;64;3072 2048" "vgg;--depth 16 --no-batch-norm;64;2560 2432")
+declare -A type_flag=([f16]=--amp [bf16]=--amp=bf16 [f32]="")
+
+# The whole batch where 32,000 MiB are free, else a part: PyTorch in f32 needs 110 MiB an image of ResNet-50.
 batch_of() {
-    local free
+    local free part=4
     free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits 2>/dev/null | head -n 1)
     free=${free%%[!0-9]*}
-    if [ "${free:-0}" -ge 32000 ]; then echo 256; elif [ "${free:-0}" -ge 16000 ]; then echo 128; else echo 64; fi
+    [ "${free:-0}" -lt 16000 ] || part=2
+    [ "${free:-0}" -lt 32000 ] || part=1
+    echo $(($1 / part))
+}
+
+# ours NAME ARGUMENTS BATCH TYPE FLAG...: a training and its row. The pixel classes of U-Net are 11, all others 1,000.
+ours() {
+    local name=$1 arguments=$2 batch=$3 type=$4 classes=1000 report status
+    shift 4
+    [ "$name" != unet ] || classes=10
+    report="$OUT/$name-$batch-$type-$(echo "$*" | tr -cd 'a-z0-9').json"
+    rm -f "$report"
+    # shellcheck disable=SC2086
+    program 40 examples "train_$name" $arguments --classes $classes --batch-size "$batch" --device cuda \
+        --dataset synthetic --image-size 224 --steps 25 --eval-every 0 --cudnn-benchmark --no-deterministic \
+        --workers 8 --device-prefetch --quiet ${type_flag[$type]} "$@" --report "$report"
+    status=$?
+    after $status
+    [ $status -ne 0 ] || python3 benchmarks/gpu_table.py --train "$OUT" "$part" "$report" "$name" "$batch" "$type" "$*"
+}
+
+# in_budgets NAME...: the budgets are those of whole batches.
+in_budgets() {
+    local network name arguments batch budgets budget
+    for network in "${networks[@]}"; do
+        IFS=';' read -r name arguments batch budgets <<<"$network"
+        [[ " $* " == *" $name "* ]] || continue
+        if [ "$(batch_of "$batch")" -ne "$batch" ]; then
+            echo "$name: no budgets for a part of the batch"
+            continue
+        fi
+        for budget in $budgets; do ours "$name" "$arguments" "$batch" f16 --memory-budget "${budget}MiB"; done
+    done
 }
 
 part_train() {
-    local worst=0 network batch type flags images
-    images=$(batch_of)
-    local common=(--device cuda --dataset synthetic --classes 1000 --image-size 224 --steps 30 --eval-every 0
-        --cudnn-benchmark --no-deterministic --workers 8 --device-prefetch --quiet)
-    if [ "$images" -eq 256 ]; then program 60 benchmarks gpu_model 256 | tee "$OUT/model.log"; fi
-    for network in "resnet --depth 50" "mobilenet" "vgg --depth 16 --no-batch-norm"; do
-        # shellcheck disable=SC2086
-        set -- $network
-        batch=$images
-        [ "$1" != vgg ] || batch=$((images / 4))
-        for type in f16 bf16 f32; do
-            flags=--amp
-            [ $type != bf16 ] || flags=--amp=bf16
-            [ $type != f32 ] || flags=
-            # shellcheck disable=SC2086
-            program 60 examples "train_$1" "${@:2}" --batch-size "$batch" "${common[@]}" $flags \
-                --report "$OUT/$1-$type-train.json"
-            after $?
-            python3 benchmarks/gpu_table.py --row "$OUT/$1-$type-train.json" "$1 $type batch $batch"
-        done
+    local worst=0 network name arguments batch budgets
+    for network in "${networks[@]}"; do
+        IFS=';' read -r name arguments batch budgets <<<"$network"
+        ours "$name" "$arguments" "$(batch_of "$batch")" f16
+        ours "$name" "$arguments" "$(batch_of "$batch")" f16 --no-rebuild
     done
-    if ! python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-        echo "PyTorch with CUDA is not installed: nothing beside ours"
-        return $worst
-    fi
-    for network in resnet mobilenet vgg; do
-        batch=$images
-        [ "$network" != vgg ] || batch=$((images / 4))
-        limited 60 python3 benchmarks/gpu_torch.py "$network" "$batch"
-        after $?
+    ours resnet "--depth 50" "$(batch_of 256)" bf16 --no-rebuild
+    ours resnet "--depth 50" "$(batch_of 256)" f32 --no-rebuild
+    in_budgets resnet
+    return $worst
+}
+
+part_budgets() {
+    local worst=0
+    in_budgets mobilenet densenet unet vgg
+    return $worst
+}
+
+part_small() {
+    local worst=0 batch
+    for batch in 1 8 32; do
+        ours resnet "--depth 50" $batch f16
+        ours densenet "--depth 121" $batch f16
     done
     return $worst
 }
 
-part_resume() {
-    if [ -n "$RUN" ]; then
-        echo "a bundle's programs are started by a script, which cannot be killed in their place"
-        return 77
-    fi
-    limited 30 sh tests/io/kill_resume.sh "$BUILD/examples/train_densenet" 5
+# ---- PyTorch ----
+
+# torch_rows MODE NETWORK:TYPE...: in one process.
+torch_rows() {
+    local mode=$1 words=() word name batch
+    shift
+    for word in "$@"; do
+        name=${word%:*} batch=64
+        case $name in resnet | mobilenet) batch=256 ;; esac
+        words+=("$word:$(batch_of $batch)")
+    done
+    limited 70 python3 benchmarks/gpu_torch.py "$mode" "${words[@]}" 2>&1 | rows
+    after "${PIPESTATUS[0]}"
+}
+
+has_torch() {
+    python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && return
+    echo "PyTorch with CUDA is not installed: nothing beside ours"
+    return 1
+}
+
+part_torch() {
+    local worst=0
+    has_torch || return 77
+    torch_rows eager resnet:f16 mobilenet:f16 densenet:f16 unet:f16 vgg:f16 resnet:bf16 resnet:f32
+    return $worst
+}
+
+part_compiled() {
+    local worst=0
+    has_torch || return 77
+    torch_rows compiled resnet:f16
+    torch_rows compiled mobilenet:f16
+    return $worst
+}
+
+part_patterns() {
+    local worst=0
+    program 60 benchmarks gpu_patterns "$(batch_of 256)" | rows
+    after "${PIPESTATUS[0]}"
+    return $worst
 }
 
 # In some containers the tool refuses the device: that says nothing about the kernels.
@@ -201,12 +310,21 @@ part_sanitizer() {
     return $worst
 }
 
+# ---- the parts ----
+
+case " ${parts[*]} " in *" first "*) rm -f "$OUT/rows.csv" ;; esac
 names=()
 results=()
 absent=0
+sum=0
+start=$SECONDS
 for part in "${parts[@]}"; do
     echo "=== $part"
     began=$SECONDS
+    sum=$((sum + seconds[$part]))
+    ends=$((start + sum * TOTAL / needed))
+    [ "$part" != budgets ] || ends=$((start + TOTAL))
+    if [ "$part" = build ]; then ends=$((SECONDS + 900)) sum=0; fi
     "part_$part" 2>&1 | tee "$OUT/$part.log"
     status=${PIPESTATUS[0]}
     names+=("$part")
@@ -216,6 +334,7 @@ for part in "${parts[@]}"; do
     124 | 137) results+=("cut off after $((SECONDS - began)) s, see $OUT/$part.log") ;;
     *) results+=("FAILED ($status), see $OUT/$part.log") ;;
     esac
+    [ "$part" != build ] || start=$SECONDS
     # What cannot be built cannot run; without a device the rest would only say the same.
     if [ "$part" = build ] && [ "$status" -ne 0 ]; then break; fi
     if [ "$part" = first ] && [ "$status" -eq 77 ]; then
@@ -225,15 +344,11 @@ for part in "${parts[@]}"; do
 done
 
 printf '\n'
-case " ${names[*]} " in *" train "* | *" bandwidth "*) python3 benchmarks/gpu_table.py "$OUT" ;; esac
-printf '\n'
-for part in "${names[@]}"; do
-    case $part in
-    first) grep -h 'in use before the first tensor\|GB/s\| wrong$' "$OUT/first.log" ;;
-    tests) grep -h 'Synthesis' "$OUT/tests.log" ;;
-    train) grep -h 'images/s, peak' "$OUT/train.log" ;;
-    esac
-done
+[ ! -f "$OUT/rows.csv" ] || python3 benchmarks/gpu_table.py --results "$OUT" | tee "$OUT/results.md"
+case " ${names[*]} " in *" first "*)
+    grep -h 'in use before the first tensor\|GB/s\| wrong$' "$OUT/first.log"
+    ;;
+esac
 failed=0
 cut=0
 for i in "${!names[@]}"; do

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A training step of PyTorch on the GPU, beside benchmarks/gpu_check.sh's.
+"""Training steps of PyTorch on the GPU, beside benchmarks/gpu_check.sh's.
 
-Usage: gpu_torch.py resnet|mobilenet|vgg BATCH
+Usage: gpu_torch.py eager|compiled NETWORK:TYPE:BATCH...
 
-channels_last, cudnn.benchmark, SGD with momentum; in f16 and bf16 by autocast and in f32 (TF32 in convolutions, the
-default of PyTorch), each eager and by torch.compile. Prints images/s and the peak of allocated memory.
+NETWORK: resnet, mobilenet, densenet, unet or vgg; TYPE: f16 and bf16 by autocast, f32 (TF32 in convolutions, the
+default of PyTorch). channels_last, cudnn.benchmark, SGD with momentum. Prints images/s and the peak of allocated memory
+of each, the moment they are known.
 """
 import sys
 import time
@@ -12,22 +13,26 @@ import time
 import torch
 import torchvision
 
+import compare
+
 
 NETWORKS = {"resnet": torchvision.models.resnet50, "mobilenet": torchvision.models.mobilenet_v2,
+            "densenet": torchvision.models.densenet121, "unet": lambda: compare.torch_unet(4, 11),
             "vgg": torchvision.models.vgg16}
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": None}
-WARM, TIMED = 10, 20
+WARM, TIMED = 10, 15
 
 
-def measure(name, batch, dtype, compiled):
+def measure(name, batch, dtype, mode):
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     model = NETWORKS[name]().cuda().to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler("cuda", enabled=dtype == "f16")
-    forward = torch.compile(model) if compiled else model
+    forward = torch.compile(model) if mode == "compiled" else model
     x = torch.rand(batch, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
-    target = torch.randint(1000, (batch,), device="cuda")
+    shape, classes = ((batch, 224, 224), 11) if name == "unet" else ((batch,), 1000)
+    target = torch.randint(classes, shape, device="cuda")
     torch.cuda.reset_peak_memory_stats()
     for step in range(WARM + TIMED):
         if step == WARM:
@@ -42,21 +47,22 @@ def measure(name, batch, dtype, compiled):
     torch.cuda.synchronize()
     rate = TIMED * batch / (time.perf_counter() - began)
     peak = torch.cuda.max_memory_allocated() / 2**20
-    print(f"PyTorch {torch.__version__} {'compiled' if compiled else 'eager'} {name} {dtype} batch {batch}: "
+    print(f"PyTorch {torch.__version__} {mode} {name} {dtype} batch {batch}: "
           f"{rate:.0f} images/s, peak {peak:.0f} MiB allocated", flush=True)
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in NETWORKS or not sys.argv[2].isdigit():
+    runs = [word.split(":") for word in sys.argv[2:]]
+    if not runs or sys.argv[1] not in ("eager", "compiled") or any(
+            len(r) != 3 or r[0] not in NETWORKS or r[1] not in TYPES or not r[2].isdigit() for r in runs):
         print(__doc__.strip(), file=sys.stderr)
         return 2
-    for compiled in (False, True):
-        for dtype in TYPES:
-            try:
-                measure(sys.argv[1], int(sys.argv[2]), dtype, compiled)
-            except torch.cuda.OutOfMemoryError:
-                print(f"PyTorch {sys.argv[1]} {dtype} batch {sys.argv[2]}: out of memory", flush=True)
-            torch.cuda.empty_cache()
+    for name, dtype, batch in runs:
+        try:
+            measure(name, int(batch), dtype, sys.argv[1])
+        except torch.cuda.OutOfMemoryError:
+            print(f"PyTorch {name} {dtype} batch {batch}: out of memory", flush=True)
+        torch.cuda.empty_cache()
     return 0
 
 

@@ -44,6 +44,6 @@ const fri_backend fri_backend_cuda = {
     .pin_memory = fri_cuda_pin_memory,
     .synchronize = fri_cuda_synchronize,
     .streams = &fri_cuda_streams,
-    .kernels = {FRI_KERNEL_MAP(SLOT)},
+    .kernels = {FRI_KERNEL_MAP(SLOT).batchnorm2d_reads_parts = fri_cuda_batchnorm2d_reads_parts},
     .kernels_f64 = {FRI_MEMORY_KERNELS(SLOT)},
 };

@@ -6,96 +6,171 @@
  *              the same where an activation follows (in eval mode 3 * n * size): what it read is made again from x, in
  *              registers
  *
- * Statistics read x once: a thread keeps a running mean and a sum of squared distances from it (Welford), threads are
- * merged by Chan's formula; so are chunks, all at once in f64, as distances from the first one's mean. E[x*x] - E[x]^2
- * would cancel where |mean| >> std. */
+ * Statistics read x once: sums of a chunk are of distances from the chunk's first row, so a large mean costs no digits.
+ * Chunks are merged by Chan's formula, all at once in f64, as distances from the first chunk's mean. E[x*x] - E[x]^2
+ * would cancel where |mean| >> std.
+ *
+ * The widest packs have an instance for each activation of most networks (A), other packs a general one. */
 #include "columns.cuh"
+
+enum { ANY = -1 /* the activation is an argument */ };
+
+template <typename T, int N> constexpr int instance(int act) {
+    return N * sizeof(T) == 16 ? act : ANY;
+}
+
+/* Blocks of a processor: the general instances take more registers. */
+constexpr int resident(int activation) {
+    return activation == ANY ? 2 : FRI_COLUMN_RESIDENT;
+}
+
+/* body sees A. */
+#define ACTIVATIONS(act_, ...)                                  \
+    if ((act_) == FRI_ACTIVATION_NONE) {                        \
+        constexpr int A = instance<T, N>(FRI_ACTIVATION_NONE);  \
+        __VA_ARGS__                                             \
+    } else if ((act_) == FRI_ACTIVATION_RELU) {                 \
+        constexpr int A = instance<T, N>(FRI_ACTIVATION_RELU);  \
+        __VA_ARGS__                                             \
+    } else if ((act_) == FRI_ACTIVATION_RELU6) {                \
+        constexpr int A = instance<T, N>(FRI_ACTIVATION_RELU6); \
+        __VA_ARGS__                                             \
+    } else {                                                    \
+        constexpr int A = ANY;                                  \
+        __VA_ARGS__                                             \
+    }
+
+/* ---- x, whole or in parts ---------------------------------------------------------------------------------- */
+
+/* Elements of a thread in x and dx, by row and by place in the joined tensor. dx NULL: no gradient. */
+template <typename T> struct whole_place {
+    const T *x;
+    T *dx;
+    static constexpr bool adds = false; /* dx += the gradient, which is rounded before */
+    __device__ int64_t at(int64_t, int64_t i) const {
+        return i;
+    }
+};
+
+template <typename T> struct part_place {
+    const T *x;
+    T *dx;
+    int64_t c;
+    bool adds;
+    __device__ int64_t at(int64_t row, int64_t) const {
+        return row * c;
+    }
+};
+
+template <typename T> struct whole {
+    typedef whole_place<T> place;
+    const T *x;
+    T *dx;
+    whole(const fri_batchnorm2d_desc *, const void *x_, void *dx_) : x((const T *)x_), dx((T *)dx_) {
+    }
+    __device__ place of(int64_t) const {
+        return {x, dx};
+    }
+};
+
+/* Parts of a concatenation that is never made; a pack lies in a single part. */
+template <typename T> struct parts {
+    typedef part_place<T> place;
+    struct {
+        const T *x;
+        T *dx;
+        int c;
+        bool adds;
+    } part[FRI_BATCHNORM2D_PARTS];
+    parts(const fri_batchnorm2d_desc *d, const void *, void *) {
+        int64_t c = 0;
+        for (int i = 0; c < d->c; c += d->part[i++].c)
+            part[i] = {(const T *)d->part[i].x, (T *)d->part[i].dx, (int)d->part[i].c, d->part[i].adds};
+    }
+    __device__ place of(int64_t c) const {
+        int i = 0;
+        for (; c >= part[i].c; i++) c -= part[i].c;
+        return {part[i].x + c, part[i].dx != NULL ? part[i].dx + c : NULL, part[i].c, part[i].adds};
+    }
+};
+
+/* body sees `from`, of type X: x and dx, whole or in parts. */
+#define SOURCES(d_, x_, dx_, ...)        \
+    if ((d_)->part == NULL) {            \
+        typedef whole<T> X;              \
+        const X from((d_), (x_), (dx_)); \
+        __VA_ARGS__                      \
+    } else {                             \
+        typedef parts<T> X;              \
+        const X from((d_), (x_), (dx_)); \
+        __VA_ARGS__                      \
+    }
 
 /* ---- kernels: statistics ----------------------------------------------------------------------------------- */
 
-/* partial [2][chunks][c]: a chunk's mean, and the sum of squared distances from the mean. */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) stats_chunks(fri_columns g, const T *x, float *partial) {
-    __shared__ float mean_of[FRI_THREADS * N], square_of[FRI_THREADS * N];
-    __shared__ float count_of[FRI_THREADS];
-    const int tx = (int)blockDim.x, ty = (int)blockDim.y, at_x = (int)threadIdx.x, at_y = (int)threadIdx.y;
-    int64_t c = ((int64_t)blockIdx.x * tx + at_x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float mean[N] = {0}, square[N] = {0}, count = 0;
-    if (c < g.c)
-        for (int64_t row = first + at_y; row < last; row += ty) {
-            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c);
-            count += 1;
-            const float share = 1 / count;
+/* A chunk's mean, and the sum of squared distances from it. */
+template <typename T, int N, typename X> struct stats_terms {
+    enum { ROWS = FRI_COLUMN_FLIGHT, RESIDENT = FRI_COLUMN_RESIDENT };
+    struct state {
+        typename X::place from;
+        float shift[N];
+    };
+    X x;
+    __device__ void begin(int64_t c, state *s) const {
+        s->from = x.of(c);
+    }
+    __device__ void start(int64_t row, int64_t i, state *s) const {
+        const fri_pack<T, N> p = load(*s, row, i);
 #pragma unroll
-            for (int k = 0; k < N; k++) {
-                float v = fri_load(p.v[k]), distance = v - mean[k];
-                mean[k] += distance * share;
-                square[k] += distance * (v - mean[k]);
-            }
+        for (int k = 0; k < N; k++) s->shift[k] = fri_load(p.v[k]);
+    }
+    __device__ fri_pack<T, N> load(const state &s, int64_t row, int64_t i) const {
+        return fri_load_pack<T, N>(s.from.x + s.from.at(row, i));
+    }
+    __device__ void add(const state &s, const fri_pack<T, N> &p, int64_t, float (*sum)[N]) const {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float distance = fri_load(p.v[k]) - s.shift[k];
+            sum[0][k] += distance;
+            sum[1][k] = fmaf(distance, distance, sum[1][k]);
         }
-    const int own = at_y * tx + at_x;
-    for (int k = 0; k < N; k++) {
-        mean_of[own * N + k] = mean[k];
-        square_of[own * N + k] = square[k];
     }
-    count_of[own] = count;
-    for (int rows = ty, half; rows > 1; rows = half) {
-        half = (rows + 1) / 2;
-        __syncthreads();
-        if (at_y + half >= rows) continue;
-        const int other = (at_y + half) * tx + at_x;
-        const float a = count_of[own], b = count_of[other], all = a + b, share = all > 0 ? b / all : 0;
-        for (int k = 0; k < N && b > 0; k++) { /* an infinite square times a share of 0 is NaN */
-            float distance = mean_of[other * N + k] - mean_of[own * N + k];
-            mean_of[own * N + k] += distance * share;
-            square_of[own * N + k] += square_of[other * N + k] + distance * distance * a * share;
+    __device__ void close(const state &s, int64_t rows, float (*sum)[N]) const {
+        for (int k = 0; k < N; k++) {
+            const double distance = (double)sum[0][k] / (double)rows;
+            const double square = (double)sum[1][k] - (double)sum[0][k] * distance;
+            sum[0][k] = (float)((double)s.shift[k] + distance);
+            sum[1][k] = (float)(square < 0 ? 0 : square);
         }
-        count_of[own] = all;
     }
-    if (at_y > 0 || c >= g.c) return;
-    for (int k = 0; k < N; k++) {
-        partial[(int64_t)blockIdx.y * g.c + c + k] = mean_of[own * N + k];
-        partial[(g.chunks + blockIdx.y) * g.c + c + k] = square_of[own * N + k];
-    }
-}
+};
 
-__global__ void FRI_ENDS_BOUNDS stats_ends(fri_columns g, double eps, double momentum, const float *partial,
-                                           float *mean, float *invstd, float *running_mean, float *running_var,
-                                           int64_t *batches) {
-    const float *partial_mean = partial, *partial_square = partial + g.chunks * g.c;
-    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x, at = c < g.c ? c : g.c - 1;
-    const int chunks = (int)g.chunks;
-    const double full = (double)g.chunk, rest = (double)(g.rows - (g.chunks - 1) * g.chunk); /* rows of a chunk */
-    const double origin = chunks > 0 ? (double)partial_mean[at] : 0;
-    double sum = 0, square = 0;
-    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
-        const int i = first + (int)threadIdx.y;
-        float means[FRI_ENDS_LOADS], squares[FRI_ENDS_LOADS];
-        fri_ends_load(partial_mean + at, i, chunks, g.c, means);
-        fri_ends_load(partial_square + at, i, chunks, g.c, squares);
-#pragma unroll
-        for (int k = 0; k < FRI_ENDS_LOADS; k++) {
-            const int chunk = i + k * FRI_ENDS_LANES;
-            const double rows = chunk < chunks - 1 ? full : chunk < chunks ? rest : 0;
-            const double distance = (double)means[k] - origin;
-            sum += rows * distance;
-            square += (chunk < chunks ? (double)squares[k] : 0) + rows * distance * distance;
-        }
+/* Mean and inverse deviation, and the running statistics. */
+struct stats_end {
+    fri_columns g;
+    double eps, momentum;
+    float *mean, *invstd, *running_mean, *running_var;
+    int64_t *batches;
+    const float *first; /* the first chunk's means */
+    __device__ void add(int chunk, const float *v, float origin, double *sum) const {
+        const double rows = (double)(chunk < g.chunks - 1 ? g.chunk : g.rows - (g.chunks - 1) * g.chunk);
+        const double distance = (double)v[0] - (double)origin;
+        sum[0] += rows * distance;
+        sum[1] += (double)v[1] + rows * distance * distance;
     }
-    sum = fri_ends_sum(sum);
-    square = fri_ends_sum(square) - sum * sum / (double)g.rows;
-    square = square < 0 ? 0 : square;
-    const double m = origin + sum / (double)g.rows;
-    if (threadIdx.y > 0 || c >= g.c) return;
-    if (c == 0 && batches != NULL) ++*batches;
-    mean[c] = invstd[c] = 0;
-    if (g.rows == 0) return;
-    mean[c] = (float)m;
-    invstd[c] = (float)(1 / sqrt(square / (double)g.rows + eps));
-    fri_running_update(running_mean, c, momentum, (double)(float)m, 1);
-    fri_running_update(running_var, c, momentum, square, (double)(g.rows - 1));
-}
+    __device__ void operator()(int64_t c, const double *sum) const {
+        if (c == 0 && batches != NULL) ++*batches;
+        mean[c] = invstd[c] = 0;
+        if (g.rows == 0) return;
+        const double rows = (double)g.rows, m = (double)first[c] + sum[0] / rows;
+        double square = sum[1] - sum[0] * sum[0] / rows;
+        square = square < 0 ? 0 : square;
+        mean[c] = (float)m;
+        invstd[c] = (float)(1 / sqrt(square / rows + eps));
+        fri_running_update(running_mean, c, momentum, (double)(float)m, 1);
+        fri_running_update(running_var, c, momentum, square, (double)(g.rows - 1));
+    }
+};
 
 __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, const float *var, float *invstd) {
     int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
@@ -104,84 +179,101 @@ __global__ void __launch_bounds__(FRI_THREADS) invert(int64_t c, double eps, con
 
 /* ---- kernels: forward -------------------------------------------------------------------------------------- */
 
-/* The normalized value is rounded to T, as if stored, before further arithmetic. */
-template <typename T, int N, bool ADD>
-__global__ void __launch_bounds__(FRI_THREADS)
-    apply(fri_columns g, const T *x, const float *mean, const float *invstd, const float *gamma, const float *beta,
-          const T *addend, fri_activation act, T *y) {
-    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float m[N], scale[N], shift[N];
-    if (c >= g.c) return;
+/* Data of channels; beta or NULL (0). */
+typedef struct norm2d {
+    const float *mean, *invstd, *gamma, *beta;
+    fri_activation act;
+} norm2d;
+
+template <int N> struct channels { float m[N], scale[N], shift[N]; };
+
+template <int N> static __device__ __forceinline__ void load_norm(const norm2d &p, int64_t c, channels<N> *to) {
+    float gamma[N];
+    fri_load_channels<N>(p.mean, c, to->m);
+    fri_load_channels<N>(p.invstd, c, to->scale);
+    if (p.gamma != NULL) fri_load_channels<N>(p.gamma, c, gamma);
+    if (p.beta != NULL) fri_load_channels<N>(p.beta, c, to->shift);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        m[k] = mean[c + k];
-        scale[k] = fri_norm_scale(invstd, gamma, c + k);
-        shift[k] = beta != NULL ? beta[c + k] : 0;
+        to->scale[k] = fri_norm_scale(to->scale, p.gamma != NULL ? gamma : NULL, k);
+        if (p.beta == NULL) to->shift[k] = 0;
     }
-#pragma unroll 4
-    for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(x + row * g.c + c), q = p;
-        if (ADD) q = fri_load_pack<T, N>(addend + row * g.c + c);
+}
+
+template <int A> static __device__ __forceinline__ fri_activation activation_of(const norm2d &p) {
+    return A == ANY ? p.act : (fri_activation)A;
+}
+
+template <typename T, int N> struct two_packs { fri_pack<T, N> p, q; };
+
+/* y = act(norm(x)), or act(norm(x) + addend), where norm(x) is rounded to T. */
+template <typename T, int N, bool ADD, int A, typename X>
+__global__ void __launch_bounds__(FRI_THREADS, resident(A)) apply(fri_columns g, X x, norm2d p, const T *addend, T *y) {
+    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    const fri_activation act = activation_of<A>(p);
+    channels<N> s;
+    if (c >= g.c) return;
+    load_norm<N>(p, c, &s);
+    const typename X::place from = x.of(c);
+    fri_columns_chunk<FRI_COLUMN_FLIGHT / (ADD ? 2 : 1)>(
+        g, c,
+        [&](int64_t row, int64_t i) {
+            two_packs<T, N> v;
+            v.p = fri_load_pack<T, N>(from.x + from.at(row, i));
+            if (ADD) v.q = fri_load_pack<T, N>(addend + i);
+            return v;
+        },
+        [&](two_packs<T, N> v, int64_t, int64_t i) {
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            fri_store(&p.v[k], fri_batchnorm_apply(fri_load(p.v[k]), m[k], scale[k], shift[k]));
-            float v = fri_load(p.v[k]);
-            if (ADD) v += fri_load(q.v[k]);
-            if (ADD || act) fri_store(&p.v[k], fri_activate(act, v));
-        }
-        fri_store_pack<T, N>(y + row * g.c + c, p);
-    }
+            for (int k = 0; k < N; k++) {
+                fri_store(&v.p.v[k], fri_batchnorm_apply(fri_load(v.p.v[k]), s.m[k], s.scale[k], s.shift[k]));
+                float a = fri_load(v.p.v[k]);
+                if (ADD) a += fri_load(v.q.v[k]);
+                if (ADD || act) fri_store(&v.p.v[k], fri_activate(act, a));
+            }
+            fri_store_pack<T, N>(y + i, v.p);
+        });
 }
 
 /* ---- kernels: backward ------------------------------------------------------------------------------------- */
 
-/* Gate of a following activation: computes the gradient of the norm's output from dy. */
-typedef struct gate {
-    const float *invstd, *gamma, *beta;
-    fri_activation act;
-} gate;
-
-template <int N>
-static __device__ __forceinline__ void gate_channels(const gate &p, int64_t c, float scale[N], float shift[N]) {
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        scale[k] = fri_norm_scale(p.invstd, p.gamma, c + k);
-        shift[k] = p.beta != NULL ? p.beta[c + k] : 0;
-    }
-}
-
-/* Input and gradient of the activation are rounded to T, as if stored. */
+/* Gradient of the norm's output, where an activation follows. Input and gradient of the activation are rounded to T, as
+ * if stored. */
 template <typename T>
-static __device__ __forceinline__ float gate_gradient(const gate &p, float x, float dy, float m, float scale,
+static __device__ __forceinline__ float gate_gradient(fri_activation act, float x, float dy, float m, float scale,
                                                       float shift) {
     T stored;
     fri_store(&stored, fri_batchnorm_apply(x, m, scale, shift));
-    fri_store(&stored, fri_activate_gradient(p.act, fri_load(stored), dy));
+    fri_store(&stored, fri_activate_gradient(act, fri_load(stored), dy));
     return fri_load(stored);
 }
 
-/* Sums of dy and of dy * (x - mean); ACT: of the activation's gradient of dy. */
-template <typename T, int N, bool ACT> struct backward_terms {
-    struct state {
-        float m[N], scale[N], shift[N];
+/* Sums of dy and of dy * (x - mean), where dy is the activation's gradient. */
+template <typename T, int N, int A, typename X> struct backward_terms : fri_plain_terms {
+    enum { ROWS = FRI_COLUMN_FLIGHT / 2, RESIDENT = resident(A) };
+    struct state : channels<N> {
+        typename X::place from;
     };
-    const T *x;
-    const float *mean;
-    gate p;
+    X x;
     const T *dy;
+    norm2d p;
     __device__ void begin(int64_t c, state *s) const {
-        if (ACT) gate_channels<N>(p, c, s->scale, s->shift);
-#pragma unroll
-        for (int k = 0; k < N; k++) s->m[k] = mean[c + k];
+        s->from = x.of(c);
+        if (A == FRI_ACTIVATION_NONE)
+            fri_load_channels<N>(p.mean, c, s->m);
+        else
+            load_norm<N>(p, c, s);
     }
-    __device__ void add(const state &s, int64_t, int64_t i, float (*sum)[N]) const {
-        const fri_pack<T, N> v = fri_load_pack<T, N>(x + i), q = fri_load_pack<T, N>(dy + i);
+    __device__ two_packs<T, N> load(const state &s, int64_t row, int64_t i) const {
+        return {fri_load_pack<T, N>(s.from.x + s.from.at(row, i)), fri_load_pack<T, N>(dy + i)};
+    }
+    __device__ void add(const state &s, const two_packs<T, N> &v, int64_t, float (*sum)[N]) const {
+        const fri_activation act = activation_of<A>(p);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            const float at = fri_load(v.v[k]);
-            float gradient = fri_load(q.v[k]);
-            if (ACT) gradient = gate_gradient<T>(p, at, gradient, s.m[k], s.scale[k], s.shift[k]);
+            const float at = fri_load(v.p.v[k]);
+            float gradient = fri_load(v.q.v[k]);
+            if (act) gradient = gate_gradient<T>(act, at, gradient, s.m[k], s.scale[k], s.shift[k]);
             sum[0][k] += gradient;
             sum[1][k] += gradient * (at - s.m[k]);
         }
@@ -189,7 +281,7 @@ template <typename T, int N, bool ACT> struct backward_terms {
 };
 
 /* dgamma, dbeta and the subtrahends of the gradient of x. */
-struct backward_end {
+struct backward_end : fri_plain_ends<2> {
     double rows;
     const float *invstd;
     float *dgamma, *dbeta, *mean_dy, *slope;
@@ -202,34 +294,46 @@ struct backward_end {
     }
 };
 
-/* mean_dy NULL: eval mode, the statistics are constants. ACT: beta is read. */
-template <typename T, int N, bool ACT>
-__global__ void __launch_bounds__(FRI_THREADS) gradient(fri_columns g, const T *x, const float *mean, gate p,
-                                                        const float *mean_dy, const float *slope, const T *dy, T *dx) {
-    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float m[N], scale[N], shift[N], a[N], b[N];
-    if (c >= g.c) return;
+/* mean_dy NULL: eval mode, the statistics are constants, and x is read for an activation only. */
+template <typename T, int N, int A, typename X>
+__global__ void __launch_bounds__(FRI_THREADS, resident(A))
+    gradient(fri_columns g, X x, norm2d p, const float *mean_dy, const float *slope, const T *dy) {
+    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    const fri_activation act = activation_of<A>(p);
     const bool train = mean_dy != NULL;
-    gate_channels<N>(p, c, scale, shift);
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        m[k] = mean[c + k];
-        a[k] = train ? mean_dy[c + k] : 0;
-        b[k] = train ? slope[c + k] : 0;
+    channels<N> s;
+    float a[N], b[N];
+    if (c >= g.c) return;
+    const typename X::place from = x.of(c);
+    if (from.dx == NULL) return;
+    load_norm<N>(p, c, &s);
+    if (train) {
+        fri_load_channels<N>(mean_dy, c, a);
+        fri_load_channels<N>(slope, c, b);
     }
-    for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) {
-        fri_pack<T, N> q = fri_load_pack<T, N>(dy + row * g.c + c), v = q;
-        if (train || ACT) v = fri_load_pack<T, N>(x + row * g.c + c);
+    fri_columns_chunk<FRI_COLUMN_FLIGHT / 2>(
+        g, c,
+        [&](int64_t row, int64_t i) {
+            two_packs<T, N> v;
+            v.q = fri_load_pack<T, N>(dy + i);
+            v.p = train || act ? fri_load_pack<T, N>(from.x + from.at(row, i)) : v.q;
+            return v;
+        },
+        [&](two_packs<T, N> v, int64_t row, int64_t i) {
+            T *to = from.dx + from.at(row, i);
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            const float at = fri_load(v.v[k]);
-            float d = fri_load(q.v[k]);
-            if (ACT) d = gate_gradient<T>(p, at, d, m[k], scale[k], shift[k]);
-            fri_store(&q.v[k], train ? fri_batchnorm_gradient(at, d, m[k], scale[k], a[k], b[k]) : d * scale[k]);
-        }
-        fri_store_pack<T, N>(dx + row * g.c + c, q);
-    }
+            for (int k = 0; k < N; k++) {
+                const float at = fri_load(v.p.v[k]);
+                float d = fri_load(v.q.v[k]);
+                if (act) d = gate_gradient<T>(act, at, d, s.m[k], s.scale[k], s.shift[k]);
+                fri_store(&v.q.v[k],
+                          train ? fri_batchnorm_gradient(at, d, s.m[k], s.scale[k], a[k], b[k]) : d * s.scale[k]);
+            }
+            if (from.adds) v.p = fri_load_pack<T, N>(to);
+#pragma unroll
+            for (int k = 0; k < N && from.adds; k++) fri_store(&v.q.v[k], fri_load(v.p.v[k]) + fri_load(v.q.v[k]));
+            fri_store_pack<T, N>(to, v.q);
+        });
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
@@ -250,27 +354,37 @@ static fr_status scratch_of(const fri_exec *e, const fri_batchnorm2d_desc *d, co
     return fri_cuda_workspace(e, kernel, fri_cuda_batchnorm2d_workspace(d));
 }
 
+/* True where packs of 16 bytes lie in one part. */
+extern "C" bool fri_cuda_batchnorm2d_reads_parts(fr_dtype dtype, int64_t granule) {
+    return granule > 0 && granule * (int64_t)fr_dtype_size(dtype) % 16 == 0;
+}
+
+/* x, and dx where given. */
+static bool is_aligned(const fri_batchnorm2d_desc *d, const void *x, const void *dx) {
+    bool yes = fri_aligned(x, 16) && fri_aligned(dx, 16);
+    int64_t c = 0;
+    for (int i = 0; d->part != NULL && c < d->c; c += d->part[i++].c)
+        yes = yes && fri_aligned(d->part[i].x, 16) && fri_aligned(d->part[i].dx, 16);
+    return yes;
+}
+
 extern "C" fr_status fri_cuda_batchnorm2d_stats(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                 void *mean, void *invstd, void *running_mean, void *running_var) {
+    const char *kernel = "batchnorm2d_stats";
     scratch w;
-    fri_columns g;
     if (d->c == 0) return FR_OK;
-    fr_status s = scratch_of(e, d, "batchnorm2d_stats", &w);
+    fr_status s = scratch_of(e, d, kernel, &w);
     if (s < 0) return s;
-    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_stats", FRI_PACKS_OF(T, d->c, fri_aligned(x, 16), {
-                        g = fri_columns_of(d->rows, d->c, N);
-                        if (g.chunks > 0)
-                            stats_chunks<T, N>
-                                <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x,
-                                                                                                  w.partial);
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, is_aligned(d, x, NULL), {
+                        const fri_columns g = fri_columns_of(d->rows, d->c, N);
+                        SOURCES(d, x, NULL, {
+                            fri_sum_columns<N, 2><<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                g, stats_terms<T, N, X>{from}, w.partial,
+                                stats_end{g, d->eps, d->momentum, (float *)mean, (float *)invstd, (float *)running_mean,
+                                          (float *)running_var, d->batches, w.partial});
+                        })
                     }))
-    s = fri_cuda_launched("batchnorm2d_stats");
-    if (s < 0) return s;
-    stats_ends<<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g, d->eps, d->momentum, w.partial,
-                                                                            (float *)mean, (float *)invstd,
-                                                                            (float *)running_mean, (float *)running_var,
-                                                                            d->batches);
-    return fri_cuda_launched("batchnorm2d_stats");
+    return fri_cuda_launched(kernel);
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *var,
@@ -280,18 +394,24 @@ extern "C" fr_status fri_cuda_batchnorm2d_invstd(const fri_exec *e, const fri_ba
     return fri_cuda_launched("batchnorm2d_invstd");
 }
 
+/* Channels go in packs, too. */
+static bool is_aligned(const norm2d &p) {
+    return fri_aligned(p.mean, 16) && fri_aligned(p.invstd, 16) && fri_aligned(p.gamma, 16) && fri_aligned(p.beta, 16);
+}
+
 template <bool ADD>
-static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const float *mean,
-                              const float *invstd, const float *gamma, const float *beta, const void *addend,
-                              fri_activation act, void *y) {
-    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply",
-                    FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(addend, 16) && fri_aligned(y, 16), {
-                        const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        apply<T, N, ADD>
-                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean,
-                                                                                              invstd, gamma, beta,
-                                                                                              (const T *)addend, act,
-                                                                                              (T *)y);
+static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const norm2d &p,
+                              const void *addend, void *y) {
+    const bool aligned = is_aligned(p) && is_aligned(d, x, NULL) && fri_aligned(addend, 16) && fri_aligned(y, 16);
+    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply", FRI_PACKS_OF(T, d->c, aligned, {
+                        const fri_columns g = fri_columns_of(d->rows, d->c, N, fri_columns_slots());
+                        SOURCES(d, x, NULL, ACTIVATIONS(p.act, {
+                                    apply<T, N, ADD, A>
+                                        <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, from, p,
+                                                                                                          (const T *)
+                                                                                                              addend,
+                                                                                                          (T *)y);
+                                }))
                     }))
     return fri_cuda_launched("batchnorm2d_apply");
 }
@@ -299,66 +419,49 @@ static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, 
 extern "C" fr_status fri_cuda_batchnorm2d_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x,
                                                 const void *mean, const void *invstd, const void *gamma,
                                                 const void *beta, const void *addend, fri_activation act, void *y) {
+    const norm2d p = {(const float *)mean, (const float *)invstd, (const float *)gamma, (const float *)beta, act};
     if (d->rows * d->c == 0) return FR_OK;
-    const float *m = (const float *)mean, *is = (const float *)invstd;
-    const float *scale = (const float *)gamma, *shift = (const float *)beta;
-    return addend != NULL ? launch_apply<true>(e, d, x, m, is, scale, shift, addend, act, y)
-                          : launch_apply<false>(e, d, x, m, is, scale, shift, NULL, act, y);
+    return addend != NULL ? launch_apply<true>(e, d, x, p, addend, y) : launch_apply<false>(e, d, x, p, NULL, y);
 }
 
-template <bool ACT>
-static fr_status launch_gradient(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const float *mean,
-                                 const gate &p, const float *mean_dy, const float *slope, const void *dy, void *dx) {
+static fr_status launch_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const norm2d &p,
+                             const void *dy, const scratch &w, float *dgamma, float *dbeta) {
     const char *kernel = "batchnorm2d_backward";
-    FRI_FLOAT_TYPES(d->dtype, kernel,
-                    FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), {
+    const backward_end end = {{}, (double)d->rows, p.invstd, dgamma, dbeta, w.a, w.b};
+    const bool aligned = is_aligned(p) && is_aligned(d, x, NULL) && fri_aligned(dy, 16);
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, aligned, {
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
-                        gradient<T, N, ACT>
-                            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, (const T *)x, mean, p,
-                                                                                              mean_dy, slope,
-                                                                                              (const T *)dy, (T *)dx);
+                        SOURCES(d, x, NULL, ACTIVATIONS(p.act, {
+                                    fri_sum_columns<N, 2>
+                                        <<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                            g, backward_terms<T, N, A, X>{{}, from, (const T *)dy, p}, w.partial, end);
+                                }))
                     }))
     return fri_cuda_launched(kernel);
-}
-
-template <bool ACT>
-static fr_status launch_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train, const void *x,
-                                 const float *mean, const gate &p, const void *dy, void *dx, float *dgamma,
-                                 float *dbeta) {
-    const char *kernel = "batchnorm2d_backward";
-    scratch w = {NULL, NULL, NULL};
-    fr_status s = FR_OK;
-    if (train || dgamma != NULL || dbeta != NULL) {
-        fri_columns g;
-        s = scratch_of(e, d, kernel, &w);
-        if (s < 0) return s;
-        FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, fri_aligned(x, 16) && fri_aligned(dy, 16), {
-                            g = fri_columns_of(d->rows, d->c, N);
-                            if (g.chunks > 0)
-                                fri_sum_columns<N, 2><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
-                                    g, backward_terms<T, N, ACT>{(const T *)x, mean, p, (const T *)dy}, w.partial);
-                        }))
-        s = fri_cuda_launched(kernel);
-        if (s < 0) return s;
-        fri_sum_ends<2>
-            <<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(g.chunks, d->c, w.partial,
-                                                                          backward_end{(double)d->rows, p.invstd,
-                                                                                       dgamma, dbeta, w.a, w.b});
-        s = fri_cuda_launched(kernel);
-        if (s < 0) return s;
-    }
-    if (dx == NULL || d->rows == 0) return FR_OK;
-    return launch_gradient<ACT>(e, d, x, mean, p, train ? w.a : NULL, train ? w.b : NULL, dy, dx);
 }
 
 extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_batchnorm2d_desc *d, bool train,
                                                    const void *x, const void *mean, const void *invstd,
                                                    const void *gamma, const void *beta, fri_activation act,
                                                    const void *dy, void *dx, void *dgamma, void *dbeta) {
+    const char *kernel = "batchnorm2d_backward";
+    const norm2d p = {(const float *)mean, (const float *)invstd, (const float *)gamma,
+                      act ? (const float *)beta : NULL, act};
+    scratch w = {NULL, NULL, NULL};
     if (d->c == 0) return FR_OK;
-    const gate p = {(const float *)invstd, (const float *)gamma, act ? (const float *)beta : NULL, act};
-    const float *m = (const float *)mean;
-    float *dg = (float *)dgamma, *db = (float *)dbeta;
-    return act ? launch_backward<true>(e, d, train, x, m, p, dy, dx, dg, db)
-               : launch_backward<false>(e, d, train, x, m, p, dy, dx, dg, db);
+    if (train || dgamma != NULL || dbeta != NULL) {
+        fr_status s = scratch_of(e, d, kernel, &w);
+        if (s >= 0) s = launch_sums(e, d, x, p, dy, w, (float *)dgamma, (float *)dbeta);
+        if (s < 0) return s;
+    }
+    if ((dx == NULL && d->part == NULL) || d->rows == 0) return FR_OK;
+    const bool aligned = is_aligned(p) && is_aligned(d, x, dx) && fri_aligned(dy, 16);
+    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, aligned, {
+                        const fri_columns g = fri_columns_of(d->rows, d->c, N, fri_columns_slots());
+                        SOURCES(d, x, dx, ACTIVATIONS(p.act, {
+                                    gradient<T, N, A><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                        g, from, p, train ? w.a : NULL, w.b, (const T *)dy);
+                                }))
+                    }))
+    return fri_cuda_launched(kernel);
 }

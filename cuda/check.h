@@ -35,6 +35,9 @@ fr_status fri_cuda_set_bytes(const struct fri_exec *e, const char *kernel, void 
 /* The device's compute stream (a cudaStream_t); NULL, CUDA's default stream, before the first use of the device. */
 void *fri_cuda_stream(void);
 
+/* Multiprocessors of the device, 1 or more. */
+int fri_cuda_processors(void);
+
 #ifdef __cplusplus
 }
 #endif

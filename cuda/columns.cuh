@@ -3,20 +3,21 @@
  *     a block is  tx packs of channels wide  and  ty rows high, tx * ty <= FRI_THREADS;
  *     the grid is  (channel blocks, chunks of rows); a block walks down its chunk, ty rows at a time.
  *
- * A thread keeps to its channels: what depends on the channel is loaded once. The number of chunks depends on the shape
- * only, and partial results of chunks are combined in one order: 8 channels per block, 32 lanes each, every one with
- * 8 loads of an array in flight. Few blocks run then, so nothing else hides how long a load takes. */
+ * A thread keeps to its channels, so data of a channel are loaded once. Sums are cut into chunks by the shape
+ * alone, and partial results of chunks are combined in one order, by the last block of a channel block to finish. How
+ * many blocks walk the chunks depends on the device. */
 #ifndef FRI_CUDA_COLUMNS_CUH
 #define FRI_CUDA_COLUMNS_CUH
 
 #include "common.cuh"
 
 enum {
-    FRI_COLUMN_PACKS = 32,    /* widest block: 512 bytes of each row */
-    FRI_COLUMN_BLOCKS = 1024, /* blocks in all, at most: several per processor */
-    FRI_ENDS_CHANNELS = 8,
-    FRI_ENDS_LANES = FRI_THREADS / FRI_ENDS_CHANNELS,
-    FRI_ENDS_LOADS = 8
+    FRI_COLUMN_PACKS = 32,   /* widest block */
+    FRI_COLUMN_WIDTH = 64,   /* channels of a block, at most: a cache line of halves, and few sums for the last block */
+    FRI_COLUMN_BLOCKS = 384, /* of a sum, at most: what the processors of an H100 hold */
+    FRI_COLUMN_RESIDENT = 3, /* blocks per processor, so 80 registers a thread */
+    FRI_COLUMN_FLIGHT = 4,   /* packs of a thread on their way at once */
+    FRI_ENDS_LOADS = 16      /* partial results likewise, of all K sums */
 };
 
 typedef struct fri_columns {
@@ -26,20 +27,25 @@ typedef struct fri_columns {
     int64_t chunks, chunk; /* chunks of rows; rows per chunk */
 } fri_columns;
 
-/* Cut of a matrix into blocks for packs of n channels; c is divisible by n. */
-static inline fri_columns fri_columns_of(int64_t rows, int64_t c, int n) {
+/* Cut of a matrix into `blocks` at most, for packs of n channels; c is divisible by n. */
+static inline fri_columns fri_columns_of(int64_t rows, int64_t c, int n, int64_t blocks = FRI_COLUMN_BLOCKS) {
     fri_columns g;
     int64_t packs = c / n;
     g.rows = rows;
     g.c = c;
-    g.tx = fri_block_width(packs, FRI_COLUMN_PACKS);
+    g.tx = fri_block_width(packs, n > 1 ? FRI_COLUMN_WIDTH / n : FRI_COLUMN_PACKS);
     g.ty = FRI_THREADS / g.tx;
     g.across = fri_ceil_div(packs, g.tx);
-    int64_t most = FRI_COLUMN_BLOCKS / g.across, useful = fri_ceil_div(rows, (int64_t)g.ty * 4);
+    int64_t most = blocks / g.across, useful = fri_ceil_div(rows, (int64_t)g.ty * 4);
     g.chunks = most < 1 ? 1 : most < useful ? most : useful;
     g.chunk = fri_ceil_div(rows, g.chunks > 0 ? g.chunks : 1);
     g.chunks = g.chunk > 0 ? fri_ceil_div(rows, g.chunk) : 0;
     return g;
+}
+
+/* Blocks that the device holds at once. */
+static inline int64_t fri_columns_slots() {
+    return (int64_t)FRI_COLUMN_RESIDENT * fri_cuda_processors();
 }
 
 /* The most chunks over all pack sizes: the workspace covers any alignment. */
@@ -57,106 +63,163 @@ static inline dim3 fri_columns_grid(const fri_columns &g) {
     return dim3((unsigned)g.across, (unsigned)g.chunks);
 }
 
+/* Grid of a sum: blocks that the device holds at once, with equal numbers of chunks. */
+static inline dim3 fri_columns_walk(const fri_columns &g) {
+    const int64_t slots = fri_columns_slots() / g.across, turns = fri_ceil_div(g.chunks, slots > 0 ? slots : 1);
+    return dim3((unsigned)g.across, (unsigned)(turns > 0 ? fri_ceil_div(g.chunks, turns) : 1));
+}
+
 static inline dim3 fri_columns_block(const fri_columns &g) {
     return dim3((unsigned)g.tx, (unsigned)g.ty);
 }
 
-/* v[k], k < N, becomes the sum over the block's rows of threads, valid in threads with threadIdx.y = 0. */
-template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N], float *shared) {
-    const int tx = (int)blockDim.x, ty = (int)blockDim.y, x = (int)threadIdx.x, y = (int)threadIdx.y;
-    for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] = v[k];
-    for (int rows = ty, half; rows > 1; rows = half) {
+/* use(load(row, i), row, i), for rows from `row` to `last` and elements i of the rows. ROWS loads come before the first
+ * use, which may write over loaded rows. */
+template <int ROWS, typename L, typename U>
+static __device__ __forceinline__ void fri_columns_rows(const fri_columns &g, int64_t row, int64_t last, int64_t c,
+                                                        L load, U use) {
+    const int64_t down = blockDim.y, step = down * g.c;
+    int64_t i = row * g.c + c;
+    for (; row + (ROWS - 1) * down < last; row += ROWS * down, i += ROWS * step) {
+        decltype(load(row, i)) item[ROWS];
+#pragma unroll
+        for (int j = 0; j < ROWS; j++) item[j] = load(row + j * down, i + j * step);
+#pragma unroll
+        for (int j = 0; j < ROWS; j++) use(item[j], row + j * down, i + j * step);
+    }
+    for (; row < last; row += down, i += step) use(load(row, i), row, i);
+}
+
+/* The rows of a block of a grid as cut. */
+template <int ROWS, typename L, typename U>
+static __device__ __forceinline__ void fri_columns_chunk(const fri_columns &g, int64_t c, L load, U use) {
+    const int64_t first = (int64_t)blockIdx.y * g.chunk, last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    fri_columns_rows<ROWS>(g, first + threadIdx.y, last, c, load, use);
+}
+
+/* Numbers of N channels, from c on; `from` is aligned to 16 bytes where N is not 1. */
+template <int N> static __device__ __forceinline__ void fri_load_channels(const float *from, int64_t c, float v[N]) {
+    constexpr int M = N < 4 ? 1 : 4;
+#pragma unroll
+    for (int k = 0; k < N; k += M) {
+        const fri_pack<float, M> p = fri_load_pack<float, M>(from + c + k);
+#pragma unroll
+        for (int j = 0; j < M; j++) v[k + j] = p.v[j];
+    }
+}
+
+/* v[k], k < N, becomes the sum over `height` rows of `width` threads, valid in row 0. Neighbouring threads have
+ * neighbouring elements of `shared`, so a warp's accesses meet no bank twice. */
+template <int N, typename V>
+static __device__ __forceinline__ void fri_rows_sum(V v[N], V *shared, int width, int height, int y, int own) {
+    for (int k = 0; k < N; k++) shared[k * FRI_THREADS + own] = v[k];
+    for (int rows = height, half; rows > 1; rows = half) {
         half = (rows + 1) / 2;
         __syncthreads();
         if (y + half < rows)
-            for (int k = 0; k < N; k++) shared[(y * tx + x) * N + k] += shared[((y + half) * tx + x) * N + k];
+            for (int k = 0; k < N; k++) shared[k * FRI_THREADS + own] += shared[k * FRI_THREADS + own + half * width];
     }
-    for (int k = 0; k < N; k++) v[k] = shared[(y * tx + x) * N + k];
+    for (int k = 0; k < N; k++) v[k] = shared[k * FRI_THREADS + own];
     __syncthreads();
 }
 
-/* A channel's partial results, of [chunks][channels], in FRI_ENDS_LOADS chunks, the first one `chunk`; past the end the
- * last chunk's. Several chunks have 2^18 results at most. Callers have FRI_ENDS_BOUNDS, because by default the compiler
- * takes few registers for many blocks per processor, and loads wait for each other. */
-static __device__ __forceinline__ void fri_ends_load(const float *partial, int chunk, int chunks, int64_t channels,
-                                                     float v[FRI_ENDS_LOADS]) {
-#pragma unroll
-    for (int k = 0; k < FRI_ENDS_LOADS; k++) {
-        const int at = chunk + k * FRI_ENDS_LANES;
-        v[k] = partial[(unsigned)(at < chunks ? at : chunks - 1) * (unsigned)channels];
-    }
+template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N], float *shared) {
+    const int tx = (int)blockDim.x, y = (int)threadIdx.y;
+    fri_rows_sum<N>(v, shared, tx, (int)blockDim.y, y, y * tx + (int)threadIdx.x);
 }
-#define FRI_ENDS_BOUNDS __launch_bounds__(FRI_THREADS, 1)
 
-/* Sum over the lanes of a channel; valid in all lanes. A warp holds 4 lanes. */
-static __device__ __forceinline__ double fri_ends_sum(double v) {
-    __shared__ double part[FRI_THREADS / 32][FRI_ENDS_CHANNELS];
-    v += __shfl_xor_sync(0xffffffffu, v, FRI_ENDS_CHANNELS);
-    v += __shfl_xor_sync(0xffffffffu, v, 2 * FRI_ENDS_CHANNELS);
-    if (threadIdx.y % 4 == 0) part[threadIdx.y / 4][threadIdx.x] = v;
+/* ---- ends: the last block of a channel block combines what all of its blocks wrote ----------------------------- */
+
+/* True in the last block of a blockIdx.x to come here, with all partial results there to read. */
+static __device__ __forceinline__ bool fri_last_block() {
+    static unsigned arrived[FRI_COLUMN_BLOCKS]; /* 0 between kernels, which follow each other in a stream */
+    __shared__ bool last;
     __syncthreads();
-    double sum = part[0][threadIdx.x];
-#pragma unroll
-    for (int i = 1; i < FRI_THREADS / 32; i++) sum += part[i][threadIdx.x];
+    if (gridDim.y == 1) return true;
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        __threadfence();
+        last = atomicInc(&arrived[blockIdx.x], gridDim.y - 1) == gridDim.y - 1;
+        __threadfence();
+    }
     __syncthreads();
-    return sum;
+    return last;
 }
 
-/* K sums of partial results [K][chunks][channels] over the chunks of channel `at`, in all lanes. */
-template <int K>
-static __device__ __forceinline__ void fri_end_columns(const float *partial, int64_t all, int64_t channels, int64_t at,
-                                                       double sum[K]) {
-    const int chunks = (int)all;
+/* end(channel, sums) of the block's channels, by a thread each. end.add(chunk, v, origin, sum) adds a chunk's K partial
+ * results, of [K][chunks][c], to K sums; origin is the first chunk's first one. Lanes of a channel take chunks in turn.
+ * Places in `shared`: one per thread. */
+template <int N, int K, typename E>
+static __device__ __forceinline__ void fri_end_columns(const fri_columns &g, const float *partial, double *shared,
+                                                       const E &end) {
+    constexpr int LOADS = FRI_ENDS_LOADS / K;
+    const int width = (int)blockDim.x * N, own = (int)(threadIdx.y * blockDim.x + threadIdx.x), lane = own / width;
+    const int lanes = (int)(blockDim.x * blockDim.y) / width, chunks = (int)g.chunks;
+    const int64_t c = (int64_t)blockIdx.x * width + own % width;
+    const bool there = lane < lanes && c < g.c;
+    const float *from = partial + c, origin = there && chunks > 0 ? *from : 0;
+    double sum[K] = {};
+    for (int first = there ? lane : chunks; first < chunks; first += LOADS * lanes) {
+        float v[LOADS][K];
 #pragma unroll
-    for (int k = 0; k < K; k++) sum[k] = 0;
-    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
-        const int i = first + (int)threadIdx.y;
-        float v[K][FRI_ENDS_LOADS];
+        for (int j = 0; j < LOADS; j++)
 #pragma unroll
-        for (int k = 0; k < K; k++) fri_ends_load(partial + k * all * channels + at, i, chunks, channels, v[k]);
+            for (int k = 0; k < K; k++) {
+                const int chunk = first + j * lanes < chunks ? first + j * lanes : chunks - 1;
+                v[j][k] = from[(k * g.chunks + chunk) * g.c];
+            }
 #pragma unroll
-        for (int j = 0; j < FRI_ENDS_LOADS; j++)
-#pragma unroll
-            for (int k = 0; k < K; k++) sum[k] += i + j * FRI_ENDS_LANES < chunks ? (double)v[k][j] : 0;
-    }
-    for (int k = 0; k < K; k++) sum[k] = fri_ends_sum(sum[k]);
-}
-
-/* end(channel, sums of fri_sum_columns): by a thread per channel. */
-template <int K, typename E>
-__global__ void FRI_ENDS_BOUNDS fri_sum_ends(int64_t chunks, int64_t channels, const float *partial, E end) {
-    const int64_t c = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x;
-    double sum[K];
-    fri_end_columns<K>(partial, chunks, channels, c < channels ? c : channels - 1, sum);
-    if (threadIdx.y == 0 && c < channels) end(c, sum);
-}
-
-/* partial[k][chunk][c], k < K: sums over the chunk's rows of what f.add(state, row, element, sum) adds for N channels;
- * f.begin(c, &state) loads data of the channel. */
-template <int N, int K, typename F>
-__global__ void __launch_bounds__(FRI_THREADS) fri_sum_columns(fri_columns g, F f, float *partial) {
-    __shared__ float shared[FRI_THREADS * N];
-    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
-    const int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
-    float sum[K][N] = {};
-    if (c < g.c) {
-        typename F::state state;
-        f.begin(c, &state);
-        for (int64_t row = first + threadIdx.y; row < last; row += blockDim.y) f.add(state, row, row * g.c + c, sum);
+        for (int j = 0; j < LOADS; j++)
+            if (first + j * lanes < chunks) end.add(first + j * lanes, v[j], origin, sum);
     }
 #pragma unroll
-    for (int k = 0; k < K; k++) fri_column_sum<N>(sum[k], shared);
-    if (threadIdx.y > 0 || c >= g.c) return;
-    for (int k = 0; k < K; k++)
-        for (int n = 0; n < N; n++) partial[(k * g.chunks + blockIdx.y) * g.c + c + n] = sum[k][n];
+    for (int k = 0; k < K; k++) fri_rows_sum<1>(&sum[k], shared, width, lanes, lane, own);
+    if (lane == 0 && there) end(c, sum);
 }
 
-static inline unsigned fri_ends_grid(int64_t channels) {
-    return (unsigned)fri_ceil_div(channels, FRI_ENDS_CHANNELS);
-}
+/* ---- sums of columns ------------------------------------------------------------------------------------------ */
 
-static inline dim3 fri_ends_block() {
-    return dim3(FRI_ENDS_CHANNELS, FRI_ENDS_LANES);
+/* Sums begin and close with no work, and are added, unless a kernel has its own rule. */
+struct fri_plain_terms {
+    template <typename S> __device__ void start(int64_t, int64_t, S *) const {
+    }
+    template <typename S, int N> __device__ void close(const S &, int64_t, float (*)[N]) const {
+    }
+};
+
+template <int K> struct fri_plain_ends {
+    __device__ void add(int, const float *v, float, double *sum) const {
+#pragma unroll
+        for (int k = 0; k < K; k++) sum[k] += (double)v[k];
+    }
+};
+
+/* partial[k][chunk][c], k < K: sums over the chunk's rows of what f.add(state, item, row, sum) adds for N channels,
+ * where item is f.load(state, row, element); then `end` of the sums (fri_end_columns). f.begin(c, &state) loads data
+ * of the channel; f.start(row, element, &state) sees a chunk's first row, and f.close(state, rows, sum) the sums. ROWS
+ * loads are on their way at once, and RESIDENT blocks on a processor. */
+template <int N, int K, typename F, typename E>
+__global__ void __launch_bounds__(FRI_THREADS, F::RESIDENT) fri_sum_columns(fri_columns g, F f, float *partial, E end) {
+    __shared__ double shared[FRI_THREADS * (N < 2 ? 2 : N) / 2];
+    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    typename F::state state;
+    if (c < g.c) f.begin(c, &state);
+    for (int64_t chunk = blockIdx.y; chunk < g.chunks; chunk += gridDim.y) {
+        const int64_t first = chunk * g.chunk, last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+        float sum[K][N] = {};
+        if (c < g.c) {
+            f.start(first, first * g.c + c, &state);
+            fri_columns_rows<F::ROWS>(
+                g, first + threadIdx.y, last, c, [&](int64_t row, int64_t i) { return f.load(state, row, i); },
+                [&](const decltype(f.load(state, 0, 0)) &item, int64_t row, int64_t) { f.add(state, item, row, sum); });
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) fri_column_sum<N>(sum[k], (float *)shared);
+        if (threadIdx.y > 0 || c >= g.c) continue;
+        f.close(state, last - first, sum);
+        for (int k = 0; k < K; k++)
+            for (int n = 0; n < N; n++) partial[(k * g.chunks + chunk) * g.c + c + n] = sum[k][n];
+    }
+    if (fri_last_block()) fri_end_columns<N, K>(g, partial, shared, end);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* common.cuh - shared by all kernel files: storage types, packs of 16 bytes, elementwise launches.
  *
  * Templates range over storage types, pack sizes and functors; arithmetic is float. A pack is the data of a load
- * instruction of a thread. Blocks and grids follow from shapes only, so sums have equal order on every device. */
+ * instruction of a thread. The order of a sum follows from shapes only, so sums are equal on every device. */
 #ifndef FRI_CUDA_COMMON_CUH
 #define FRI_CUDA_COMMON_CUH
 

@@ -174,6 +174,10 @@ void *fri_cuda_stream(void) {
     return compute;
 }
 
+int fri_cuda_processors(void) {
+    return device.processors > 0 ? device.processors : 1;
+}
+
 fr_status fri_cuda_synchronize(const fri_exec *e) {
     fr_status s = FR_OK;
     FR_TRY(s, fri_cuda_context(NULL));

@@ -3,12 +3,15 @@
  *   conv2d_depthwise_forward    (n * h * w + n * p * q) * c * size bytes                x read, y written
  *   conv2d_depthwise_input      the same                                                dy read, dx written
  *   conv2d_depthwise_weight     the same + 8 * chunks * taps * c                       x, dy read; 8: a chunk's f32
- * Windows that overlap read the same elements from the cache; weights stay there. */
+ * Windows of 3 x 3 with strides of 1 or 2 are walked: a thread goes down a band of rows, and loads an element once.
+ * Other shapes have general kernels, whose windows read equal elements from the cache. */
 #include "columns.cuh"
 #include "conv2d_depthwise.h"
 
 enum {
     STRIP = 4,      /* neighbouring results of a thread, with concurrent loads */
+    WIDE = 2,       /* neighbouring results of a thread that walks */
+    BAND_MOST = 14, /* rows of a walk */
     WALK_LEAST = 16 /* results of a thread of the weight gradient, at least: each chunk's sums are written once */
 };
 
@@ -43,12 +46,12 @@ __global__ void __launch_bounds__(FRI_THREADS)
     fri_depthwise_map(fri_columns g, fri_depthwise m, const T *in, const T *w, const T *bias, const float *wide_bias,
                       T *out) {
     constexpr int TAPS = SIZE * SIZE;
-    __shared__ fri_pack<T, N> weights[TAPS][FRI_COLUMN_PACKS];
+    __shared__ fri_pack<T, N> weights[TAPS * FRI_COLUMN_PACKS];
     const int64_t left = (int64_t)blockIdx.x * blockDim.x * N, c = left + threadIdx.x * N;
     const int64_t begin = (int64_t)blockIdx.y * g.chunk, end = begin + g.chunk < g.rows ? begin + g.chunk : g.rows;
     const int threads = (int)(blockDim.x * blockDim.y), channels = (int)blockDim.x * N;
     for (int i = (int)(threadIdx.y * blockDim.x + threadIdx.x); i < channels * TAPS; i += threads)
-        if (left + i / TAPS < g.c) weights[i % TAPS][i / TAPS / N].v[i / TAPS % N] = w[left * TAPS + i];
+        if (left + i % channels < g.c) weights[i / N].v[i % N] = w[(left + i % channels) * TAPS + i / channels];
     __syncthreads();
     if (c >= g.c) return;
     for (int64_t i = begin + threadIdx.y; i < end; i += blockDim.y) {
@@ -63,16 +66,15 @@ __global__ void __launch_bounds__(FRI_THREADS)
         }
         for (int r = 0; r < SIZE; r++) {
             const int32_t h = fri_depthwise_at<GRADIENT>(row, r, m.in_h, m.stride_h, m.pad_h, m.dilation_h);
-            if (h < 0) continue;
             const T *line = in + (image * m.in_h + h) * m.in_w * g.c + c;
 #pragma unroll
             for (int s = 0; s < SIZE; s++) {
-                const fri_pack<T, N> weight = weights[r * SIZE + s][threadIdx.x];
+                const fri_pack<T, N> weight = weights[(r * SIZE + s) * blockDim.x + threadIdx.x];
 #pragma unroll
                 for (int j = 0; j < STRIP; j++) {
                     const int32_t v =
                         fri_depthwise_at<GRADIENT>(first + j, s, m.in_w, m.stride_w, m.pad_w, m.dilation_w);
-                    if (v < 0) continue;
+                    if (h < 0 || v < 0) continue;
                     const fri_pack<T, N> x = fri_load_pack<T, N>(line + v * g.c);
 #pragma unroll
                     for (int k = 0; k < N; k++) sum[j][k] = fmaf(fri_load(x.v[k]), fri_load(weight.v[k]), sum[j][k]);
@@ -88,6 +90,141 @@ __global__ void __launch_bounds__(FRI_THREADS)
             fri_store_pack<T, N>(out + ((image * m.out_h + row) * m.out_w + first + j) * g.c + c, y);
         }
     }
+}
+
+/* ---- walks down bands of rows: 3 x 3, no dilation ------------------------------------------------------------ */
+
+/* Bands of results, of `rows` rows at most. */
+typedef struct fri_bands {
+    int32_t columns, bands, rows; /* columns: of results that go together */
+    int64_t count;
+} fri_bands;
+
+static inline fri_bands fri_bands_of(const fri_depthwise &m, int wide) {
+    fri_bands b;
+    b.columns = (int32_t)fri_ceil_div(m.out_w, wide);
+    b.bands = (int32_t)fri_ceil_div(m.out_h, BAND_MOST);
+    b.rows = (int32_t)fri_ceil_div(m.out_h, b.bands > 0 ? b.bands : 1);
+    b.count = m.n * b.columns * b.bands;
+    return b;
+}
+
+/* COLUMNS elements of row h of an image, from column v on; zeros outside. */
+template <typename T, int N, int COLUMNS>
+static __device__ __forceinline__ void load_row(const fri_depthwise &m, int64_t c, const T *image, int32_t h, int32_t v,
+                                                fri_pack<T, N> to[COLUMNS]) {
+    const T *row = image + ((int64_t)h * m.in_w + v) * c;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++) {
+        to[j] = {};
+        if ((uint32_t)h < (uint32_t)m.in_h && (uint32_t)(v + j) < (uint32_t)m.in_w)
+            to[j] = fri_load_pack<T, N>(row + j * c);
+    }
+}
+
+/* Adds a row of the input, under a row of taps, to results. */
+template <typename T, int N, int S>
+static __device__ __forceinline__ void add_row(const fri_pack<T, N> *x, const fri_pack<float, 4> *weights,
+                                               float (*sum)[N]) {
+#pragma unroll
+    for (int s = 0; s < 3; s++)
+#pragma unroll
+        for (int k = 0; k < N; k += 4) {
+            const fri_pack<float, 4> w = weights[(s * N + k) / 4 * (int)blockDim.x + (int)threadIdx.x];
+#pragma unroll
+            for (int i = 0; i < WIDE * 4; i++)
+                sum[i / 4][k + i % 4] =
+                    fmaf(fri_load(x[i / 4 * S + s].v[k + i % 4]), w.v[i % 4], sum[i / 4][k + i % 4]);
+        }
+}
+
+/* The map of fri_depthwise_map, whose gradient of x is a map of dy with turned weights. An input row goes into all
+ * rows of results with windows over the row. Weights are f32, [tap][4 channels of a pack][packs]. */
+template <typename T, int N, int S, bool GRADIENT>
+__global__ void __launch_bounds__(FRI_THREADS, 2)
+    fri_depthwise_walk(int64_t c, fri_bands b, fri_depthwise m, const T *in, const T *w, const T *bias,
+                       const float *wide_bias, T *out) {
+    constexpr int TAPS = 9, COLUMNS = (WIDE - 1) * S + 3, FOURS = N / 4, BEGUN = 3 - S;
+    __shared__ fri_pack<float, 4> weights[TAPS * FOURS * FRI_COLUMN_PACKS];
+    const int tx = (int)blockDim.x, threads = tx * (int)blockDim.y, channels = tx * N;
+    const int64_t left = (int64_t)blockIdx.x * channels, at = left + threadIdx.x * N;
+    for (int i = (int)threadIdx.y * tx + (int)threadIdx.x; i < channels * TAPS; i += threads) {
+        const int tap = i / channels, four = i % channels / (4 * tx), pack = i / 4 % tx;
+        const int64_t channel = left + pack * N + four * 4 + i % 4;
+        if (channel < c) weights[i / 4].v[i % 4] = fri_load(w[channel * TAPS + (GRADIENT ? TAPS - 1 - tap : tap)]);
+    }
+    __syncthreads();
+    if (at >= c) return;
+    float first[N], sum[BEGUN + 1][WIDE][N] = {};
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        first[k] = bias != NULL ? fri_load(bias[at + k]) : wide_bias != NULL ? wide_bias[at + k] : 0;
+    for (int64_t u = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; u < b.count;
+         u += (int64_t)gridDim.y * blockDim.y) {
+        const int32_t q = (int32_t)(u % b.columns) * WIDE, band = (int32_t)(u / b.columns % b.bands);
+        const int64_t image = u / b.columns / b.bands;
+        const int32_t begin = band * b.rows, end = begin + b.rows < m.out_h ? begin + b.rows : m.out_h;
+        const T *from = in + image * m.in_h * m.in_w * c + at;
+        for (int32_t p = begin - BEGUN; p < end; p++) {
+            fri_pack<T, N> x[COLUMNS];
+            load_row<T, N, COLUMNS>(m, c, from, p * S - m.pad_h + 2, q * S - m.pad_w, x);
+#pragma unroll
+            for (int i = 0; i < WIDE * N; i++) sum[BEGUN][i / N][i % N] = first[i % N];
+            add_row<T, N, S>(x, weights + 6 * FOURS * tx, sum[0]);
+            if (S == 1) add_row<T, N, S>(x, weights + 3 * FOURS * tx, sum[1]);
+            add_row<T, N, S>(x, weights, sum[BEGUN]);
+#pragma unroll
+            for (int j = 0; j < WIDE; j++) {
+                fri_pack<T, N> y;
+#pragma unroll
+                for (int k = 0; k < N; k++) fri_store(&y.v[k], sum[0][j][k]);
+                if (p >= begin && q + j < m.out_w)
+                    fri_store_pack<T, N>(out + ((image * m.out_h + p) * m.out_w + q + j) * c + at, y);
+            }
+#pragma unroll
+            for (int i = 0; i < BEGUN * WIDE * N; i++)
+                sum[i / (WIDE * N)][i / N % WIDE][i % N] = sum[i / (WIDE * N) + 1][i / N % WIDE][i % N];
+            if (S == 1 || p + 1 == end) continue;
+            load_row<T, N, COLUMNS>(m, c, from, p * S - m.pad_h + 3, q * S - m.pad_w, x);
+            add_row<T, N, S>(x, weights + 3 * FOURS * tx, sum[0]);
+        }
+    }
+}
+
+/* Sums of fri_depthwise_chunks: a thread walks down a column of dy, and keeps rows of x for the next window. */
+template <typename T, int N, int S>
+__global__ void __launch_bounds__(FRI_THREADS, 2)
+    fri_depthwise_walk_chunks(fri_columns g, fri_bands b, fri_depthwise m, const T *x, const T *dy, float *partial) {
+    constexpr int TAPS = 9, KEPT = 3 - S;
+    __shared__ float shared[FRI_THREADS * N * TAPS];
+    const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
+    const int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
+    float sum[TAPS * N] = {};
+    for (int64_t u = first + threadIdx.y; c < g.c && u < last; u += blockDim.y) {
+        const int32_t q = (int32_t)(u % b.columns), band = (int32_t)(u / b.columns % b.bands);
+        const int64_t image = u / b.columns / b.bands;
+        const int32_t begin = band * b.rows, end = begin + b.rows < m.out_h ? begin + b.rows : m.out_h;
+        const T *from = x + image * m.in_h * m.in_w * g.c + c;
+        float row[3][3][N];
+        for (int32_t p = begin - KEPT; p < end; p++) { /* the first ones are for rows alone */
+#pragma unroll
+            for (int r = 0; r < 3; r++) {
+                fri_pack<T, N> v[3];
+                if (r >= KEPT) load_row<T, N, 3>(m, g.c, from, p * S - m.pad_h + r, q * S - m.pad_w, v);
+#pragma unroll
+                for (int i = 0; i < 3 * N; i++)
+                    row[r][i / N][i % N] = r < KEPT ? row[r + S][i / N][i % N] : fri_load(v[i / N].v[i % N]);
+            }
+            if (p < begin) continue;
+            const fri_pack<T, N> d = fri_load_pack<T, N>(dy + ((image * m.out_h + p) * m.out_w + q) * g.c + c);
+#pragma unroll
+            for (int i = 0; i < TAPS * N; i++)
+                sum[i] = fmaf(row[i / N / 3][i / N % 3][i % N], fri_load(d.v[i % N]), sum[i]);
+        }
+    }
+    fri_column_sum<TAPS * N>(sum, shared);
+    if (threadIdx.y > 0 || c >= g.c) return;
+    for (int i = 0; i < TAPS * N; i++) partial[((int64_t)blockIdx.y * TAPS + i / N) * g.c + c + i % N] = sum[i];
 }
 
 /* partial[chunk][tap][c] = the sum over a chunk of results of dy * x. A block walks down a chunk (columns.cuh). */
@@ -126,22 +263,20 @@ __global__ void __launch_bounds__(FRI_THREADS, 1)
     }
 }
 
-/* dw[c][tap] = the sum over chunks. */
-template <typename T>
-__global__ void FRI_ENDS_BOUNDS fri_depthwise_ends(int chunks, int taps, int64_t c, const float *partial, T *dw) {
-    const int64_t columns = taps * c, i = (int64_t)blockIdx.x * FRI_ENDS_CHANNELS + threadIdx.x;
-    const int64_t at = i < columns ? i : columns - 1;
-    double sum = 0;
-    for (int first = 0; first < chunks; first += FRI_ENDS_LOADS * FRI_ENDS_LANES) {
-        const int chunk = first + (int)threadIdx.y;
-        float sums[FRI_ENDS_LOADS];
-        fri_ends_load(partial + at, chunk, chunks, columns, sums);
-#pragma unroll
-        for (int k = 0; k < FRI_ENDS_LOADS; k++) sum += chunk + k * FRI_ENDS_LANES < chunks ? (double)sums[k] : 0;
+/* dw[c][tap] = the sum over chunks: column tap * c + c. */
+template <typename T> struct put_taps : fri_plain_ends<1> {
+    int64_t taps, c;
+    T *dw;
+    __device__ void operator()(int64_t i, const double *sum) const {
+        fri_store(&dw[i % c * taps + i / c], (float)sum[0]);
     }
-    sum = fri_ends_sum(sum);
-    if (threadIdx.y > 0 || i >= columns) return;
-    fri_store(&dw[i % c * taps + i / c], (float)sum);
+};
+
+template <typename T>
+__global__ void __launch_bounds__(FRI_THREADS)
+    fri_depthwise_ends(fri_columns g, const float *partial, put_taps<T> put) {
+    __shared__ double shared[FRI_THREADS];
+    fri_end_columns<1, 1>(g, partial, shared, put);
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
@@ -165,6 +300,27 @@ static fri_depthwise geometry(const fri_conv2d_desc *d, bool gradient) {
     return g;
 }
 
+/* Walks: the gradient of x is a map of dy, with the padding that is left of the filter. */
+static bool walks(const fri_conv2d_desc *d, bool gradient) {
+    return d->r == 3 && d->stride_h == d->stride_w && d->stride_h <= (gradient ? 1 : 2) && d->dilation_h == 1 &&
+           d->dilation_w == 1 && d->pad_h <= 2 && d->pad_w <= 2;
+}
+
+template <typename T, int N, int S, bool GRADIENT>
+static void launch_walk(const fri_exec *e, fri_depthwise m, int64_t c, const void *in, const void *w, const void *bias,
+                        bool wide, void *out) {
+    const fri_bands b = fri_bands_of(m, WIDE);
+    const fri_columns g = fri_columns_of(b.count, c, N);
+    const int64_t rows = fri_ceil_div(b.count, g.ty), most = fri_ceil_div(4 * fri_columns_slots(), g.across);
+    const dim3 grid((unsigned)g.across, (unsigned)(rows < most ? rows : most));
+    if (GRADIENT) m.pad_h = 2 - m.pad_h, m.pad_w = 2 - m.pad_w;
+    if (b.count > 0)
+        fri_depthwise_walk<T, N, S, GRADIENT>
+            <<<grid, fri_columns_block(g), 0, fri_stream(e)>>>(c, b, m, (const T *)in, (const T *)w,
+                                                               wide ? NULL : (const T *)bias,
+                                                               wide ? (const float *)bias : NULL, (T *)out);
+}
+
 template <typename T, int N, bool GRADIENT>
 static void launch_map(const fri_exec *e, const fri_conv2d_desc *d, const void *in_, const void *w_, const void *bias_,
                        void *out_) {
@@ -175,6 +331,12 @@ static void launch_map(const fri_exec *e, const fri_conv2d_desc *d, const void *
     const float *wide_bias = wide ? (const float *)bias_ : NULL;
     const dim3 grid = fri_columns_grid(g), block = fri_columns_block(g);
     T *out = (T *)out_;
+    if (N > 1 && walks(d, GRADIENT)) {
+        constexpr int WALKED = 16 / sizeof(T);
+        if (d->stride_h == 1) launch_walk<T, WALKED, 1, GRADIENT>(e, m, d->c, in_, w_, bias_, wide, out_);
+        if (d->stride_h == 2) launch_walk<T, WALKED, 2, false>(e, m, d->c, in_, w_, bias_, wide, out_);
+        return;
+    }
     if (g.chunks == 0) return;
     if (d->r == 3)
         fri_depthwise_map<T, N, 3, GRADIENT><<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
@@ -208,14 +370,16 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_input(const fri_exec *e, const fr
     return map_of<true>(e, "conv2d_depthwise_input", d, dy, w, NULL, dx);
 }
 
-/* Channels of a pack, so the sums of all taps fit the registers: 8 of 3 x 3, 2 of 5 x 5, 1 of 7 x 7. */
+/* Channels of a pack, so the sums of all taps fit the registers: 4 of 3 x 3, 2 of 5 x 5, 1 of 7 x 7. */
 static int pack_of(const fri_conv2d_desc *d, bool aligned) {
-    const int widest = d->r == 3 ? 16 / (int)fr_dtype_size(d->dtype) : d->r == 5 ? 2 : 1;
+    const int widest = d->r == 3 ? 4 : d->r == 5 ? 2 : 1;
     return aligned && d->c % widest == 0 ? widest : 1;
 }
 
 static fri_columns chunks_of(const fri_conv2d_desc *d, int pack) {
-    fri_columns g = fri_columns_of(d->n * d->p * d->q, d->c, pack);
+    const bool walked = pack == 4 && walks(d, false);
+    fri_columns g = fri_columns_of(walked ? fri_bands_of(geometry(d, false), 1).count : d->n * d->p * d->q, d->c, pack);
+    if (walked) return g;
     const int64_t least = (int64_t)g.ty * WALK_LEAST;
     if (g.chunk < least && g.rows > 0) {
         g.chunk = least;
@@ -238,6 +402,15 @@ static void run_chunks(const fri_exec *e, const fri_columns &g, const fri_depthw
                                                                               partial);
 }
 
+template <typename T, int S>
+static void run_walks(const fri_exec *e, const fri_columns &g, const fri_depthwise &m, const void *x, const void *dy) {
+    float *partial = (float *)e->workspace;
+    if (g.chunks > 0)
+        fri_depthwise_walk_chunks<T, 4, S>
+            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, fri_bands_of(m, 1), m, (const T *)x,
+                                                                              (const T *)dy, partial);
+}
+
 extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
                                                       const void *dy, void *dw) {
     static const char kernel[] = "conv2d_depthwise_weight";
@@ -250,8 +423,10 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const f
     fr_status s = fri_cuda_workspace(e, kernel, fri_cuda_conv2d_depthwise_weight_workspace(d));
     if (s < 0) return s;
     FRI_FLOAT_TYPES(d->dtype, kernel, {
-        constexpr int WIDEST = 16 / sizeof(T);
-        if (d->r == 3 && pack > 1) run_chunks<T, WIDEST, 3>(e, g, m, x, dy);
+        const bool walked = pack == 4 && walks(d, false);
+        if (walked && m.stride_h == 1) run_walks<T, 1>(e, g, m, x, dy);
+        if (walked && m.stride_h == 2) run_walks<T, 2>(e, g, m, x, dy);
+        if (d->r == 3 && pack == 4 && !walked) run_chunks<T, 4, 3>(e, g, m, x, dy);
         if (d->r == 3 && pack == 1) run_chunks<T, 1, 3>(e, g, m, x, dy);
         if (d->r == 5 && pack > 1) run_chunks<T, 2, 5>(e, g, m, x, dy);
         if (d->r == 5 && pack == 1) run_chunks<T, 1, 5>(e, g, m, x, dy);
@@ -259,8 +434,10 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const f
     })
     s = fri_cuda_launched(kernel);
     if (s < 0) return s;
-    FRI_FLOAT_TYPES(d->dtype, kernel,
-                    fri_depthwise_ends<<<fri_ends_grid(taps * d->c), fri_ends_block(), 0, fri_stream(e)>>>(
-                        (int)g.chunks, taps, channels, partial, (T *)dw);)
+    const fri_columns ends = {g.chunks, taps * d->c, FRI_COLUMN_PACKS, 8, 0, g.chunks, 1};
+    FRI_FLOAT_TYPES(
+        d->dtype, kernel,
+        fri_depthwise_ends<<<(unsigned)fri_ceil_div(ends.c, ends.tx), fri_columns_block(ends), 0, fri_stream(e)>>>(
+            ends, partial, put_taps<T>{{}, taps, channels, (T *)dw});)
     return fri_cuda_launched(kernel);
 }

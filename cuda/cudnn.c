@@ -4,7 +4,8 @@
 #endif
 #include "cudnn.h"
 
-#include "base/atomic_file.h"
+#include "backend/description.h"
+#include "base/container.h"
 #include "base/env.h"
 
 #include <pthread.h>
@@ -61,34 +62,9 @@ fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *
 
 /* ---- the device of the plans -------------------------------------------------------------------- */
 
-/* Written by hand from NVIDIA's data sheet and CUDA's programming guide; benchmarks/gpu_check.sh --first writes the
- * running device's real description. */
-static const char h200[] =
-    "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":65536,"
-    "\"multiProcessorCount\":132,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
-    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,"
-    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
-    "\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,"
-    "\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,"
-    "\"totalGlobalMem\":150120000000}";
-
 static pthread_mutex_t device_lock = PTHREAD_MUTEX_INITIALIZER;
 static cudnnBackendDescriptor_t description;
 static char device_name[256];
-
-enum { DESCRIPTION_BYTES = 1 << 16 };
-
-static fr_status read_description(const char *path, char *text, size_t *length) {
-    uint64_t bytes = 0;
-    int fd = -1;
-    fr_status s = fr_file_open(path, &fd, &bytes);
-    if (s == FR_OK && (bytes == 0 || bytes >= DESCRIPTION_BYTES))
-        s = fr_fail(FR_EFORMAT, "not a device description of less than %d bytes", DESCRIPTION_BYTES);
-    if (s == FR_OK) s = fr_file_read(fd, text, (size_t)bytes, 0);
-    if (fd >= 0) close(fd);
-    *length = (size_t)bytes;
-    return s < 0 ? fr_fail_prefix(s, "FRUGAL_CUDA_DEVICE=%s: ", path) : s;
-}
 
 /* "deviceName":"..." in the JSON text, for reports. */
 static void name_from(const char *text, size_t length) {
@@ -103,41 +79,36 @@ static void name_from(const char *text, size_t length) {
     if (at < end) snprintf(device_name, sizeof device_name, "%.*s", (int)(at - first), first);
 }
 
-/* Description for cuDNN's plans: a GPU of the machine (*gpu), else the text of a file or of the stored description. */
-static fr_status describe(const fri_cuda_device **gpu, const char **text, size_t *length) {
-    static char from_file[DESCRIPTION_BYTES];
-    const char *path = fri_env_get()->cuda_device, *reason;
+/* Description for cuDNN's plans: a GPU of the machine (*gpu), else a text to free. */
+static fr_status describe(const fri_cuda_device **gpu, char **text, size_t *length) {
     *gpu = NULL;
-    *text = h200;
-    *length = sizeof h200 - 1;
-    if (path != NULL && path[0] != '\0') {
-        FRI_TRY(read_description(path, from_file, length));
-        *text = from_file;
-    } else if (fri_cuda_available(&reason)) {
+    if (fri_cudnn_device_is_here()) {
         FRI_TRY(fri_cuda_context(gpu));
         snprintf(device_name, sizeof device_name, "%s", (*gpu)->name);
         return FR_OK;
     }
+    FRI_TRY(fri_description_read(text, length));
     name_from(*text, *length);
     return FR_OK;
 }
 
-static fr_status fill_in(const fri_cudnn *dnn, cudnnBackendDescriptor_t d) {
+/* *text is read until the descriptor is finalized. */
+static fr_status fill_in(const fri_cudnn *dnn, cudnnBackendDescriptor_t d, char **text) {
     const fri_cuda_device *gpu = NULL;
-    const char *text = NULL;
     size_t length = 0;
-    FRI_TRY(describe(&gpu, &text, &length));
+    FRI_TRY(describe(&gpu, text, &length));
     int32_t index = gpu != NULL ? gpu->index : 0;
     return fri_cudnn_check(dnn,
                            gpu != NULL ? dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32,
                                                                   1, &index)
                                        : dnn->BackendSetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                                                  CUDNN_TYPE_CHAR, (int64_t)length, text),
+                                                                  CUDNN_TYPE_CHAR, (int64_t)length, *text),
                            gpu != NULL ? "device properties" : "device description");
 }
 
 fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
     char reason[256];
+    FRI_OWNED(fri_free) char *text = NULL;
     fr_status s = FR_OK;
     cudnnBackendDescriptor_t d = NULL;
     const fri_cudnn *dnn = fri_cudnn_open(reason, sizeof reason);
@@ -146,7 +117,7 @@ fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out) {
     if (description == NULL) {
         FR_TRY(s, fri_cudnn_check(dnn, dnn->BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &d),
                                   "device description"));
-        FR_TRY(s, fill_in(dnn, d));
+        FR_TRY(s, fill_in(dnn, d, &text));
         FR_TRY(s, fri_cudnn_check(dnn, dnn->BackendFinalize(d), "device description"));
         FRI_MOVE(&description, d);
     }
@@ -157,20 +128,6 @@ done:
     return s;
 }
 
-fr_status fri_cudnn_described_memory(size_t *bytes) {
-    static const char key[] = "\"totalGlobalMem\":";
-    const fri_cuda_device *gpu = NULL;
-    const char *text = NULL;
-    size_t length = 0;
-    *bytes = 0;
-    pthread_mutex_lock(&device_lock);
-    fr_status s = describe(&gpu, &text, &length);
-    const char *at = s == FR_OK && gpu == NULL ? memmem(text, length, key, sizeof key - 1) : NULL;
-    if (at != NULL) *bytes = (size_t)strtoull(at + sizeof key - 1, NULL, 10);
-    pthread_mutex_unlock(&device_lock);
-    return s;
-}
-
 bool fri_cudnn_device_is_here(void) {
     const char *path = fri_env_get()->cuda_device, *reason;
     return (path == NULL || path[0] == '\0') && fri_cuda_available(&reason);
@@ -178,7 +135,7 @@ bool fri_cudnn_device_is_here(void) {
 
 const char *fri_cudnn_device_name(void) {
     const fri_cuda_device *gpu = NULL;
-    const char *text = NULL;
+    FRI_OWNED(fri_free) char *text = NULL;
     size_t length = 0;
     pthread_mutex_lock(&device_lock);
     const bool known = device_name[0] != '\0' || describe(&gpu, &text, &length) == FR_OK;

@@ -38,9 +38,6 @@ fr_status fri_cudnn_check(const fri_cudnn *dnn, cudnnStatus_t code, const char *
  * FRUGAL_CUDA_DEVICE names a file with a description, as JSON. */
 fr_status fri_cudnn_device(cudnnBackendDescriptor_t *out);
 
-/* Total memory of a described device, in bytes; 0: plans are for a present GPU, or the description has no total. */
-fr_status fri_cudnn_described_memory(size_t *bytes);
-
 /* True if plans are for a present GPU, and so can be timed. */
 bool fri_cudnn_device_is_here(void);
 

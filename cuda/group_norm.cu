@@ -124,30 +124,35 @@ __global__ void __launch_bounds__(FRI_THREADS)
 }
 
 /* Sums of dy * xhat and of dy. A pack is inside a group. */
-template <typename T, int N> struct vector_terms {
+template <typename T, int N> struct vector_terms : fri_plain_terms {
+    enum { ROWS = FRI_COLUMN_FLIGHT / 2, RESIDENT = FRI_COLUMN_RESIDENT };
     struct state {
         int64_t group;
     };
+    struct item {
+        fri_pack<T, N> p, q;
+    };
     shape s;
-    const T *x;
+    const T *x, *dy;
     const float *mean, *invstd;
-    const T *dy;
     __device__ void begin(int64_t c, state *at) const {
         at->group = c / s.width;
     }
-    __device__ void add(const state &at, int64_t row, int64_t i, float (*sum)[N]) const {
+    __device__ item load(const state &, int64_t, int64_t i) const {
+        return {fri_load_pack<T, N>(x + i), fri_load_pack<T, N>(dy + i)};
+    }
+    __device__ void add(const state &at, const item &v, int64_t row, float (*sum)[N]) const {
         const int64_t of = row / s.hw * s.groups + at.group;
         const float m = mean[of], inv = invstd[of];
-        const fri_pack<T, N> p = fri_load_pack<T, N>(x + i), q = fri_load_pack<T, N>(dy + i);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            sum[0][k] += fri_load(q.v[k]) * ((fri_load(p.v[k]) - m) * inv);
-            sum[1][k] += fri_load(q.v[k]);
+            sum[0][k] += fri_load(v.q.v[k]) * ((fri_load(v.p.v[k]) - m) * inv);
+            sum[1][k] += fri_load(v.q.v[k]);
         }
     }
 };
 
-struct put_vectors {
+struct put_vectors : fri_plain_ends<2> {
     float *dgamma, *dbeta;
     __device__ void operator()(int64_t c, const double *sum) const {
         dgamma[c] = (float)sum[0];
@@ -192,25 +197,15 @@ static fr_status reduce_vectors(const fri_exec *e, const fri_group_norm_desc *d,
                                 const void *invstd, const void *dy, void *dgamma, void *dbeta) {
     const shape s = shape_of(d);
     float *partial = (float *)e->workspace;
-    int64_t chunks = 0;
     fr_status status = fri_cuda_workspace(e, "group_norm_backward", fri_cuda_group_norm_workspace(d));
     if (status < 0) return status;
-    if (s.count * s.size > 0)
-        FRI_FLOAT_TYPES(d->dtype, "group_norm_backward",
-                        FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(dy, 16), {
-                            const fri_columns g = fri_columns_of(d->n * d->hw, d->c, N);
-                            chunks = g.chunks;
-                            fri_sum_columns<N, 2><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
-                                g,
-                                vector_terms<T, N>{s, (const T *)x, (const float *)mean, (const float *)invstd,
-                                                   (const T *)dy},
-                                partial);
-                        }))
-    status = fri_cuda_launched("group_norm_backward");
-    if (status < 0) return status;
-    fri_sum_ends<2>
-        <<<fri_ends_grid(d->c), fri_ends_block(), 0, fri_stream(e)>>>(chunks, d->c, partial,
-                                                                      put_vectors{(float *)dgamma, (float *)dbeta});
+    FRI_FLOAT_TYPES(
+        d->dtype, "group_norm_backward", FRI_PACKS_OF(T, s.width, fri_aligned(x, 16) && fri_aligned(dy, 16), {
+            const fri_columns g = fri_columns_of(d->n * d->hw, d->c, N);
+            fri_sum_columns<N, 2><<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                g, vector_terms<T, N>{{}, s, (const T *)x, (const T *)dy, (const float *)mean, (const float *)invstd},
+                partial, put_vectors{{}, (float *)dgamma, (float *)dbeta});
+        }))
     return fri_cuda_launched("group_norm_backward");
 }
 

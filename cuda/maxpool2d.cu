@@ -4,8 +4,8 @@
  *   backward   (x + y) * size + y * index bytes     dx, dy
  *   mask       y * size + y * index bytes           at most: an index is written where y <= 0
  *
- * Backward gathers: an element of dx adds up, in order of (p, q), the dy whose window covers it and whose index names
- * it. */
+ * Backward gathers: an element of dx adds up, in order of (p, q), the dy of windows that cover and name the
+ * element. */
 #include "pixels.cuh"
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
@@ -122,6 +122,40 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
     fri_store_pack<T, N>(dx + i.at, out);
 }
 
+/* Windows of K x K, 2 or 3, with strides of 2 and codes of a byte: a thread makes the 2 x 2 elements under a window's
+ * first corner. A window of 3 x 3 has a third row and column, under the next corners. */
+template <typename T, int N, int K>
+__global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
+    backward_by_corners(fri_axis ah, fri_axis aw, fri_pixel_grid corners, const uint8_t *index, const T *dy, T *dx) {
+    const fri_pixel o = fri_pixel_of(corners, N);
+    float sum[4][N] = {};
+    if (!o.inside) return;
+#pragma unroll
+    for (int i = (K - 1) * (K - 1) - 1; i >= 0; i--) { /* p and q in ascending order */
+        const int above = i / (K - 1), before = i % (K - 1), p = o.h - above, q = o.w - before;
+        if (p < 0 || q < 0 || p >= ah.out || q >= aw.out) continue;
+        const int64_t from = fri_pixel_at(o, corners.c, ah.out, aw.out, p, q);
+        const fri_pack<T, N> g = fri_load_pack<T, N>(dy + from);
+        const fri_pack<uint8_t, N> own = fri_load_pack<uint8_t, N>(index + from);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int r = e / 2 + 2 * above, s = e % 2 + 2 * before;
+            if (r >= K || s >= K) continue;
+#pragma unroll
+            for (int k = 0; k < N; k++) sum[e][k] += own.v[k] == r * K + s ? fri_load(g.v[k]) : 0;
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const int32_t h = 2 * o.h - ah.pad + e / 2, w = 2 * o.w - aw.pad + e % 2;
+        fri_pack<T, N> out;
+        if (h < 0 || w < 0 || h >= ah.in || w >= aw.in) continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) fri_store(&out.v[k], sum[e][k]);
+        fri_store_pack<T, N>(dx + fri_pixel_at(o, corners.c, ah.in, aw.in, h, w), out);
+    }
+}
+
 template <typename T, typename I> __global__ void __launch_bounds__(FRI_THREADS) mask(int64_t n, const T *y, I *index) {
     int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
     if (i < n && !fri_relu_passes(fri_load(y[i]))) index[i] = (I)-1;
@@ -171,13 +205,36 @@ extern "C" fr_status fri_cuda_maxpool2d_forward(const fri_exec *e, const fri_poo
     return fri_cuda_launched("maxpool2d_forward");
 }
 
+/* The launch of backward_by_corners, for its windows; else false. */
+template <typename T>
+static bool launch_corners(const fri_exec *e, const fri_pool2d_desc *d, const fri_axis &ah, const fri_axis &aw,
+                           const void *index, const void *dy, void *dx) {
+    constexpr int N = 16 / sizeof(T);
+    const int64_t h = (d->h + d->pad_h + 1) / 2, w = (d->w + d->pad_w + 1) / 2;
+    const fri_pixel_grid corners = {d->n * h * w, h, w, d->c};
+    const fri_pixel_launch l = fri_pixel_launch_of(corners, N);
+    if (ah.kernel != aw.kernel || ah.kernel < 2 || ah.kernel > 3 || ah.stride != 2 || aw.stride != 2 ||
+        ah.dilation != 1 || aw.dilation != 1 || d->c % N != 0)
+        return false;
+    if (ah.kernel == 2)
+        backward_by_corners<T, N, 2>
+            <<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, corners, (const uint8_t *)index, (const T *)dy, (T *)dx);
+    else
+        backward_by_corners<T, N, 3>
+            <<<l.grid, l.block, 0, fri_stream(e)>>>(ah, aw, corners, (const uint8_t *)index, (const T *)dy, (T *)dx);
+    return true;
+}
+
 extern "C" fr_status fri_cuda_maxpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, fr_dtype index_dtype,
                                                  const void *index, const void *dy, void *dx) {
     const fri_pixel_grid in = {d->n * d->h * d->w, d->h, d->w, d->c};
     fri_axis ah = {}, aw = {};
     fr_status s = check_sizes(d, index_dtype, &ah, &aw);
     if (s < 0 || in.count * in.c == 0) return s;
-    bool aligned = fri_aligned(index, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16);
+    bool aligned = fri_aligned(index, 16) && fri_aligned(dy, 16) && fri_aligned(dx, 16), done = false;
+    if (aligned && index_dtype == FR_U8)
+        FRI_FLOAT_TYPES(d->dtype, "maxpool2d_backward", done = launch_corners<T>(e, d, ah, aw, index, dy, dx);)
+    if (done) return fri_cuda_launched("maxpool2d_backward");
     FRI_FLOAT_TYPES(d->dtype, "maxpool2d_backward",
                     INDEX_TYPES(index_dtype, FRI_PACKS_OF(T, d->c, aligned, {
                                     const fri_pixel_launch l = fri_pixel_launch_of(in, N);

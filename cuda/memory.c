@@ -1,6 +1,8 @@
 /* memory.c - see memory.h. */
 #include "memory.h"
 
+#include "backend/description.h"
+
 #include "cublaslt.h"
 #include "cudnn.h"
 
@@ -36,14 +38,11 @@ void fri_cuda_memory_info(size_t *free_bytes, size_t *total_bytes) {
 
 /* Context and libraries of a described device: at most the 700 MiB of src/plan/arena.c. */
 fr_status fri_cuda_room(size_t *bytes) {
-    const size_t context = (size_t)700 << 20;
     const fri_cublaslt *lt = NULL;
     cublasLtHandle_t products = NULL;
     cudnnHandle_t convolutions = NULL;
     size_t total = 0;
-    FRI_TRY(fri_cudnn_described_memory(&total));
-    *bytes = total > context ? total - context : 0;
-    if (!fri_cudnn_device_is_here()) return FR_OK;
+    if (!fri_cudnn_device_is_here()) return fri_description_room(bytes);
     FRI_TRY(fri_cuda_context(NULL));
     FRI_TRY(fri_cudnn_handle(fri_cuda_stream(), &convolutions));
     FRI_TRY(fri_cublaslt_handle(&lt, &products));

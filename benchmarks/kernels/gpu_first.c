@@ -189,6 +189,7 @@ int main(int argc, char **argv) {
     static const fr_dtype types[] = {FR_F32, FR_F16, FR_BF16};
     char text[320];
     size_t left, total;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     if (!fr_device_available(FR_CUDA)) {
         printf("gpu_first: skipped: %s\n", fr_device_reason(FR_CUDA));
         return 77;

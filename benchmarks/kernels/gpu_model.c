@@ -32,8 +32,8 @@ enum { COLUMNS = 3, MIDDLE = 1, MOST_CALLS = 4096, MOST_LISTED = 56 /* FRI_STEP_
 static const char *const column_name[COLUMNS] = {"optimistic", "middle", "pessimistic"};
 static const double rate[COLUMNS] = {600e12, 500e12, 400e12}, conv_share[COLUMNS] = {0.85, 0.75, 0.60};
 static const double bandwidth = 3.0e12, launch = 1.2e-6, own_share = 0.88, chain_end = 2.4e-6;
-/* cuda/columns.cuh: FRI_COLUMN_BLOCKS; chunks of a turn, FRI_ENDS_LANES * FRI_ENDS_LOADS; chunks of `chain` */
-enum { CHUNKS_MOST = 1024, TURN = 256, TURN_OF_CHAIN = 8 };
+/* cuda/columns.cuh: FRI_COLUMN_BLOCKS; chunks of a turn, FRI_ENDS_LOADS / 2 for each of 4 lanes; chunks of `chain` */
+enum { CHUNKS_MOST = 384, TURN = 32, TURN_OF_CHAIN = 8, CHAIN_CHUNKS = 1024 };
 
 /* Exceptions to the rule: an own kernel moves a call's bytes once in a single launch. */
 static const struct {
@@ -49,8 +49,8 @@ static const struct {
     {.name = "linear_forward", .part = 1},
     {.name = "linear_backward_input", .part = 1},
     {.name = "linear_backward_weight", .part = 1},
-    {.name = "batchnorm2d_stats", .share = 0.82, .chain = 66e-6, .launches = 2},
-    {.name = "batchnorm2d_backward", .chain = 23e-6, .launches = 3},
+    {.name = "batchnorm2d_stats", .share = 0.82, .chain = 66e-6},
+    {.name = "batchnorm2d_backward", .chain = 23e-6, .launches = 2},
     {.name = "cross_entropy_forward", .launches = 2},
     {.name = "maxpool2d_forward", .share = 0.75},
     {.name = "maxpool2d_backward", .share = 0.45},
@@ -79,7 +79,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 /* Chunks of rows in half types, as in cuda/columns.cuh. */
 static int64_t chunks_of(int64_t rows, int64_t c) {
     int64_t packs = c % 8 == 0 ? c / 8 : c, tx = 1;
-    while (tx < packs && tx < 32) tx *= 2;
+    while (tx < packs && tx < 8) tx *= 2;
     int64_t most = CHUNKS_MOST / ceil_div(packs, tx), useful = ceil_div(rows, 256 / tx * 4);
     int64_t chunks = most < 1 ? 1 : most < useful ? most : useful;
     return ceil_div(rows, ceil_div(rows, chunks));
@@ -95,7 +95,7 @@ static double seconds(const call *c, int column, int *launches) {
         share = part > 0 ? conv_share[column] : kernels[i].share > 0 ? kernels[i].share : own_share;
         if (kernels[i].launches > 0) *launches = kernels[i].launches;
         if (kernels[i].chain > 0)
-            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), TURN) * TURN_OF_CHAIN / CHUNKS_MOST *
+            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), TURN) * TURN_OF_CHAIN / CHAIN_CHUNKS *
                         kernels[i].chain +
                     chain_end;
     }
@@ -176,6 +176,10 @@ static fr_status no_linear_scratch(const fri_linear_desc *d, size_t *bytes) {
     return FR_OK;
 }
 
+static bool reads_parts(fr_dtype dtype, int64_t granule) {
+    return granule > 0 && granule * (int64_t)fr_dtype_size(dtype) % 16 == 0;
+}
+
 static const fri_backend scratchless = {.name = "scratchless",
                                         .device = FR_CUDA,
                                         .kernels = {.conv2d_forward_workspace = no_scratch,
@@ -183,7 +187,8 @@ static const fri_backend scratchless = {.name = "scratchless",
                                                     .conv2d_backward_weight_workspace = no_scratch,
                                                     .linear_forward_workspace = no_linear_scratch,
                                                     .linear_backward_input_workspace = no_linear_scratch,
-                                                    .linear_backward_weight_workspace = no_linear_scratch}};
+                                                    .linear_backward_weight_workspace = no_linear_scratch,
+                                                    .batchnorm2d_reads_parts = reads_parts}};
 
 static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch, bool pixels) {
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL, *scaled = NULL;

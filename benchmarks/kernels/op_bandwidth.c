@@ -444,6 +444,7 @@ static int usage(void) {
 int main(int argc, char **argv) {
     const char *word[3] = {"f32", "9", ""}; /* type, rounds, part of a name */
     fr_device device = FR_CPU;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a row that is known stays if the rest is cut off */
     for (int i = 1, n = 0; i < argc; i++) {
         if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
             if (fr_device_parse(argv[++i], &device) < 0 || device == FR_META) return usage();

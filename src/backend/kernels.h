@@ -224,6 +224,8 @@ typedef struct fri_statistics_sync {
     void *ctx;
 } fri_statistics_sync;
 
+enum { FRI_BATCHNORM2D_PARTS = 64 }; /* most parts of x */
+
 /* A tensor [rows, c] with some channels of x, in the order of channels. */
 typedef struct fri_batchnorm2d_part {
     int64_t c;
@@ -244,8 +246,9 @@ typedef struct fri_batchnorm2d_desc {
 } fri_batchnorm2d_desc;
 
 typedef size_t fri_batchnorm2d_workspace_fn(const fri_batchnorm2d_desc *d);
-/* True if stats, apply (without an addend) and backward read x in parts, with the bits of the joined tensor. */
-typedef bool fri_batchnorm2d_reads_parts_fn(fr_dtype dtype);
+/* True if stats, apply (without an addend) and backward read x in parts, with the bits of the joined tensor. Each part
+ * begins and ends at a multiple of `granule` elements, a power of 2; 0: a tensor is two parts. */
+typedef bool fri_batchnorm2d_reads_parts_fn(fr_dtype dtype, int64_t granule);
 /* mean [c], invstd [c] (real) of the batch: mean first, then squared distances, biased, invstd = 1/sqrt(var + eps).
  * running_mean, running_var [c] (real) or both NULL are updated. */
 typedef fr_status fri_batchnorm2d_stats_fn(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, void *mean,

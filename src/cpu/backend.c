@@ -118,7 +118,8 @@ static void cpu_describe_bits(fr_dtype compute, char *buf, size_t bytes) {
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions");
 }
 
-static bool reads_parts(fr_dtype dtype) {
+static bool reads_parts(fr_dtype dtype, int64_t granule) {
+    (void)granule;
     return fr_dtype_is_float(dtype);
 }
 

@@ -57,14 +57,13 @@ static bool winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
 }
 
 /* Plans the engine of a piece: Winograd, or another method if Winograd is not possible. */
-static fr_status plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool winograd, fri_conv2d_engine *e) {
-    if (winograd) FRI_TRY(fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_WINOGRAD, e));
-    return winograd && e->method != FRI_CONV2D_NONE ? FR_OK : fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_AUTO, e);
+static void plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool winograd, fri_conv2d_engine *e) {
+    if (winograd) fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_WINOGRAD, e);
+    if (!winograd || e->method == FRI_CONV2D_NONE) fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_AUTO, e);
 }
 
-static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
+static void plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
     enum { TILE = 4 }; /* tile height of Winograd: pieces of whole tiles give equal y under any limit */
-    fr_status s = FR_OK;
     const bool winograd = winograd_pays(d, pass);
     size_t target = PIECE_BYTES;
     if (d->workspace_limit > 0 && d->workspace_limit < target) target = d->workspace_limit;
@@ -83,13 +82,13 @@ static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) 
         if (winograd && p->rows < d->p) p->rows = fri_min_i64(d->p, fri_max_i64(TILE, p->rows - p->rows % TILE));
     }
     fri_conv2d_desc piece = piece_desc(d, p, p->images, p->rows);
-    FR_TRY(s, plan_piece(&piece, pass, winograd, &p->engine));
+    plan_piece(&piece, pass, winograd, &p->engine);
     size_t engine_bytes = p->engine.bytes;
     int64_t tail_images = d->n % p->images, tail_rows = d->p % p->rows;
     if (tail_images > 0 || tail_rows > 0) {
         fri_conv2d_desc rest = piece_desc(d, p, tail_images > 0 ? tail_images : 1, tail_rows > 0 ? tail_rows : d->p);
-        FR_TRY(s, fri_conv2d_engine_plan(&rest, pass, p->engine.method, &p->tail));
-        if (p->tail.method == FRI_CONV2D_NONE) FR_TRY(s, plan_piece(&rest, pass, winograd, &p->tail));
+        fri_conv2d_engine_plan(&rest, pass, p->engine.method, &p->tail);
+        if (p->tail.method == FRI_CONV2D_NONE) plan_piece(&rest, pass, winograd, &p->tail);
         if (p->tail.bytes > engine_bytes) engine_bytes = p->tail.bytes;
     }
     bool dw = pass == FRI_PASS_BACKWARD_WEIGHT, several = p->images < d->n || p->rows < d->p;
@@ -101,26 +100,19 @@ static fr_status plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) 
         p->carry_at = fri_part(&p->bytes, (size_t)(p->overlap * x_row) * sizeof(float));
     if (dw && several) p->sum_at = fri_part(&p->bytes, (size_t)weights * sizeof(float));
     p->engine_at = fri_part(&p->bytes, engine_bytes);
-done:
-    return s;
 }
 
 static fr_status make_plan(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
     memset(p, 0, sizeof *p);
-    fr_status s = fri_cpu_accepts(pass_name[pass], d->dtype);
-    if (s < 0 || d->n == 0) return s;
-    if (d->dtype == FR_F32 && winograd_pays(d, pass)) {
-        s = fri_conv2d_engine_plan(d, pass, FRI_CONV2D_WINOGRAD, &p->engine);
-        p->bytes = p->engine.bytes;
-        if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
-    }
-    if (d->dtype == FR_F32 || (d->dtype == FR_BF16 && pass == FRI_PASS_BACKWARD_WEIGHT)) {
-        s = fri_conv2d_engine_plan(d, pass, FRI_CONV2D_AUTO, &p->engine);
-        p->bytes = p->engine.bytes;
-        if (s < 0 || p->engine.method != FRI_CONV2D_NONE) return s;
-        memset(p, 0, sizeof *p);
-    }
-    return plan_widened(d, pass, p);
+    FRI_TRY(fri_cpu_accepts(pass_name[pass], d->dtype));
+    if (d->n == 0) return FR_OK;
+    if (d->dtype == FR_F32 || (d->dtype == FR_BF16 && pass == FRI_PASS_BACKWARD_WEIGHT))
+        plan_piece(d, pass, d->dtype == FR_F32 && winograd_pays(d, pass), &p->engine);
+    p->bytes = p->engine.bytes;
+    if (p->engine.method != FRI_CONV2D_NONE) return FR_OK;
+    memset(p, 0, sizeof *p);
+    plan_widened(d, pass, p);
+    return FR_OK;
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------------------- */
@@ -173,9 +165,8 @@ static void narrow_dx(const fri_conv2d_desc *d, const plan *p, int64_t n, int64_
     if (!last) memcpy(carry, wide + step * line, (size_t)(p->overlap * line) * sizeof *carry);
 }
 
-static fr_status run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan *p, const void *a, const void *b,
-                             const void *bias, void *out, char *workspace) {
-    fr_status s = FR_OK;
+static void run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan *p, const void *a, const void *b,
+                        const void *bias, void *out, char *workspace) {
     float *x = (float *)(void *)(workspace + p->x_at), *y = (float *)(void *)(workspace + p->y_at);
     float *w = (float *)(void *)(workspace + p->w_at), *sum = (float *)(void *)(workspace + p->sum_at);
     float *wide_bias = (float *)(void *)(workspace + p->bias_at);
@@ -196,7 +187,7 @@ static fr_status run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan
             int64_t rows = fri_min_i64(p->rows, d->p - row), y_elements = images * rows * y_row;
             int64_t first = row * d->stride_h - d->pad_h, y_first = (n * d->p + row) * y_row;
             const fri_conv2d_engine *e = images < p->images || rows < p->rows ? &p->tail : &p->engine;
-            if (e != prepared) FR_TRY(s, fri_conv2d_engine_prepare(e, filter, scratch));
+            if (e != prepared) fri_conv2d_engine_prepare(e, filter, scratch);
             prepared = e;
             if (pass != FRI_PASS_BACKWARD_INPUT) x_part = take_x(d, p, n, images, first, input_rows(d, p, rows), a, x);
             if (pass != FRI_PASS_FORWARD && p->narrow)
@@ -205,24 +196,22 @@ static fr_status run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan
                 fri_cpu_widen_rows(d->dtype, 1, y_elements, half_at(d, dy, y_first), y_elements, y);
             switch (pass) {
             case FRI_PASS_FORWARD:
-                FR_TRY(s, fri_conv2d_engine_run(e, x_part, filter, bias, y, scratch));
+                fri_conv2d_engine_run(e, x_part, filter, bias, y, scratch);
                 fri_cpu_narrow_rows(d->dtype, 1, y_elements, y, (char *)(uintptr_t)half_at(d, out, y_first),
                                     y_elements);
                 break;
             case FRI_PASS_BACKWARD_INPUT:
-                FR_TRY(s, fri_conv2d_engine_run(e, y_part, filter, NULL, x, scratch));
+                fri_conv2d_engine_run(e, y_part, filter, NULL, x, scratch);
                 narrow_dx(d, p, n, images, row, rows, x, (float *)(void *)(workspace + p->carry_at), out);
                 break;
             case FRI_PASS_BACKWARD_WEIGHT:
-                FR_TRY(s, fri_conv2d_engine_run(e, x_part, y, NULL, n + row == 0 ? w : sum, scratch));
+                fri_conv2d_engine_run(e, x_part, y, NULL, n + row == 0 ? w : sum, scratch);
                 if (n + row > 0) fri_cpu_add_rows(weights, sum, w);
                 break;
             }
         }
     }
     if (dw) fri_cpu_narrow_rows(d->dtype, 1, weights, w, out, weights);
-done:
-    return s;
 }
 
 /* ---- the kernels ----------------------------------------------------------------------------------------- */
@@ -241,9 +230,13 @@ static fr_status run(const fri_exec *e, const fri_conv2d_desc *d, fri_pass pass,
     fr_status s = make_plan(d, pass, &p);
     if (s >= 0) s = fri_cpu_workspace(e, pass_name[pass], p.bytes, &workspace);
     if (s < 0 || d->n == 0) return s;
-    if (p.widened) return run_widened(d, pass, &p, a, b, bias, out, workspace);
-    s = fri_conv2d_engine_prepare(&p.engine, b, workspace);
-    return s < 0 ? s : fri_conv2d_engine_run(&p.engine, a, b, bias, out, workspace);
+    if (p.widened) {
+        run_widened(d, pass, &p, a, b, bias, out, workspace);
+    } else {
+        fri_conv2d_engine_prepare(&p.engine, b, workspace);
+        fri_conv2d_engine_run(&p.engine, a, b, bias, out, workspace);
+    }
+    return FR_OK;
 }
 
 fr_status fri_cpu_conv2d_forward_workspace(const fri_conv2d_desc *d, size_t *bytes) {

@@ -1,6 +1,5 @@
 /* conv2d_depthwise_weight.c - the weights' gradient of a convolution in which each channel has a filter of its own
- * (groups = C = K). The library pads each channel to a block of them for many of these, with 256 times the weights as
- * scratch.
+ * (groups = C = K).
  *
  *   dw[c, r, s] = sum over images, p, q of dy[p, q, c] x[p stride - pad + r dilation, q stride - pad + s, c]
  *

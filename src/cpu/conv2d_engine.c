@@ -20,23 +20,26 @@ static const fri_conv2d_own *own_of(fri_conv2d_method method) {
     return method == FRI_CONV2D_POINTWISE ? own[fri_cpu_lanes()].pointwise : NULL;
 }
 
-fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
-                                 fri_conv2d_engine *e) {
+void fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method, fri_conv2d_engine *e) {
     memset(e, 0, sizeof *e);
     e->d = *d;
     e->pass = pass;
-    if (method == FRI_CONV2D_INDIRECT) return fri_conv2d_indirect_plan(e);
-    if (method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_plan(e);
+    if (method == FRI_CONV2D_WINOGRAD) {
+        fri_conv2d_winograd_plan(e);
+        return;
+    }
     if (method == FRI_CONV2D_AUTO)
         method = own_of(FRI_CONV2D_DEPTHWISE)->pays(d, pass)   ? FRI_CONV2D_DEPTHWISE
                  : own_of(FRI_CONV2D_POINTWISE)->pays(d, pass) ? FRI_CONV2D_POINTWISE
                                                                : method;
     e->own = own_of(method);
-    if (e->own == NULL) return fri_conv2d_indirect_plan(e);
+    if (e->own == NULL) {
+        fri_conv2d_indirect_plan(e);
+        return;
+    }
     e->method = method;
     e->own->plan(e);
     if (d->norm != NULL) e->norm_at = fri_part(&e->bytes, (size_t)(2 * d->c) * sizeof(float));
-    return FR_OK;
 }
 
 fri_conv2d_reader fri_conv2d_reader_of(const fri_conv2d_engine *e, char *workspace) {
@@ -50,19 +53,18 @@ fri_conv2d_reader fri_conv2d_reader_of(const fri_conv2d_engine *e, char *workspa
     return (fri_conv2d_reader){n->mean, scale, shift, n->act};
 }
 
-fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
+void fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace) {
     if (e->own != NULL && e->pass != FRI_PASS_BACKWARD_WEIGHT) e->own->prepare(e, w, workspace);
-    return FR_OK;
 }
 
-fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
-                                char *workspace) {
-    if (e->method == FRI_CONV2D_WINOGRAD) return fri_conv2d_winograd_run(e, a, b, bias, out, workspace);
-    if (e->own == NULL)
+void fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const float *bias, void *out,
+                           char *workspace) {
+    if (e->method == FRI_CONV2D_WINOGRAD)
+        fri_conv2d_winograd_run(e, a, b, bias, out, workspace);
+    else if (e->own == NULL)
         fri_conv2d_indirect_run(e, a, b, bias, out, workspace);
     else if (e->pass == FRI_PASS_BACKWARD_WEIGHT)
         e->own->run_weight(e, a, b, out, workspace);
     else
         e->own->run(e, a, bias, out, workspace);
-    return FR_OK;
 }

@@ -55,22 +55,21 @@ typedef struct fri_conv2d_engine {
 } fri_conv2d_engine;
 
 /* Plans a pass. method: requested method, usually FRI_CONV2D_AUTO; e->method: chosen method. */
-fr_status fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method,
-                                 fri_conv2d_engine *e);
+void fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_method method, fri_conv2d_engine *e);
 
 /* Prepares all that depends on the weights only; call once before any number of runs. For forward and backward
  * input. */
-fr_status fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace);
+void fri_conv2d_engine_prepare(const fri_conv2d_engine *e, const void *w, char *workspace);
 
 /* forward: a = x, b = w; backward input: a = dy, b = w; backward weight: a = x, b = dy. bias or NULL. */
-fr_status fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
-                                char *workspace);
+void fri_conv2d_engine_run(const fri_conv2d_engine *e, const void *a, const void *b, const float *bias, void *out,
+                           char *workspace);
 
 /* Name of the method of a pass, for reports (static storage), or the error sentence if there is none. */
 const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass);
 
 /* conv2d_indirect.c: f32, and bf16 where the processor multiplies it */
-fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e);
+void fri_conv2d_indirect_plan(fri_conv2d_engine *e);
 bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass); /* as it is; y or dx are f32 */
 void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
                              char *workspace);
@@ -78,9 +77,9 @@ void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const f
 /* conv2d_winograd.c: tells whether Winograd is faster, and plans it; e->method is FRI_CONV2D_NONE if not possible. */
 enum { FRI_WINOGRAD_BYTES = 8 << 20 }; /* maximum of U, V and M; the scratch of products comes on top */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass);
-fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e);
-fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
-                                  char *workspace);
+void fri_conv2d_winograd_plan(fri_conv2d_engine *e);
+void fri_conv2d_winograd_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
+                             char *workspace);
 
 /* Own loops for f32 (depthwise weight gradients also bf16): whether they are faster, workspace, execution. in: x or
  * dy; prepared weights are in the workspace. */

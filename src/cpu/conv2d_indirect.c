@@ -17,7 +17,7 @@ bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass) {
            fri_igemm_reads_bf16();
 }
 
-fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
+void fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     const bool bf16 = d->dtype == FR_BF16;
     e->method = d->bias_dtype == FR_F32 && (d->dtype == FR_F32 || fri_conv2d_indirect_reads_bf16(d, e->pass))
@@ -31,7 +31,6 @@ fr_status fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
         e->room = fri_igemm_room(rows, d->r * d->s * (dx ? kg : cg) / (bf16 ? 2 : 1), dx ? cg : kg,
                                  limit > 0 ? limit - rest : 0);
     e->scratch_at = fri_part(&e->bytes, e->room + fri_igemm_bytes());
-    return FR_OK;
 }
 
 /* True if pixels of y and of dx are computed one by one, because many taps lie outside of the map: for 3 x 3 filters on

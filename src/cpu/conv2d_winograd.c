@@ -12,7 +12,6 @@
 #include "base/status.h"
 #include "cpu/conv2d_engine.h"
 #include "cpu/cpu.h"
-#include "cpu/team.h"
 #include "cpu/transpose.h"
 
 #include <string.h>
@@ -305,37 +304,18 @@ static bool fits(const fri_conv2d_desc *d) {
            d->pad_w <= 2;
 }
 
-/* Time over that of Intel's library (2.6.3), forward, dx, dw; 2 threads, AMD Zen 5, least of 40 to 400 turns, pad 1.
- * Only properties of a layer may be asked here, never d->n, nor a limit of memory: conv2d_engine.h.
+/* The rule was measured beside direct convolutions by a library (2 threads, AMD Zen 5; time over the direct one's in
+ * forward, dx and dw, 8 images, pad 1). Only properties of a layer may be asked here, never d->n, nor a limit of memory
+ * (conv2d_engine.h).
  *
- *   map, channels     8 images            64 images           1 image
- *   56, 64 -> 64      0.44 0.46 0.50      0.62 0.60 0.68 *    0.40 0.38 0.40
- *   28, 128 -> 128    0.41 0.38 0.40      0.38 0.49 0.58      0.52 0.44 0.38
- *   16, 128 -> 128    0.59 0.52 0.50 *    0.39 0.38 0.40      0.90 0.67 0.48
- *   14, 256 -> 256    0.52 0.44 0.49      0.57 0.51 0.50 *    1.08 0.81 0.62
- *   7, 512 -> 512     0.85 0.60 0.57      0.88 0.50 0.52 *    3.3 2.3 3.5 *
- *   8, 256 -> 256     0.84 0.72 0.75 *    0.68 0.61 0.66 *    1.9 1.5 0.7
- *   8, 64 -> 64       0.75 0.62 0.62
- *   4, 512 -> 512     0.81 0.85 0.63      0.52 0.55 0.37      3.8 3.3 1.6     (one tile; this and the next: Zen 4)
- *   4, 256 -> 256     0.70 0.89 0.52      0.48 0.53 0.37      1.5 3.0 0.9
- *   4, 128 -> 256     1.04 0.82 0.48
- *   6, 256 -> 256     1.11 0.86 0.73      (a tile has 9 outputs inside of the map, not 16)
- *   14, 128 -> 32     0.59 0.53 0.62      0.51 0.53 0.52      0.81 0.88 0.68
- *   7, 128 -> 32      0.91 0.75 0.63
- *   4, 128 -> 32      1.26 1.15 0.59      0.67 0.62 0.45      (dw alone is taken)
- *   14, 64 -> 32      1.47 0.76 0.85      (transforms outweigh the product)
- *   28, 96 -> 48      0.45 0.40 0.49
- *   56, 128 -> 32     0.57 0.50 0.53                           0.55 0.50 0.57   (this, the next, and -> 32: Zen 4)
- *   28, 128 -> 32     0.60 0.56 0.57                           0.66 0.53 0.50
- *   28, 64 -> 32      0.53 0.56 0.57                           0.81 0.61 0.61
- *   28, 32 -> 32      0.53 0.50 0.79                           0.94 0.99 0.94
- *   56, 32 -> 32      0.65 0.61 0.83                           0.61 0.59 0.90
- *   20, 32 -> 32      0.51 0.53 0.77                           1.25 1.28 1.16
- * (*: while the machine had other work, which costs these many short loops more than one long one.) Transforming
- * the filters costs what some ten tiles cost, so single images of small maps lose; the rule is made for 8 and more.
- * With AVX2, in the order of the table: 0.48 0.43 0.38, 0.49 0.46 0.41, 0.43 0.40 0.39, 0.65 0.66
- * 0.48, 0.81 0.79 0.76 *, 0.77 0.70 0.66 *, 1.09 1.04 0.89 *, -, 1.21 1.10 0.94 *, 0.93 0.90 0.84, 0.45 0.45 0.53,
- * 0.28 0.48 0.31, 0.44 0.63 0.40, 0.57 0.68 0.48, 0.79 0.75 0.61 (one image: 1.35 1.31 0.96), 0.70 0.65 0.52. */
+ *   map, channels                              map, channels
+ *   56, 64 -> 64      0.44 0.46 0.50           4, 128 -> 256     1.04 0.82 0.48
+ *   14, 256 -> 256    0.52 0.44 0.49           6, 256 -> 256     1.11 0.86 0.73   (9 outputs of a tile's 16 are used)
+ *   7, 512 -> 512     0.85 0.60 0.57           4, 128 -> 32      1.26 1.15 0.59   (dw alone is taken)
+ *   8, 64 -> 64       0.75 0.62 0.62           14, 64 -> 32      1.47 0.76 0.85   (transforms outweigh the product)
+ *   4, 512 -> 512     0.81 0.85 0.63           20, 32 -> 32      0.51 0.53 0.77
+ * Transforming the filters costs what some ten tiles cost, so single images of small maps lose; the rule is made for 8
+ * and more. */
 bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     bool dx = pass == FRI_PASS_BACKWARD_INPUT;
     int64_t h = dx ? d->h : d->p, w = dx ? d->w : d->q, tiles = fri_ceil_div(h, 4) * fri_ceil_div(w, 4);
@@ -352,7 +332,7 @@ static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
 
 /* Chooses blocks of channels whose products outweigh the repeated transforms, and as many tiles as fit each worker's
  * memory, at most `most`; 0 if no such block is worth the transforms. Chunks of dw have one size, because they
- * determine the order of its sums, and are small for brg, which transposes D in scratch of each thread. */
+ * determine the order of its sums. */
 static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t widest_in, int64_t widest_out) {
     enum { LEAST = 16, WEIGHT_CHUNK = 64 };
     int64_t in = e->in, out = e->out, least = 1, most = 256, room = floats_of() / workers;
@@ -420,9 +400,9 @@ static bool choose_split(fri_conv2d_engine *e) {
     return true;
 }
 
-static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t tiles, fri_accum accum, size_t *scratch) {
+static void plan_product(fri_conv2d_engine *e, int slot, int64_t tiles, fri_accum accum, size_t *scratch) {
     const int64_t in = e->in_block, out = e->out_block, rows = rows_of(e, tiles);
-    fri_matmul_desc p = {FR_F32, FR_F32, FR_F32, FR_F32, .batch = PLACES, .accum = accum};
+    fri_matmul_desc p = {.batch = PLACES, .accum = accum};
     p.alone = e->split != FRI_SPLIT_NONE;
     p.n = p.b_row = p.c_row = e->pass == FRI_PASS_BACKWARD_WEIGHT ? in : out;
     p.b_col = 1;
@@ -433,9 +413,8 @@ static fr_status plan_product(fri_conv2d_engine *e, int slot, int64_t tiles, fri
         p.m = tiles, p.k = p.a_row = in, p.a_col = 1;
         p.a_batch = rows * in, p.b_batch = in * out, p.c_batch = rows * out;
     }
-    FRI_TRY(fri_product_plan(&p, &e->product[slot]));
+    fri_product_plan(&p, &e->product[slot]);
     if (e->product[slot].bytes > *scratch) *scratch = e->product[slot].bytes;
-    return FR_OK;
 }
 
 static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
@@ -456,25 +435,24 @@ static size_t lay_out(fri_conv2d_engine *e, size_t scratch) {
 
 /* The full chunk decides whether a plan exists, whatever the number of tiles, so batches do not matter. The scratch of
  * products, which grows with the threads and the width of vectors, comes on top and decides nothing. */
-fr_status fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
+void fri_conv2d_winograd_plan(fri_conv2d_engine *e) {
     const fri_conv2d_desc *d = &e->d;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
     size_t scratch = 0;
     e->method = FRI_CONV2D_NONE;
-    if (!fits(d)) return FR_OK;
+    if (!fits(d)) return;
     map m = map_of(d, dx, 0, 0, !dx);
     e->in = dx ? d->k : d->c, e->out = dx ? d->c : d->k;
     e->tiles = d->n * m.grid_h * m.grid_w;
     e->chunk = choose_blocks(e, 1, 128, dw ? 128 : e->out);
-    if (e->chunk == 0) return FR_OK;
+    if (e->chunk == 0) return;
     if (!choose_split(e)) e->chunk = fri_min_i64(choose_blocks(e, 1, 128, dw ? 128 : e->out), e->tiles);
     int64_t tiles[3] = {e->chunk, dw && e->tiles > e->chunk ? e->chunk : 0, e->tiles % e->chunk};
     scratch = 0;
     for (int i = 0; i < 3; i++)
-        if (tiles[i] > 0) FRI_TRY(plan_product(e, i, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch));
+        if (tiles[i] > 0) plan_product(e, i, tiles[i], dw && i > 0 ? FRI_ADD : FRI_SET, &scratch);
     lay_out(e, scratch);
     e->method = FRI_CONV2D_WINOGRAD;
-    return FR_OK;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------- */
@@ -485,7 +463,6 @@ typedef struct run {
     const float *a, *b, *bias;
     float *y, *v, *u, *m;
     char *workspace;
-    fri_team_failure *failure;
 } run;
 
 /* Computes V of the block of input channels at `first`. */
@@ -525,10 +502,9 @@ static void between(const run *r, const step *done, const step *next) {
 }
 
 /* Runs the tiles and channels from `from` to `to` in a worker's workspace. */
-static fr_status run_part(run r, step from, step to, char *workspace) {
+static void run_part(run r, step from, step to, char *workspace) {
     const fri_conv2d_engine *e = r.e;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
-    fr_status s = FR_OK;
     if (!e->shared) r.v = (float *)(void *)(workspace + e->v_at);
     r.u = (float *)(void *)(workspace + e->u_at);
     r.m = (float *)(void *)(workspace + e->m_at);
@@ -540,15 +516,13 @@ static fr_status run_part(run r, step from, step to, char *workspace) {
                 now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
                 between(&r, done, &now);
                 const fri_product *p = &e->product[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
-                FR_TRY(s, fri_product_run(p, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at));
+                fri_product_run(p, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at);
                 before = now;
                 done = &before;
             }
         }
     }
     if (done != NULL) between(&r, done, NULL);
-done:
-    return s;
 }
 
 /* Runs worker i's part. Tiles are divided in whole chunks, so that only the last worker has a shorter chunk. */
@@ -564,19 +538,17 @@ static void run_worker(const void *context, int64_t i, int thread) {
     case FRI_SPLIT_OUT: from.out = i * out, to.out = from.out + out; break;
     case FRI_SPLIT_IN: from.in = i * in, to.in = from.in + in; break;
     }
-    fri_team_note(r->failure, run_part(*r, from, to, r->workspace + (size_t)i * e->worker_bytes));
+    run_part(*r, from, to, r->workspace + (size_t)i * e->worker_bytes);
 }
 
-fr_status fri_conv2d_winograd_run(const fri_conv2d_engine *e, const void *a, const void *b, const void *bias, void *out,
-                                  char *workspace) {
+void fri_conv2d_winograd_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
+                             char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
-    fri_team_failure f = {FR_OK, ""};
-    run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out, .workspace = workspace, .failure = &f};
+    run r = {.e = e, .a = a, .b = b, .bias = bias, .y = out, .workspace = workspace};
     r.in = dx ? map_of(d, true, 2 - d->pad_h, 2 - d->pad_w, false) : map_of(d, false, d->pad_h, d->pad_w, true);
     r.out = map_of(d, !dx, 0, 0, !dx);
     r.v = (float *)(void *)(workspace + e->v_at);
     if (e->shared) take_input(&r, 0, e->tiles, 0, false);
     fri_parallel(e->workers, (int)e->workers, run_worker, &r);
-    return fri_team_told(&f);
 }

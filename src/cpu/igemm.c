@@ -328,7 +328,7 @@ static void run(const fri_igemm *s, const fri_igemm_part *part, void *scratch) {
     const int64_t column_end = end.some > 0 ? s->columns : end.at + end.last + FRI_VECTOR;
     if (s->taps == 0)
         run_empty(s, part, column, column_end);
-    else if (s->b_row == 1 && part->row_end - part->row <= WIDTH && column_end - column > WIDTH)
+    else if (s->b_row == 1 && part->row_end - part->row <= 2 * FRI_VECTOR && column_end - column > WIDTH)
         run_few(s, part, column, column_end, scratch);
     else {
         const int64_t block = gathered(s, s->taps) ? BLOCK / 2 : BLOCK; /* gathered rows fit panels.left */

@@ -4,7 +4,7 @@
  *   backward input   dx [n, in]   = dy [n, out] w
  *   backward weight  dw [out, in] = dy^T x
  *
- * f32, and bf16 where the library has code for it, are one product in place. Else half data is widened: C is cut into
+ * f32 is one product in place. Half data is widened: C is cut into
  * tiles whose f32 copies, and those of their rows of A and columns of B, fit the target. Tiles follow the shape only. A
  * batch cut in two gives the same y and dx (product.h). */
 #include "cpu/product.h"
@@ -31,11 +31,11 @@ typedef struct plan {
 } plan;
 
 /* f32 product of a tile of m x n with dense copies. */
-static fr_status plan_tile(const fri_matmul_desc *p, int64_t m, int64_t n, fri_product *made) {
-    fri_matmul_desc d = {FR_F32, FR_F32, FR_F32, FR_F32, m, n, p->k, p->k, 1, n, 1, n, .bias = p->bias};
+static void plan_tile(const fri_matmul_desc *p, int64_t m, int64_t n, fri_product *made) {
+    fri_matmul_desc d = {m, n, p->k, p->k, 1, n, 1, n, .bias = p->bias};
     if (p->a_col != 1) d.a_row = 1, d.a_col = m;
     if (p->b_col != 1) d.b_row = 1, d.b_col = p->k;
-    return fri_product_plan(&d, made);
+    fri_product_plan(&d, made);
 }
 
 /* The largest of 1 .. all whose `fixed + per * size` elements fit. */
@@ -44,17 +44,16 @@ static int64_t fitting(int64_t all, int64_t fit, int64_t fixed, int64_t per) {
 }
 
 /* Scratch for every tile shape: full or remaining m and n. */
-static fr_status tile_scratch(const plan *p, size_t *scratch) {
+static void tile_scratch(const plan *p, size_t *scratch) {
     for (int i = 0; i < 4; i++) {
         const int64_t m = i & 1 ? p->p.m % p->m : p->m, n = i & 2 ? p->p.n % p->n : p->n;
         fri_product tile = {.bytes = 0};
-        if (m > 0 && n > 0) FRI_TRY(plan_tile(&p->p, m, n, &tile));
+        if (m > 0 && n > 0) plan_tile(&p->p, m, n, &tile);
         if (tile.bytes > *scratch) *scratch = tile.bytes;
     }
-    return FR_OK;
 }
 
-static fr_status plan_widened(plan *p) {
+static void plan_widened(plan *p) {
     const fri_matmul_desc *q = &p->p;
     size_t scratch = 0;
     int64_t fit = TILE_BYTES / (int64_t)sizeof(float);
@@ -66,25 +65,23 @@ static fr_status plan_widened(plan *p) {
     p->a_at = fri_part(&p->bytes, (size_t)(p->m * q->k) * sizeof(float));
     p->b_at = fri_part(&p->bytes, (size_t)(q->k * p->n) * sizeof(float));
     p->c_at = fri_part(&p->bytes, (size_t)(p->m * p->n) * sizeof(float));
-    FRI_TRY(tile_scratch(p, &scratch));
+    tile_scratch(p, &scratch);
     p->product_at = fri_part(&p->bytes, scratch);
-    return FR_OK;
 }
 
 static fr_status make_plan(const fri_linear_desc *d, fri_pass pass, plan *p) {
     memset(p, 0, sizeof *p);
-    p->p = fri_product_of_layer(pass, d->dtype, d->bias_dtype, d->n, d->in, d->out);
+    p->p = fri_product_of_layer(pass, d->n, d->in, d->out);
     fr_status s = fri_cpu_accepts(pass_name[pass], d->dtype);
     if (s < 0 || d->n == 0) return s;
-    if (d->dtype != FR_F16) {
-        FRI_TRY(fri_product_plan(&p->p, &p->whole));
-        if (p->whole.possible) {
-            if (p->p.bias) p->bias_at = fri_part(&p->bytes, (size_t)d->out * fr_dtype_size(d->bias_dtype));
-            p->product_at = fri_part(&p->bytes, p->whole.bytes);
-            return FR_OK;
-        }
+    if (d->dtype == FR_F32 && d->bias_dtype == FR_F32) {
+        fri_product_plan(&p->p, &p->whole);
+        if (p->p.bias) p->bias_at = fri_part(&p->bytes, (size_t)d->out * sizeof(float));
+        p->product_at = fri_part(&p->bytes, p->whole.bytes);
+    } else {
+        plan_widened(p);
     }
-    return plan_widened(p);
+    return FR_OK;
 }
 
 /* Converts vectors of k terms, in stored order. The vectors are `next` elements apart and their terms `term`; one of
@@ -96,8 +93,8 @@ static void widen_tile(fr_dtype t, const void *base, int64_t next, int64_t term,
                        out);
 }
 
-static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const void *b, const float *bias, void *c,
-                             char *workspace) {
+static void run_widened(fr_dtype t, const plan *p, const void *a, const void *b, const float *bias, void *c,
+                        char *workspace) {
     const fri_matmul_desc *q = &p->p;
     float *at = (float *)(void *)(workspace + p->a_at), *bt = (float *)(void *)(workspace + p->b_at);
     float *ct = (float *)(void *)(workspace + p->c_at);
@@ -106,14 +103,13 @@ static fr_status run_widened(fr_dtype t, const plan *p, const void *a, const voi
         for (int64_t i = 0; i < q->m; i += p->m) {
             int64_t m = fri_min_i64(p->m, q->m - i);
             fri_product tile;
-            FRI_TRY(plan_tile(q, m, n, &tile));
+            plan_tile(q, m, n, &tile);
             if (p->m < q->m || j == 0) widen_tile(t, a, q->a_row, q->a_col, i, m, q->k, at);
             if (i == 0) widen_tile(t, b, q->b_col, q->b_row, j, n, q->k, bt);
-            FRI_TRY(fri_product_run(&tile, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->product_at));
+            fri_product_run(&tile, at, bt, bias != NULL ? bias + j : NULL, ct, workspace + p->product_at);
             fri_cpu_narrow_rows(t, m, n, ct, (char *)c + (size_t)(i * q->n + j) * fr_dtype_size(t), q->n);
         }
     }
-    return FR_OK;
 }
 
 static fr_status run(const fri_exec *e, const fri_linear_desc *d, fri_pass pass, const void *a, const void *b,
@@ -131,8 +127,11 @@ static fr_status run(const fri_exec *e, const fri_linear_desc *d, fri_pass pass,
         fri_cpu_widen(d->bias_dtype, d->out, bias, (float *)(void *)(workspace + p.bias_at));
         bias = workspace + p.bias_at;
     }
-    if (p.widened) return run_widened(d->dtype, &p, a, b, bias, c, workspace);
-    return fri_product_run(&p.whole, a, b, bias, c, workspace + p.product_at);
+    if (p.widened)
+        run_widened(d->dtype, &p, a, b, bias, c, workspace);
+    else
+        fri_product_run(&p.whole, a, b, bias, c, workspace + p.product_at);
+    return FR_OK;
 }
 
 static fr_status workspace_of(const fri_linear_desc *d, fri_pass pass, size_t *bytes) {

@@ -134,9 +134,8 @@ static int64_t batch_threads(void) {
     return fri_min_i64(fr_threads_get(), FRI_BATCH_THREADS);
 }
 
-fri_matmul_desc fri_product_of_layer(fri_pass pass, fr_dtype t, fr_dtype bias_t, int64_t rows, int64_t in,
-                                     int64_t out) {
-    fri_matmul_desc d = {t, t, t, bias_t, .m = rows, .n = in, .a_col = 1, .b_row = in, .b_col = 1, .c_row = in};
+fri_matmul_desc fri_product_of_layer(fri_pass pass, int64_t rows, int64_t in, int64_t out) {
+    fri_matmul_desc d = {.m = rows, .n = in, .a_col = 1, .b_row = in, .b_col = 1, .c_row = in};
     switch (pass) {
     case FRI_PASS_FORWARD:
         d.bias = true;
@@ -148,16 +147,12 @@ fri_matmul_desc fri_product_of_layer(fri_pass pass, fr_dtype t, fr_dtype bias_t,
     return d;
 }
 
-fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
-    const bool f32 = d->a_dtype == FR_F32 && d->b_dtype == FR_F32 && d->c_dtype == FR_F32;
+void fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
     *p = (fri_product){.d = *d};
-    p->possible = f32 && (!d->bias || d->bias_dtype == FR_F32) && (d->a_col == 1 || (d->b_col == 1 && !d->bias));
-    if (!p->possible) return FR_OK;
     const int64_t workers = d->alone ? 1 : d->batch > 0 ? batch_threads() : fr_threads_get();
     const bool once = !d->alone && d->batch == 0 && d->a_col == 1;
     p->room = once ? fri_igemm_room(d->m, d->k, d->n, 0) : 0;
     p->bytes = p->room + scratch_of(loops()) * (size_t)workers;
-    return FR_OK;
 }
 
 /* A matrix is a map of one row of pixels. If A is transposed, the sum runs over pixels, and B takes the place of A. */
@@ -207,15 +202,14 @@ static void batch_piece(const void *context, int64_t i, int thread) {
     (d->a_col != 1 ? k->run_pixels : k->run)(&s, &all, l->workspace + (size_t)thread * scratch_of(k));
 }
 
-fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
-                          char *workspace) {
+void fri_product_run(const fri_product *p, const float *a, const float *b, const float *bias, float *c,
+                     char *workspace) {
     const fri_matmul_desc *d = &p->d;
     if (d->batch == 0 && !d->alone) {
         const fri_igemm s = igemm_of(d, a, b, bias, c);
         fri_igemm_run(&s, d->a_col != 1, p->room, workspace);
-        return FR_OK;
+        return;
     }
     fri_parallel(fri_max_i64(1, d->batch), d->alone ? 1 : (int)batch_threads(), batch_piece,
                  &(batch_loop){d, a, b, bias, c, workspace});
-    return FR_OK;
 }

@@ -14,7 +14,6 @@ typedef enum fri_pass {
 /* C [m, n] = A [m, k] B [k, n] (+ bias [n]); strides in elements, with a 1 in each pair. batch > 0: number of
  * products, without bias, whose matrices are a_batch, b_batch, c_batch elements apart. */
 typedef struct fri_matmul_desc {
-    fr_dtype a_dtype, b_dtype, c_dtype, bias_dtype;
     int64_t m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row; /* element (i, j) of A is a[i * a_row + j * a_col] */
     int64_t batch, a_batch, b_batch, c_batch;
@@ -27,19 +26,17 @@ enum { FRI_BATCH_THREADS = 16 }; /* maximum number of threads that share a batch
 
 typedef struct fri_product {
     fri_matmul_desc d;
-    bool possible;
     size_t room, bytes; /* size of packed weights, and of the whole workspace */
 } fri_product;
 
 /* The product of a layer y [rows, out] = x [rows, in] w^T + b, or of its gradients. dw = dy^T x: A is dy. */
-fri_matmul_desc fri_product_of_layer(fri_pass pass, fr_dtype t, fr_dtype bias_t, int64_t rows, int64_t in, int64_t out);
+fri_matmul_desc fri_product_of_layer(fri_pass pass, int64_t rows, int64_t in, int64_t out);
 
-/* p->possible is false for half data. */
-fr_status fri_product_plan(const fri_matmul_desc *d, fri_product *p);
+void fri_product_plan(const fri_matmul_desc *d, fri_product *p);
 
 /* C = A B + bias, or C += A B; bias is read if d->bias. The workspace is 64-byte aligned. */
-fr_status fri_product_run(const fri_product *p, const void *a, const void *b, const void *bias, void *c,
-                          char *workspace);
+void fri_product_run(const fri_product *p, const float *a, const float *b, const float *bias, float *c,
+                     char *workspace);
 
 /* Bytes for packed weights of a product C [rows, columns] of `terms` terms, at most `limit` (0: none); 0 if packing
  * once would not pay. */

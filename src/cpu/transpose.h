@@ -8,15 +8,14 @@ typedef float fri_four __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* y [4, 4] = x^T; rows are x_row and y_row elements apart. */
 static inline void fri_transpose_4x4(const float *x, int64_t x_row, float *y, int64_t y_row) {
-    typedef int32_t order __attribute__((vector_size(16)));
     fri_four a = *(const fri_four *)x, b = *(const fri_four *)(x + x_row);
     fri_four c = *(const fri_four *)(x + 2 * x_row), d = *(const fri_four *)(x + 3 * x_row);
-    fri_four ab = __builtin_shuffle(a, b, (order){0, 4, 1, 5}), cd = __builtin_shuffle(c, d, (order){0, 4, 1, 5});
-    fri_four ef = __builtin_shuffle(a, b, (order){2, 6, 3, 7}), gh = __builtin_shuffle(c, d, (order){2, 6, 3, 7});
-    *(fri_four *)y = __builtin_shuffle(ab, cd, (order){0, 1, 4, 5});
-    *(fri_four *)(y + y_row) = __builtin_shuffle(ab, cd, (order){2, 3, 6, 7});
-    *(fri_four *)(y + 2 * y_row) = __builtin_shuffle(ef, gh, (order){0, 1, 4, 5});
-    *(fri_four *)(y + 3 * y_row) = __builtin_shuffle(ef, gh, (order){2, 3, 6, 7});
+    fri_four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    fri_four ef = __builtin_shufflevector(a, b, 2, 6, 3, 7), gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(fri_four *)y = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(fri_four *)(y + y_row) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    *(fri_four *)(y + 2 * y_row) = __builtin_shufflevector(ef, gh, 0, 1, 4, 5);
+    *(fri_four *)(y + 3 * y_row) = __builtin_shufflevector(ef, gh, 2, 3, 6, 7);
 }
 
 /* y [columns, rows] = x^T, x [rows, columns]. */

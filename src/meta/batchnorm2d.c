@@ -5,8 +5,9 @@ size_t fri_meta_batchnorm2d_workspace(const fri_batchnorm2d_desc *d) {
     return FRI_META_BYTES(d->dtype, batchnorm2d_workspace, (d));
 }
 
-bool fri_meta_batchnorm2d_reads_parts(fr_dtype dtype) {
-    return FRI_META_TARGET(dtype, batchnorm2d_reads_parts) != NULL;
+bool fri_meta_batchnorm2d_reads_parts(fr_dtype dtype, int64_t granule) {
+    fri_batchnorm2d_reads_parts_fn *reads = FRI_META_TARGET(dtype, batchnorm2d_reads_parts);
+    return reads != NULL && reads(dtype, granule);
 }
 
 static fr_status batchnorm(const char *name, const fri_batchnorm2d_desc *d, double flops, double moves, int variant) {

@@ -280,6 +280,18 @@ static bool keeps_input(const params *p, const fri_norm *norm, const fr_tensor *
     return p->train || gamma || (smooth && (x->requires_grad || beta));
 }
 
+/* The largest power of 2 that divides the starts and widths of all parts, in elements; 0 if a tensor is two parts. */
+static int64_t granule_of(fr_tensor *const *x, int n) {
+    const int64_t size = (int64_t)fr_dtype_size(x[0]->dtype);
+    int64_t all = 0;
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++)
+            if (x[k]->storage == x[i]->storage) return 0;
+        all |= x[i]->shape.dim[3] | (int64_t)x[i]->offset / size;
+    }
+    return all & -all;
+}
+
 bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
     const fr_node *twin = fri_recompute_twin();
     if (n < 1 || n > FRI_NORM_PARTS || x[0]->shape.rank != 4 || !fr_dtype_is_float(x[0]->dtype)) return false;
@@ -291,10 +303,9 @@ bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
             return false;
     }
     fri_batchnorm2d_reads_parts_fn *reads = fri_kernels_for(fri_backend_of(x[0]), x[0]->dtype)->batchnorm2d_reads_parts;
-    if (reads == NULL || !reads(x[0]->dtype)) return false;
+    if (reads == NULL || !reads(x[0]->dtype, granule_of(x, n))) return false;
     if (twin != NULL) return twin->op == &batchnorm2d_parts;
-    return fri_switches()->rebuild && !fri_results_examined() && fri_statistics_sync_get() == NULL &&
-           (keeps || !fr_grad_enabled());
+    return fri_fusion_permitted() && fri_statistics_sync_get() == NULL && (keeps || !fr_grad_enabled());
 }
 
 bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend) {

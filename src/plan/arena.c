@@ -1,6 +1,7 @@
 /* arena.c - from a recorded run to fixed places. */
 #include "memory/arena.h"
 
+#include "backend/description.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "plan/plan.h"
@@ -156,6 +157,7 @@ static const size_t libraries = (size_t)256 << 20;
 fr_status fri_plan_room(fr_device device, size_t *bytes) {
     const fri_backend *b = fri_backend_get(device);
     size_t left = 0;
+    if (b == NULL && device == FR_CUDA) FRI_TRY(fri_description_room(&left)); /* a build without CUDA plans alike */
     if (b != NULL && b->room != NULL) FRI_TRY(b->room(&left));
     *bytes = left > libraries ? left - libraries : 0;
     return FR_OK;

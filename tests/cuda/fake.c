@@ -451,7 +451,11 @@ void fake_begin(void) {
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
+static fr_status (*room_of_cuda)(size_t *bytes);
+
+/* Makes no handles. */
 static fr_status room(size_t *bytes) {
+    if (getenv("FRUGAL_CUDA_DEVICE") != NULL) return room_of_cuda(bytes);
     *bytes = fake.memory;
     fake.memory -= fake.others;
     fake.others = 0;
@@ -464,6 +468,7 @@ void fake_kernels(void) {
     const fri_backend *cpu = fri_backend_get(FR_CPU);
     fake_kernels_wrap(&cpu->kernels, &cpu->kernels_f64, &device.kernels, &device.kernels_f64);
     device.describe = NULL; /* asks cuDNN */
-    device.room = room;     /* makes handles */
+    room_of_cuda = device.room;
+    device.room = room;
     fri_backend_override(FR_CUDA, &device);
 }

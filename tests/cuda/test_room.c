@@ -6,6 +6,7 @@
 #include <frugal/session.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/context.h"
 #include "cuda/cublaslt.h"
@@ -219,13 +220,39 @@ Test(room, sessions_one_after_the_other_choose_anew) {
 
 /* ---- the room ---------------------------------------------------------------------------------------------------- */
 
-Test(room, a_described_device_has_its_total_less_context_and_libraries) {
-    size_t bytes = 0;
-    fake.devices = 0;
-    must(fri_plan_room(FR_CUDA, &bytes));
-    cr_expect_eq(bytes, 150120000000 - 700 * mib - libraries, "%zu", bytes);
-    must(fri_plan_room(FR_CPU, &bytes));
-    cr_expect_eq(bytes, 0);
+static char description[] = "/tmp/frugal-device-XXXXXX";
+
+/* The environment is read once. */
+static void described_begin(void) {
+    const int file = mkstemp(description);
+    if (file < 0) cr_assert_fail("no file");
+    close(file);
+    setenv("FRUGAL_CUDA_DEVICE", description, 1);
+    fake_begin();
+}
+
+static void described_end(void) {
+    unlink(description);
+    small_end();
+}
+
+TestSuite(room_described, .init = described_begin, .fini = described_end);
+
+/* FRUGAL_CUDA_DEVICE is a wish to run as on the described device, whatever the present one has. */
+Test(room_described, a_run_takes_the_described_room) {
+    char bytes[64];
+    set_up();
+    for (size_t less = 0; less < 1024; less += 512) {
+        FILE *f = fopen(description, "w");
+        cr_assert_not_null(f);
+        fprintf(f, "{\"totalGlobalMem\":%zu}", 700 * mib + libraries + kept - less);
+        fclose(f);
+        train(1 << 30, "--steps 9", "described");
+        expect_report("described", "\"choice\":", less > 0 ? "\"fitted\"" : "\"kept\"");
+        snprintf(bytes, sizeof bytes, "%zu", kept - less);
+        expect_report("described", "\"room\":\t{\n\t\t\"bytes\":", bytes);
+        small_expect_same("kept", "described", "described");
+    }
 }
 
 static void *(*symbols[2])(const char *name);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The scripts around the CUDA backend, on made-up toolkits and tools.
 
-Usage: test_tools.py ROOT       ROOT: of the source tree
+Usage: test_tools.py ROOT BUILD       ROOT: of the source tree; BUILD: with trainers, which take the check's flags
 """
+import csv
 import os
 import subprocess
 import sys
@@ -85,83 +86,157 @@ PROGRAMS = r"""#!/bin/sh
 echo "$@" >>"$FAKE/calls"
 report=
 planned=false
+room='"room": {"bytes": 9, "choice": "kept"},'
 for word in "$@"; do
     [ "$last" != --report ] || report=$word
-    [ "$word" != --plan ] || planned=true
+    case $word in --plan) planned=true ;; --no-rebuild | --memory-budget) room= ;; esac
     last=$word
 done
 [ -z "$report" ] || echo '{"model": 1, "device": 1, "environment": 1, "batch_size": 1, "image_size": 1, "steps": 1,
-"flags": {}, "memory": {"peak_allocated": 1048576}, "time": {"images_per_second": 7.0},
+"flags": {}, "memory": {"peak_allocated": 1048576}, "time": {"images_per_second": 7.0}, '$room'
 "planned": '$planned'}' >"$report"
 case $1 in
 gpu_first) echo "a GPU; 0.5 of 80.0 GiB in use before the first tensor"; echo "0 wrong"; $FIRST ;;
-test_*) echo "[====] Synthesis: Tested: 3 | Passing: 3 | Failing: 0 | Crashing: 0"; $TESTS ;;
-op_bandwidth) echo "| add | 1.0 | 1.000 | 1.0 | 91 % |" ;;
+test_*) echo "[SKIP] a::b: no"; echo "[====] Synthesis: Tested: 3 | Passing: 3 | Failing: 0 | Crashing: 0"; $TESTS ;;
+op_bandwidth) echo "| add | 1.0 | 1.000 | 1.0 | 91 % |"; echo "| maxpool2d_backward | 1.0 | 1.000 | 1.0 | 54 % |" ;;
+gpu_patterns) echo "| 64 to 64, 56 x 56, 1 x 1 / 1 | 3 | convolution, sums | 0.5000 | 0.2500 | 0.50 |" ;;
 train_resnet) $TRAIN ;;
 esac
 """
+COUNTERS = """#!/bin/sh
+echo '==PROF== Connected'
+echo '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
+for launch in 0 1; do
+    echo '"'$launch'","1","x","h","sums(float *)","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0","s","conflicts","","1,234"'
+done
+"""
+# A PyTorch that takes every call.
+TORCH = """class Anything:
+    def __init__(self, *words, **more): pass
+    def __call__(self, *words, **more): return self
+    def __getattr__(self, name):
+        if name.startswith("__"): raise AttributeError(name)
+        return self
+    def __enter__(self): return self
+    def __exit__(self, *words): pass
+class cuda:
+    class OutOfMemoryError(Exception): pass
+    is_available = reset_peak_memory_stats = synchronize = empty_cache = lambda: True
+    max_memory_allocated = lambda: 2 << 20
+__version__ = "2.11.0"
+def __getattr__(name): return Anything()
+"""
+NETWORKS = ("resnet", "mobilenet", "densenet", "unet", "vgg")
+TRAINED = [("train", n, "f16", mode) for n in NETWORKS for mode in ("default (kept)", "--no-rebuild")] + \
+    [("train", "resnet", "bf16", "--no-rebuild"), ("train", "resnet", "f32", "--no-rebuild"),
+     ("train", "resnet", "f16", "--memory-budget 6144MiB"), ("train", "resnet", "f16", "--memory-budget 3072MiB")]
+TORCHED = [("torch", n, "f16", "eager") for n in NETWORKS] + [("torch", "resnet", t, "eager") for t in ("bf16", "f32")]
+ROWS = [("tests", n, "", "") for n in ("cuda_twins", "net", "autograd", "optim", "models", "plan", "ops")] + \
+    [("plan", n, t, "") for n in ("vgg", "resnet") for t in ("f32", "f16")] + \
+    [("bandwidth", n, "f16", "") for n in ("add", "maxpool2d_backward")] + \
+    [("counters", n + ": sums", "f16", "conflicts") for n in
+     ("batchnorm2d_stats", "batchnorm2d_backward", "depthwise conv2d dw")] + TRAINED + TORCHED + \
+    [("patterns", "64 to 64, 56 x 56, 1 x 1 / 1", "f16", "convolution, sums")] + \
+    [("compiled", n, "f16", "compiled") for n in NETWORKS[:2]] + \
+    [("budgets", n, "f16", f"--memory-budget {mib}MiB") for n, both in
+     (("mobilenet", (4096, 2048)), ("densenet", (2048, 1024)), ("unet", (3072, 2048)), ("vgg", (2560, 2432)))
+     for mib in both]
 
 
-def check(folder, **said):
-    """The exit status and the last lines of the parts of a check whose programs are the fake bundle's."""
+def check(folder, words=(), free=80000, **said):
+    """Exit status, last lines of the parts, calls and rows of a check whose programs are the fake bundle's."""
     write(folder + "/run", PROGRAMS, 0o755)
-    write(folder + "/bin/nvidia-smi", "#!/bin/sh\necho 24000\n", 0o755)
+    write(folder + "/commit", "abc1234\n")
+    write(folder + "/bin/nvidia-smi", f"#!/bin/sh\ncase $1 in *name*) echo A card ;; *) echo {free} ;; esac\n", 0o755)
     write(folder + "/bin/compute-sanitizer", "#!/bin/sh\nexit 0\n", 0o755)
+    write(folder + "/bin/ncu", COUNTERS, 0o755)
+    write(folder + "/python/torch/__init__.py", TORCH)
+    write(folder + "/python/torchvision/__init__.py", TORCH)
     write(folder + "/calls", "")
     environment = dict(os.environ, PATH=f"{folder}/bin:" + os.environ["PATH"], RUN=folder + "/run", FAKE=folder,
-                       OUT=folder + "/out", **said)
-    done = subprocess.run(["bash", root + "/benchmarks/gpu_check.sh"], env=environment, capture_output=True, text=True)
-    parts = ("first", "tests", "plan", "bandwidth", "train", "resume", "sanitizer")
-    lines = dict(line.split(None, 1) for line in done.stdout.splitlines()[-len(parts):] if " " in line)
+                       OUT=folder + "/out", PYTHONPATH=folder + "/python", **said)
+    done = subprocess.run(["bash", root + "/benchmarks/gpu_check.sh", *words], env=environment, capture_output=True,
+                          text=True)
+    lines = dict(line.split(None, 1) for line in done.stdout.splitlines()[-12:] if " " in line)
     with open(folder + "/calls", encoding="utf-8") as f:
-        return done.returncode, {p: lines.get(p, "") for p in parts}, f.read()
+        calls = f.read()
+    rows = []
+    if os.path.exists(folder + "/out/rows.csv"):
+        with open(folder + "/out/rows.csv", encoding="utf-8", newline="") as f:
+            rows = list(csv.DictReader(f))
+    return done.returncode, lines, calls, rows, done.stdout
+
+
+def rehearsal(folder):
+    """The day with a GPU on fakes: every row, in order, and the tables."""
+    status, parts, calls, rows, said = check(folder)
+    expect(status == 0, f"a check without a failure ends with {status}: {said}")
+    for part in dict.fromkeys(["first"] + [r[0] for r in ROWS]):
+        expect(parts.get(part, "").startswith("ok in"), f"{part}: {parts.get(part)}")
+    got = [(r["part"], r["name"], r["type"], r["mode"]) for r in rows]
+    expect(got == ROWS, f"rows: {[r for r in ROWS if r not in got]} are missing, {got} are there")
+    expect(all(r["card"] == "A card" and r["commit"] == "abc1234" for r in rows), f"card and commit: {rows[:1]}")
+    expect("train_vgg --depth 16 --no-batch-norm --classes 1000 --batch-size 64" in calls, "a batch of 64 of VGG-16")
+    tables = [" ".join(line.split()) for line in said.splitlines()]
+    for line in ["One A card, measured at abc1234.",
+                 "|network, batch|type|memory|frugal|PyTorch|ratio|torch.compile|ratio|frugal, MiB|PyTorch, MiB|",
+                 "|elementwise, cast, Adam, SGD|0.91|", "|max pooling, its gradient|0.54|",
+                 "|batchnorm2d_stats: sums|conflicts|1234|",
+                 "|convolution, sums|1|1.50|0.75|0.75|0.50, 0.50, 0.50|",
+                 "|net|3 tests passed of 3, 1 skipped|", "|ResNet-50, f16|1,048,576|"]:
+        expect(line in tables, f"the tables lack '{line}': {said}")
+    flags(calls)
+    table(folder, rows)
+
+
+def flags(calls):
+    """The trainers take the flags, and plan."""
+    planned = set()
+    for words in (line.split() for line in calls.splitlines()):
+        name, program = (words[0], "--amp=bf16" in words), f"{sys.argv[2]}/examples/{words[0]}"
+        if not name[0].startswith("train_") or "--plan" in words or name in planned or not os.path.exists(program):
+            continue
+        planned.add(name)
+        words[words.index("cuda")] = "meta"
+        done = subprocess.run([program, *words[1:-1], "/dev/null", "--plan"], capture_output=True, text=True)
+        expect(done.returncode == 0, f"{' '.join(words)}: {done.stderr}")
+
+
+def table(folder, rows):
+    """The ratio to PyTorch's row of the same network, batch and type."""
+    for r in rows:
+        r["value"] = {"train": "4446", "torch": "4983", "compiled": "2223"}.get(r["part"], r["value"])
+    with open(folder + "/out/rows.csv", "w", encoding="utf-8", newline="") as f:
+        csv.DictWriter(f, rows[0].keys()).writeheader()
+        csv.DictWriter(f, rows[0].keys()).writerows(rows)
+    done = subprocess.run([sys.executable, root + "/benchmarks/gpu_table.py", "--results", folder + "/out"],
+                          capture_output=True, text=True)
+    for line in ["|ResNet-50, 256|AMP f16|default (kept)|4,446|4,983|0.89|2,223|2.00|1|2|",
+                 "|VGG-16, 64|AMP f16|default (kept)|4,446|4,983|0.89|||1|2|",
+                 "||AMP f16|--memory-budget 2432MiB|7|4,983|0.00|||1|2|"]:
+        expect(line in done.stdout.splitlines(), f"gpu_table.py lacks '{line}': {done.stdout} {done.stderr}")
 
 
 def dry_runs(folder):
-    status, parts, calls = check(folder)
-    expect(status == 0, f"a check without a failure ends with {status}: {parts}")
-    for part, line in parts.items():
-        expect(line.startswith("skipped" if part == "resume" else "ok in"), f"{part}: {line}")
-    expect("train_vgg --depth 16 --no-batch-norm --batch-size 32" in calls, "24 GB: a batch of 32 of VGG-16")
-    expect("train_mobilenet --batch-size 128" in calls, "24 GB: a batch of 128 of MobileNetV2")
-    for name in ("ops", "autograd", "net", "optim", "models", "plan", "cuda_twins"):
-        expect(f"test_{name}" in calls, f"test_{name} is not run")
-    status, parts, _ = check(folder, TESTS="exit 1")
+    status, parts, _, _, _ = check(folder, ("tests",), TESTS="exit 1")
     expect(status == 1 and parts["tests"].startswith("FAILED (1)"), f"a failed test: {status}, {parts['tests']}")
-    status, parts, _ = check(folder, TRAIN="sleep 9", LIMIT="2")
+    status, parts, _, rows, _ = check(folder, ("train", "torch"), TRAIN="sleep 3", TOTAL="6")
     expect(status == 3 and parts["train"].startswith("cut off after"), f"too slow: {status}, {parts['train']}")
-    status, parts, calls = check(folder, FIRST="exit 77")
+    expect(rows and rows[-1]["part"] == "torch", f"a part takes the next one's time: {rows[-1:]}")
+    status, _, calls, _, _ = check(folder, free=24000)
+    expect(status == 0 and "train_mobilenet --classes 1000 --batch-size 128" in calls and "budget" not in calls,
+           f"24 GB: half a batch, and no budgets: {status}")
+    status, parts, calls, _, _ = check(folder, ("small",))
+    expect(status == 0 and "train_densenet --depth 121 --classes 1000 --batch-size 8" in calls, f"small: {parts}")
+    status, _, calls, _, _ = check(folder, FIRST="exit 77")
     expect(status == 77 and "train_" not in calls, f"without a device: {status}, {calls}")
-
-
-# ---- gpu_table.py ----
-
-def table(folder):
-    """The table of a check that measured some claims and not others."""
-    write(folder + "/model.log",
-          "| step | batch | ms | images/s |\n"
-          "| of this tree | 256 | 51.9 | 5220 / 4940 / 4500 | 794 |\n")
-    write(folder + "/bandwidth.log",
-          "| add | 1.0 | 1.000 | 1.0 | 91 % |\n"
-          "| maxpool2d_backward | 1.0 | 1.000 | 1.0 | 54 % |\n"
-          "| relu | 1.0 | 1.000 | 1.0 | 95 % |\n")
-    write(folder + "/resnet-f16-train.json", '{"time": {"images_per_second": 4446.0}}')
-    write(folder + "/train.log", "PyTorch 2.15.0 eager resnet f16 batch 256: 4983 images/s, peak 1 MiB allocated\n")
-    done = subprocess.run([sys.executable, root + "/benchmarks/gpu_table.py", folder], capture_output=True, text=True)
-    got = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    for line in ["ResNet-50 AMP, batch 256, of this tree: images/s 4940 4446 0.90",
-                 "PyTorch eager, the same: images/s 4530 4983 1.10",
-                 "own kernels, median: share of a copy 0.88 0.91 1.03",
-                 "max pooling's gradient: share of a copy 0.45 0.54 1.20",
-                 "batch norm's statistics: share of a copy 0.82 not measured"]:
-        expect(line in got, f"gpu_table.py lacks '{line}': {got} {done.stderr}")
 
 
 with tempfile.TemporaryDirectory() as place:
     versions(place + "/toolkit")
     sanitizers(place + "/check")
+    rehearsal(place + "/day")
     dry_runs(place + "/dry")
-    table(place + "/table")
 for fault in faults:
     print(fault)
 sys.exit(bool(faults))

@@ -395,6 +395,9 @@ Test(twins, batchnorm2d){EACH_MATRIX({
         BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), act, p(&dy),
                                      p(&dx), p(&none), p(&none)));
         expect_same("backward in eval mode", &dx, 0);
+        BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&gamma), p(&beta), act, p(&dy),
+                                     p(&dx), p(&dgamma), p(&dbeta)));
+        expect_same("backward in eval mode, with parameters", &dx, 0);
         drop(&dx);
     }
     BOTH(k->batchnorm2d_backward(ex(), &d, false, p(&x), p(&mean), p(&invstd), p(&none), p(&none), true, p(&dy), p(&dy),

@@ -1,4 +1,5 @@
 /* test_twins_images.c - CUDA kernels against their CPU twins: images, tables and optimizers. */
+#include "cuda/emulator/races.h"
 #include "cuda/twin.h"
 
 TestSuite(twins_images, .init = twin_begin, .timeout = 300);
@@ -33,6 +34,8 @@ static const fri_pool2d_desc pools[] = {
      .pad_h = 2,
      .pad_w = 2},
     {.n = 1, .h = 14, .w = 12, .c = 5, .kernel_h = 2, .kernel_w = 3, .stride_h = 5, .stride_w = 4},
+    {.n = 2, .h = 7, .w = 5, .c = 16, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad_w = 1},
+    {.n = 2, .h = 9, .w = 8, .c = 24, .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1},
 };
 
 #define EACH_POOL(dilation, ...)                                                       \
@@ -104,6 +107,8 @@ Test(twins_images, avgpool2d) {
 static const fri_conv2d_desc depthwise[] = {
     {.n = 2, .h = 9, .w = 11, .c = 16, .r = 3, .stride_h = 1, .stride_w = 1, .pad_h = 1, .pad_w = 1},
     {.n = 3, .h = 10, .w = 7, .c = 24, .r = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1},
+    {.n = 2, .h = 31, .w = 8, .c = 72, .r = 3, .stride_h = 1, .stride_w = 1, .pad_h = 0, .pad_w = 2},
+    {.n = 2, .h = 33, .w = 6, .c = 520, .r = 3, .stride_h = 2, .stride_w = 2, .pad_h = 0, .pad_w = 1},
     {.n = 1, .h = 8, .w = 9, .c = 264, .r = 3, .stride_h = 1, .stride_w = 2, .pad_h = 0, .pad_w = 2},
     {.n = 2, .h = 12, .w = 13, .c = 5, .r = 3, .stride_h = 1, .stride_w = 1, .pad_h = 2, .pad_w = 2, .dilation_h = 2},
     {.n = 2, .h = 9, .w = 9, .c = 12, .r = 5, .stride_h = 2, .stride_w = 1, .pad_h = 2, .pad_w = 2},
@@ -195,6 +200,7 @@ Test(twins_images, upsample){EACH_SIZE({
 /* More bytes than a block moves, and a short last pack. */
 Test(twins_images, normalize) {
     static const int64_t channels[] = {1, 3, 4, 16}, pixels[] = {1, 7, 7000};
+    fri_race_banks = false; /* bytes lead to the places of a table */
     for (int ti = 0; ti < 3; ti++)
         for (int ci = 0; ci < 4; ci++)
             for (int pi = 0; pi < 3; pi++)
@@ -451,6 +457,7 @@ static buf make_maps(void) {
 
 Test(twins_images, adam8) {
     buf maps = make_maps();
+    fri_race_banks = false; /* numbers lead to the places of a table */
     EACH_LIST({
         fri_adam_desc d = {.dtype = t, .grad_dtype = g, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
         make(&all, count, t, g, 4, FR_U8);

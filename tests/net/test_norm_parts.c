@@ -255,7 +255,10 @@ Test(norm_parts, switches_and_examined_results_keep_calls_separate) {
     fr_switches s = fr_switches_default();
     s.rebuild = false;
     fr_switches_set(s);
-    cr_expect_eq(copies(m, 1), 2, "no rebuild");
+    cr_expect_eq(copies(m, 1), 0, "no rebuild: what is kept is the parts");
+    s.inplace = false;
+    fr_switches_set(s);
+    cr_expect_eq(copies(m, 1), 2, "nothing that fuses");
     fr_switches_set(fr_switches_default());
     fr_detect_anomaly(true);
     cr_expect_eq(copies(m, 1), 2, "each result is examined");

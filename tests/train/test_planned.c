@@ -2,6 +2,7 @@
  *
  * The first test draws commands at random and runs each twice, once with --plan: the two reports must agree in every
  * number about memory. FRUGAL_PLAN_CELLS=500 sets how many; the default fits into half a minute. */
+#include "backend/description.h"
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -244,6 +245,33 @@ Test(planned, needs_neither_data_nor_device) {
     o = program_run("train_resnet", "--plan --device cuda --dataset cifar100 --batch-size 16");
     cr_expect_eq(o.status, 0, "%s", o.err);
     EXPECT_MATCH(o.out, "without workspaces|workspaces included");
+}
+
+/* Builds with and without CUDA choose alike where there is no GPU: by the memory of a description, the stored H200's or
+ * a file's. */
+Test(planned, for_a_gpu_takes_the_described_room) {
+    static const struct {
+        const char *total, *choice;
+        double room; /* less 700 MiB of the context and 256 MiB of libraries */
+    } cards[] = {{"150120000000", "kept", 149117561344}, {"3221225472", "fitted", 2218786816}};
+    if (fr_device_available(FR_CUDA)) cr_skip_test("the GPU's own memory decides");
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        char *text = NULL, *total;
+        size_t length;
+        cr_assert_eq(fri_description_read(&text, &length), FR_OK, "%s", fr_last_error());
+        cr_assert_not_null(total = strstr(text, cards[0].total));
+        FILE *f = fopen(files_path("card.json"), "w");
+        cr_assert_not_null(f);
+        fprintf(f, "%.*s%s%s", (int)(total - text), text, cards[i].total, total + strlen(cards[0].total));
+        fclose(f);
+        free(text);
+        setenv("FRUGAL_CUDA_DEVICE", i == 0 ? "" : files_path("card.json"), 1);
+        cJSON *r =
+            report_of("train_resnet", "--plan --device cuda --dataset synthetic --image-size 224 --depth 50 --amp");
+        cr_expect_str_eq(at(at(r, "room"), "choice")->valuestring, cards[i].choice);
+        cr_expect_eq(number(at(r, "room"), "bytes"), cards[i].room);
+        cJSON_Delete(r);
+    }
 }
 
 /* Reserved bytes of a dry run for a GPU; false where the GPU's libraries cannot be asked. */

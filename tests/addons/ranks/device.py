@@ -97,6 +97,27 @@ def quiet(build, where):
     expect(sum(many) - sum(few) <= (2 + 2) * 2 * 3, f"three steps of two ranks more: waits {few} became {many}")
 
 
+def rooms(build, where):
+    """The rank with the least free memory decides what all ranks keep, and no choice changes a bit."""
+    def ran(name, memory, *more):
+        state, report = os.path.join(where, name), os.path.join(where, name + ".json")
+        little = f'test "$OMPI_COMM_WORLD_RANK" = 1 && export PLANTED_MEMORY={memory}; exec "$@"'
+        law.run(law.RUN["openmpi"] + ["2", "sh", "-c", little, "sh"] +
+                program(build, "scaled", "--save", state, "--report", report, *more))
+        with open(report) as f:
+            return law.newest(state), json.load(f)
+    libraries = 256 << 20
+    kept, all_kept = ran("kept", 1 << 30, "--no-rebuild")
+    needed = max(r["planned"] for r in all_kept["ranks"])
+    for name, memory, choice in (("much", 1 << 30, "kept"), ("little", libraries + needed - 512, "fitted")):
+        state, got = ran(name, memory)
+        room = got.get("room", {})
+        expect(room.get("choice") == choice and room["bytes"] <= memory - libraries,
+               f"rank 1 has {memory} bytes: rank 0 says {room}, not {choice}")
+        expect(all(r["departures"] == 0 for r in got["ranks"]), f"{name}: a rank departs from its plan")
+        expect(filecmp.cmp(kept, state, shallow=False), f"{name}: another state than with --no-rebuild")
+
+
 def mixed(build, where):
     """Ranks whose drivers differ are refused: the same plan might not be the same code there."""
     other = 'test "$OMPI_COMM_WORLD_RANK" = 1 && export PLANTED_DRIVER=12080; exec "$@"'
@@ -125,4 +146,4 @@ def gone(build, where):
 
 
 if __name__ == "__main__":
-    sys.exit(main((staged, linked, quiet, mixed, gone), missing))
+    sys.exit(main((staged, linked, quiet, rooms, mixed, gone), missing))

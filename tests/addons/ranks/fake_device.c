@@ -19,7 +19,8 @@ __attribute__((constructor)) static void begin(void) {
     device = *fri_backend_get(FR_CUDA);
     device.describe = fri_cuda_describe;
     fri_backend_override(FR_CUDA, &device);
-    const char *nccl = getenv("PLANTED_NCCL"), *driver = getenv("PLANTED_DRIVER");
+    const char *nccl = getenv("PLANTED_NCCL"), *driver = getenv("PLANTED_DRIVER"), *memory = getenv("PLANTED_MEMORY");
+    if (memory != NULL) fake.memory = strtoull(memory, NULL, 10);
     if (driver != NULL) fake.driver = atoi(driver);
     if (nccl != NULL) fake_nccl_begin(strcmp(nccl, "stalls") == 0);
 }

@@ -51,6 +51,9 @@ void __syncwarp();
 /* Every lane of the warp gives 8 bytes and gets the bytes of all lanes. */
 const uint64_t *emulate_exchange(uint64_t own);
 int emulate_lane();
+/* Orders between blocks (races.cpp). */
+void __threadfence();
+void emulate_atomic(const void *at);
 
 /* Hidden from the race detector: threads may meet at these calls. */
 #define EMULATED_MEETING static inline __attribute__((no_sanitize("thread")))
@@ -76,6 +79,13 @@ static inline int __ffs(int v) {
 
 EMULATED_MEETING void atomicMin(unsigned long long *at, unsigned long long v) {
     if (v < *at) *at = v;
+}
+
+EMULATED_MEETING unsigned atomicInc(unsigned *at, unsigned last) {
+    const unsigned before = *at;
+    *at = before >= last ? 0 : before + 1;
+    emulate_atomic(at);
+    return before;
 }
 
 EMULATED_MEETING void atomicAdd(unsigned long long *at, unsigned long long v) {

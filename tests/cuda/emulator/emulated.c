@@ -23,6 +23,7 @@ fr_status fri_emulated_no_type(const char *kernel, fr_dtype t);
 fr_status fri_emulated_workspace(const fri_exec *e, const char *kernel, size_t need);
 fr_status fri_emulated_set_bytes(const fri_exec *e, const char *kernel, void *p, int value, size_t bytes);
 void *fri_emulated_stream(void);
+int fri_emulated_processors(void);
 
 fr_status fri_emulated_launched(const char *kernel) {
     (void)kernel;
@@ -48,4 +49,9 @@ fr_status fri_emulated_set_bytes(const fri_exec *e, const char *kernel, void *p,
 
 void *fri_emulated_stream(void) {
     return NULL;
+}
+
+/* Few, so that blocks walk several chunks. */
+int fri_emulated_processors(void) {
+    return 3;
 }

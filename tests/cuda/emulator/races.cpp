@@ -2,17 +2,21 @@
  *
  * A cell per access of up to four bytes, at its first byte: the last writer and the readers since, each with block,
  * thread and barriers. Two accesses of a block are ordered if a single thread made both, or if a barrier of the
- * block, or of a warp with both threads, lies between. Threads of two blocks are never ordered; shared memory is each
- * block's own. Exchanges between lanes order nothing. */
+ * block, or of a warp with both threads, lies between. Threads of two blocks are ordered by fences and atomic
+ * exchanges alone (races.h); shared memory is each block's own. Exchanges between lanes order nothing.
+ *
+ * Lanes of a warp that reach an instruction for the n-th time since their last barrier access shared memory together,
+ * 128 bytes at once. */
 #include "races.h"
 
 #include <dlfcn.h>
 #include <memory>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <unordered_map>
 
-enum { PAGE = 4096, STEP = 4, WARP = 32, MANY = -1, NOBODY = -2 };
+enum { PAGE = 4096, STEP = 4, WARP = 32, THREADS = 256, BANKS = 32, MOST_WORDS = 2, MANY = -1, NOBODY = -2 };
 
 struct access {
     int block, thread, warp; /* of several threads: MANY, and where they differ block and warp likewise */
@@ -42,11 +46,44 @@ static bool is_shared(uintptr_t at) {
     return at >= (uintptr_t)&__data_start && at < (uintptr_t)&_end;
 }
 
+/* ---- orders between blocks ------------------------------------------------------------------------------------- */
+
+/* A thread's fence or exchange, and the barriers before it. */
+struct event {
+    const void *at;
+    int block, thread;
+    unsigned epoch;
+};
+
+static event fenced, exchanged, acquired; /* the last ones of the launch; the exchange seen behind its fence */
+static std::unordered_map<const void *, std::unordered_map<int, unsigned>> released; /* address, block: epoch */
+
+void __threadfence() {
+    fenced = {NULL, block, fri_race_thread.thread, fri_race_thread.block_epoch};
+    if (exchanged.at == NULL || exchanged.block != block || exchanged.thread != fenced.thread) return;
+    acquired = {exchanged.at, block, fenced.thread, fenced.epoch};
+}
+
+void emulate_atomic(const void *at) {
+    exchanged = {at, block, fri_race_thread.thread, fri_race_thread.block_epoch};
+    if (fenced.block == block && fenced.thread == exchanged.thread) released[at][block] = fenced.epoch;
+}
+
+static bool blocks_are_ordered(const access &before, const access &now) {
+    if (acquired.block != now.block) return false;
+    if (now.thread != acquired.thread && now.block_epoch <= acquired.epoch) return false;
+    const auto &all = released[acquired.at];
+    const auto other = all.find(before.block);
+    return other != all.end() && before.block_epoch < other->second;
+}
+
 void fri_race_launch(const void *stacks, size_t stack_bytes, const void *index, size_t index_bytes) {
     own[0][0] = (uintptr_t)stacks;
     own[0][1] = (uintptr_t)stacks + stack_bytes;
     own[1][0] = (uintptr_t)index;
     own[1][1] = (uintptr_t)index + index_bytes;
+    fenced.block = exchanged.block = acquired.block = NOBODY;
+    released.clear();
     launch++;
     inside = true;
 }
@@ -83,7 +120,7 @@ static void report(const access &before, const access &now, const char *did, con
 
 static bool is_ordered(const access &before, const access &now) {
     if (before.thread == NOBODY) return true;
-    if (before.block != now.block) return false;
+    if (before.block != now.block) return blocks_are_ordered(before, now);
     return before.thread == now.thread || before.block_epoch < now.block_epoch ||
            (before.warp == now.warp && before.warp_epoch < now.warp_epoch);
 }
@@ -132,12 +169,63 @@ static void on_write(cell *c, const access &now) {
     c->read.thread = NOBODY;
 }
 
+/* ---- banks of shared memory ---------------------------------------------------------------------------------- */
+
+bool fri_race_banks = true;
+
+/* A period lies between two barriers of a block, or of a warp. */
+struct period {
+    unsigned launch, block_epoch, warp_epoch;
+    int block;
+    bool operator!=(const period &o) const {
+        return memcmp(this, &o, sizeof o) != 0;
+    }
+};
+
+/* The words of an access, at each bank. */
+struct words {
+    period in;
+    uint8_t count[BANKS];
+    uintptr_t word[BANKS][MOST_WORDS];
+};
+
+/* How often a thread was here. */
+struct visits {
+    period in;
+    unsigned count;
+};
+
+static std::unordered_map<const void *, visits> visited[THREADS];
+static std::unordered_map<uint64_t, words> accessed[THREADS / WARP];
+
+static void on_banks(uintptr_t at, size_t bytes, const access &now) {
+    const period in = {launch, now.block_epoch, now.warp_epoch, block};
+    visits &v = visited[now.thread][now.pc];
+    if (v.in != in) v = {in, 0};
+    const unsigned lanes = bytes > STEP ? WARP * STEP / (unsigned)bytes : WARP;
+    const uint64_t part = v.count++ * WARP + (unsigned)(now.thread % WARP) / lanes;
+    words &w = accessed[now.warp][part << 48 ^ (uintptr_t)now.pc ^ part >> 16];
+    if (w.in != in) w = {in, {}, {}};
+    for (uintptr_t word = at / STEP; word <= (at + bytes - 1) / STEP; word++) {
+        const size_t bank = word % BANKS;
+        int i = 0;
+        while (i < w.count[bank] && w.word[bank][i] != word) i++;
+        if (i < w.count[bank]) continue;
+        if (i < MOST_WORDS) w.word[bank][w.count[bank]++] = word;
+        if (i < MOST_WORDS || found[0] != '\0') continue;
+        snprintf(found, sizeof found,
+                 "lanes of warp %d of block %d access more than %d words of a bank at once (addr2line: 0x%zx)",
+                 now.warp, block, MOST_WORDS, place_of(now.pc));
+    }
+}
+
 static void touch(const void *p, size_t bytes, bool writes, const void *pc) {
     const uintptr_t at = (uintptr_t)p;
     if (!inside || (at >= own[0][0] && at < own[0][1]) || (at >= own[1][0] && at < own[1][1])) return;
     const fri_race_place t = fri_race_thread;
     const access now = {block, t.thread, t.thread / WARP, t.block_epoch, t.warp_epoch, pc};
     const bool shared = is_shared(at);
+    if (shared && fri_race_banks) on_banks(at, bytes, now);
     for (size_t i = 0; i < bytes; i += STEP)
         if (writes)
             on_write(cell_of(at + i, shared), now);
