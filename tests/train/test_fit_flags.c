@@ -289,7 +289,8 @@ Test(fit_flags, calibration_is_kept_and_used) {
     EXPECT_MATCH(o.out, "measured [0-9]+ kernels; [0-9]+ times in .*/cache/frugal/times-[0-9a-f]+.txt");
     o = program_run("train_densenet", TINY "--memory-budget 1GiB --plan");
     cr_assert_eq(o.status, 0, "%s", o.err);
-    EXPECT_MATCH(o.out, "([5-9][0-9]|100) % of the kernel times measured");
+    /* Fills, copies and the first step's kernels stay estimated. */
+    EXPECT_MATCH(o.out, "(4[0-9]|[5-9][0-9]|100) % of the kernel times measured");
     o = program_run("train_densenet", TINY "--steps 1 --calibrate");
     cr_expect_eq(o.status, 1);
     EXPECT_MATCH(o.err, "fewer than 2 steps");
