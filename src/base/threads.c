@@ -81,7 +81,7 @@ static void wait_while(worker *w, uintptr_t value, _Atomic uint32_t *sleeps) {
             }
             continue;
         }
-        atomic_store(sleeps, 1);
+        atomic_exchange(sleeps, 1); /* before the load: under qemu a store could pass it, and the sleep had no end */
         if (atomic_load(&w->offer) == value && !(value == 0 && atomic_load(&ending))) sleep_while_set(sleeps);
     }
 }
