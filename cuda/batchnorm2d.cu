@@ -294,9 +294,17 @@ struct backward_end : fri_plain_ends<2> {
     }
 };
 
+/* Blocks of a processor for the gradient, which keeps more in registers if x lies in parts. */
+template <typename X> constexpr int gradient_resident(const X *, int activation) {
+    return resident(activation);
+}
+template <typename T> constexpr int gradient_resident(const parts<T> *, int) {
+    return 1;
+}
+
 /* mean_dy NULL: eval mode, the statistics are constants, and x is read for an activation only. */
 template <typename T, int N, int A, typename X>
-__global__ void __launch_bounds__(FRI_THREADS, resident(A))
+__global__ void __launch_bounds__(FRI_THREADS, gradient_resident((const X *)nullptr, A))
     gradient(fri_columns g, X x, norm2d p, const float *mean_dy, const float *slope, const T *dy) {
     const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     const fri_activation act = activation_of<A>(p);
