@@ -2,9 +2,9 @@
  *
  * f32 data, and bf16 data of depthwise weight gradients, are passed to the engine unchanged. Other half data is
  * converted to f32 in pieces: whole images, or output rows of one large image, are converted into the workspace and
- * computed there. A piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx
- * shared by two pieces are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape
- * only. */
+ * computed there. Where the processor multiplies bf16, x, dy and the weights stay bf16, and results alone are f32. A
+ * piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx shared by two pieces
+ * are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape only. */
 #include "base/process.h"
 #include "cpu/conv2d_engine.h"
 

@@ -1,4 +1,4 @@
-/* conv2d_engine.h - one convolution pass on f32 data: choice of method, workspace, execution.
+/* conv2d_engine.h - one convolution pass on f32 data (INDIRECT: also bf16): choice of method, workspace, execution.
  *
  * Methods: a product over pointers to pixels; a product between Winograd transforms (unless exact convolutions are
  * required); loops for depthwise convolutions (weight gradients also of bf16) and for narrow 1 x 1 convolutions. The

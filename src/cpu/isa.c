@@ -6,14 +6,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 static const char *const names[] = {
 #if defined(__x86_64__)
-    [FRI_ISA_BASELINE] = "sse2",           [FRI_ISA_AVX2] = "avx2", [FRI_ISA_AVX512] = "avx512",
-    [FRI_ISA_AVX512_BF16] = "avx512_bf16", [FRI_ISA_AMX] = "amx",
+    [FRI_ISA_BASELINE] = "sse2",
+    [FRI_ISA_AVX2] = "avx2",
+    [FRI_ISA_AVX512] = "avx512",
+    [FRI_ISA_AVX512_BF16] = "avx512_bf16",
 #else
     [FRI_ISA_BASELINE] = "neon",
 #endif
@@ -25,16 +24,6 @@ static bool unknown, refused; /* FRUGAL_ISA */
 
 #if defined(__x86_64__)
 
-/* clang 14 has no name for tiles of bf16 (CPUID leaf 7), and tiles need a system that saves them (XCR0). */
-static bool has_tiles(void) {
-    enum { BF16 = 1 << 22, TILES = 1 << 24, OSXSAVE = 1 << 27, TILE_STATE = 3 << 17 };
-    unsigned a, b, c, d, state, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & OSXSAVE) == 0) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILES)) != (BF16 | TILES)) return false;
-    __asm__("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
-    return (state & TILE_STATE) == TILE_STATE;
-}
-
 static fri_isa of_processor(void) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return FRI_ISA_BASELINE;
@@ -42,8 +31,7 @@ static fri_isa of_processor(void) {
         !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512vl"))
         return FRI_ISA_AVX2;
-    if (!__builtin_cpu_supports("avx512bf16")) return FRI_ISA_AVX512;
-    return has_tiles() ? FRI_ISA_AMX : FRI_ISA_AVX512_BF16;
+    return __builtin_cpu_supports("avx512bf16") ? FRI_ISA_AVX512_BF16 : FRI_ISA_AVX512;
 }
 
 #else

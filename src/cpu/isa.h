@@ -11,7 +11,6 @@ typedef enum fri_isa {
     FRI_ISA_AVX2, /* with fused multiply-adds */
     FRI_ISA_AVX512,
     FRI_ISA_AVX512_BF16,
-    FRI_ISA_AMX, /* with bf16 tiles; the system may still refuse them */
 } fri_isa;
 
 /* The highest level that the processor has and FRUGAL_ISA allows, chosen at the first call. All loops that exist for

@@ -4,9 +4,9 @@
  *   backward input   dx [n, in]   = dy [n, out] w
  *   backward weight  dw [out, in] = dy^T x
  *
- * f32 is one product in place. Half data is widened: C is cut into
- * tiles whose f32 copies, and those of their rows of A and columns of B, fit the target. Tiles follow the shape only. A
- * batch cut in two gives the same y and dx (product.h). */
+ * f32 is one product in place. Half data is widened: C is cut into tiles whose f32 copies, and those of their rows of A
+ * and columns of B, fit the target. Tiles follow the shape only. A batch cut in two gives the same y and dx
+ * (product.h). */
 #include "cpu/product.h"
 
 #include <string.h>

@@ -63,7 +63,7 @@ static int hash_of_bits(void) {
 
 Test(isa, a_level_is_at_most_the_processors_and_a_fault_is_said) {
 #if defined(__x86_64__)
-    static const char *const levels[] = {"sse2", "avx2", "avx512", "avx512_bf16", "amx"};
+    static const char *const levels[] = {"sse2", "avx2", "avx512", "avx512_bf16"};
 #else
     static const char *const levels[] = {"neon"};
 #endif
