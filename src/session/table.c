@@ -68,7 +68,6 @@ static void all_off(fr_train_opts *o) {
     o->memory.grad_zero = false;
     o->memory.split_batch = 1;
     o->model.inplace_abn = false;
-    o->memory.empty_cache_every = 0;
 }
 
 static void fit_switches(fr_train_opts *o) {
@@ -235,8 +234,6 @@ const fr_flag fri_flags[] = {
      "Large saved activations wait in this file until backward needs them. '--offload' alone uses a temporary file, "
      "which is unlinked at once.",
      .unset = "off", .implied = "", .file = FR_FILE_WRITTEN},
-    {"empty-cache-every", ROW(INT, MEMORY, memory.empty_cache_every), "N",
-     "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", RANGE(0, 1000000000)},
     {"all-off", FR_FLAG_ACT, FR_GROUP_MEMORY,
      .help = "All memory switches off: what PyTorch keeps. Flags after this one switch single ones on again.",
      .act = all_off},
