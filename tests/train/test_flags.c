@@ -108,9 +108,10 @@ Test(flags, a_retired_flag_is_noted_and_skipped) {
         cr_expect_eq(parse(given[i], &o), FR_OK, "'%s': %s", given[i], fr_last_error());
         cr_expect_eq(o.optim.epochs, 3, "%s", given[i]);
     }
-    cr_expect_stderr_eq_str("note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
-                            "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
-                            "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n");
+    cr_expect_stderr_eq_str(
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n");
 }
 
 Test(flags, a_retired_variable_is_noted) {

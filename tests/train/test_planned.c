@@ -159,8 +159,7 @@ static double difference(const cJSON *a, const cJSON *b) {
 
 /* Two epochs without an evaluation leave a larger cache than the evaluation finds. */
 static const command late_evaluation = {.program = "train_densenet",
-                                        .flags = TINY
-                                        "--batch-size 1499 --epochs 3 --eval-every 0 --no-arena"};
+                                        .flags = TINY "--batch-size 1499 --epochs 3 --eval-every 0 --no-arena"};
 
 Test(planned, equals_the_run_to_the_byte) {
     const char *asked = getenv("FRUGAL_PLAN_CELLS");
