@@ -1,8 +1,9 @@
 /* train.h - options of a training (session.h), and the training program of the example trainers: flags, the loop,
  * progress and reports.
  *
- * fr_train_main is in the library frugal-cli, which, unlike frugal, writes to the terminal and handles SIGINT and
- * SIGTERM. A program fills in an fr_train_program, and main returns fr_train_main(&program, argc, argv). */
+ * fr_train_main and fr_train_run are in the library frugal-cli, which, unlike frugal, writes to the terminal and
+ * handles SIGINT and SIGTERM. A program fills in an fr_train_program, and main returns
+ * fr_train_main(&program, argc, argv). */
 #ifndef FRUGAL_TRAIN_H
 #define FRUGAL_TRAIN_H
 

@@ -2,6 +2,7 @@
 #include "session/fit.h"
 
 #include "memory/report.h"
+#include "session/flags.h"
 
 #include <frugal/number.h>
 
@@ -216,12 +217,43 @@ static fr_status choose_batch(fri_config *c) {
     return FR_OK;
 }
 
+/* True if the user asked for the value in o: by the flag, in a session by another value than the default. */
+static bool is_asked(const fri_config *c, const fr_flag *f, const fr_train_opts *o) {
+    const fr_train_opts defaults = fr_train_opts_default();
+    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
+    if (c->model == NULL) return fri_flag_given(f, c->argc, c->argv);
+    return f->kind != FR_FLAG_ACT && strcmp(fr_flag_text(f, o, a), fr_flag_text(f, &defaults, b)) != 0;
+}
+
+/* A budget decides for each unit whether to rebuild, without changing the switch. */
+static bool is_replaced(const fr_flag *f, const fr_train_opts *asked, const fr_train_opts *now) {
+    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
+    if (f->kind == FR_FLAG_ACT) return true; /* --all-off */
+    if (f->offset == offsetof(fr_train_opts, memory.switches.rebuild)) return !asked->memory.switches.rebuild;
+    return strcmp(fr_flag_text(f, asked, a), fr_flag_text(f, now, b)) != 0;
+}
+
+/* Names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */
+static void note_replaced(const fri_config *c, const fr_train_opts *asked) {
+    char text[512] = "", words[FRI_FLAG_WORDS];
+    for (int i = 0; i < fri_flags_count; i++) {
+        const fr_flag *f = &fri_flags[i];
+        const size_t at = strlen(text);
+        if (f->group == FR_GROUP_MEMORY && is_asked(c, f, asked) && is_replaced(f, asked, &c->opts))
+            snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", fri_flag_words(f, asked, words));
+    }
+    if (text[0] != '\0')
+        fri_session_note(c, "--memory-budget chooses by itself and replaces %s; to keep them, %s", text,
+                         c->model != NULL ? "set train.memory.fit_switches to false"
+                                          : "write --all-off and these flags after --memory-budget");
+}
+
 static fr_status choose_plan(fri_config *c, fr_fit *fit) {
     FRI_TRY(fri_fit_find(c, c->opts.memory.budget, false, fit));
     if (!fit->fits) return nothing_fits(c, fit);
     const fr_train_opts asked = c->opts;
     fri_fit_switches(c);
-    fri_budget_note(c, &asked);
+    note_replaced(c, &asked);
     fr_switches_set(c->opts.memory.switches);
     c->opts.memory.unit_plan = &fit->plan;
     print_chosen(c, fit);

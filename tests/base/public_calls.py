@@ -60,8 +60,8 @@ MAY_BE_NULL = set("""
     fr_state_find_latest.fn
 """.split())
 # What stands for nothing; else 0 or NULL.
-NONE = {"fr_train_run": 2, "fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
-OF_PROGRAMS = {"fr_train_main"}  # of frugal-cli
+NONE = {"fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
+OF_PROGRAMS = {"fr_train_main", "fr_train_run"}  # of frugal-cli
 MUST_NOT = {"fr_fit_find.opts"}  # options without defaults
 
 

@@ -1,8 +1,8 @@
 /* test_flags.c - numbers as people write them, and the command line by the table. */
 #include "cli/shell.h"
 #include "cli/size.h"
-#include "session/command.h"
 #include "session/flags.h"
+#include "trainer/command.h"
 
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
@@ -299,4 +299,23 @@ Test(flags, the_pages_name_no_flag_that_is_not_there) {
         }
     }
     cr_expect_gt(named, 40, "%d flags are named", named);
+}
+
+Test(program, run_without_program_shell_or_words_is_a_usage_error) {
+    const fr_train_program program = {.name = "none"};
+    const fr_train_shell shell = {.out = stdout, .err = stderr};
+    const struct {
+        const fr_train_program *program;
+        int argc;
+        const fr_train_shell *shell;
+        const char *said;
+    } cells[] = {
+        {NULL, 0, &shell, "fr_train_run: program is NULL"},
+        {&program, 0, NULL, "fr_train_run: shell is NULL"},
+        {&program, 1, &shell, "fr_train_run: argv is NULL"},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        cr_expect_eq(fr_train_run(cells[i].program, cells[i].argc, NULL, cells[i].shell), 2);
+        cr_expect_str_eq(fr_last_error(), cells[i].said);
+    }
 }

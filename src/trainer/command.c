@@ -1,5 +1,5 @@
 /* command.c - the run of a training program, from options to exit status. */
-#include "session/command.h"
+#include "trainer/command.h"
 
 #include "session/fit.h"
 #include "session/flags.h"

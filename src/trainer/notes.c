@@ -1,6 +1,6 @@
 /* notes.c - reports useless memory switches: plans the run without each switch of the command, and names a switch
- * that saves nothing in this network or raises the peak; and names the flags that a budget replaced. */
-#include "session/command.h"
+ * that saves nothing in this network or raises the peak. */
+#include "trainer/command.h"
 #include "session/fit.h"
 #include "session/flags.h"
 
@@ -32,32 +32,15 @@ static bool options_without(const fr_flag *f, const fr_train_opts *now, const fr
     return true;
 }
 
-enum { WORDS = 2 * FR_FLAG_TEXT_BYTES };
-
-/* "--no-encode", "--checkpoint-segments 4", "--amp=bf16": the flag with its value in o. */
-static const char *flag_words(const fr_flag *f, const fr_train_opts *o, char words[WORDS]) {
-    char value[FR_FLAG_TEXT_BYTES] = "";
-    const bool on_or_off = f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET;
-    const bool no = f->kind == FR_FLAG_BOOL && !*(const bool *)fri_flag_field(f, o);
-    if (!on_or_off && f->kind != FR_FLAG_ACT) (void)fr_flag_text(f, o, value);
-    const bool alone = value[0] == '\0' || (f->implied != NULL && strcmp(value, f->implied) == 0);
-    snprintf(words, WORDS, "--%s%s%s%s", no ? "no-" : "", f->name,
-             alone                ? ""
-             : f->implied != NULL ? "="
-                                  : " ",
-             alone ? "" : value);
-    return words;
-}
-
 /* Half types are chosen for speed, too, so only a peak that they raise is told. */
 static bool is_half(const fr_flag *f) {
     return f->offset == offsetof(fr_train_opts, precision.amp) || f->offset == offsetof(fr_train_opts, precision.half);
 }
 
 static void print_note(const fri_session *r, const fr_flag *f, size_t with, size_t plain) {
-    char words[WORDS];
+    char words[FRI_FLAG_WORDS];
     const bool segments = f->offset == offsetof(fr_train_opts, memory.checkpoint_segments);
-    (void)flag_words(f, &r->config->opts, words);
+    (void)fri_flag_words(f, &r->config->opts, words);
     if (with > plain)
         fri_session_note(r->config, "%s raises the peak, from %zu to %zu bytes%s", words, plain, with,
                          segments ? ": what one segment needs in backward is more than the segments save" : "");
@@ -79,34 +62,4 @@ void fri_switch_notes(const fri_session *r) {
         if (with == 0 && !planned_peak(r, &now, &with)) return;
         if (planned_peak(r, &other, &plain)) print_note(r, f, with, plain);
     }
-}
-
-/* True if the user asked for the value in o: by the flag, in a session by another value than the default. */
-static bool is_asked(const fri_config *c, const fr_flag *f, const fr_train_opts *o) {
-    const fr_train_opts defaults = fr_train_opts_default();
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
-    if (c->model == NULL) return fri_flag_given(f, c->argc, c->argv);
-    return f->kind != FR_FLAG_ACT && strcmp(fr_flag_text(f, o, a), fr_flag_text(f, &defaults, b)) != 0;
-}
-
-/* A budget decides for each unit whether to rebuild, without changing the switch. */
-static bool is_replaced(const fr_flag *f, const fr_train_opts *asked, const fr_train_opts *now) {
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
-    if (f->kind == FR_FLAG_ACT) return true; /* --all-off */
-    if (f->offset == offsetof(fr_train_opts, memory.switches.rebuild)) return !asked->memory.switches.rebuild;
-    return strcmp(fr_flag_text(f, asked, a), fr_flag_text(f, now, b)) != 0;
-}
-
-void fri_budget_note(const fri_config *c, const fr_train_opts *asked) {
-    char text[512] = "", words[WORDS];
-    for (int i = 0; i < fri_flags_count; i++) {
-        const fr_flag *f = &fri_flags[i];
-        const size_t at = strlen(text);
-        if (f->group == FR_GROUP_MEMORY && is_asked(c, f, asked) && is_replaced(f, asked, &c->opts))
-            snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", flag_words(f, asked, words));
-    }
-    if (text[0] != '\0')
-        fri_session_note(c, "--memory-budget chooses by itself and replaces %s; to keep them, %s", text,
-                         c->model != NULL ? "set train.memory.fit_switches to false"
-                                          : "write --all-off and these flags after --memory-budget");
 }

@@ -1,5 +1,5 @@
 /* progress.c - the output of a run: one line that is redrawn on a terminal, plain lines elsewhere. */
-#include "session/command.h"
+#include "trainer/command.h"
 
 #include "session/flags.h"
 

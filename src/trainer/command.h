@@ -1,6 +1,6 @@
 /* command.h - what a training program does beside training, and what it prints. */
-#ifndef FRI_SESSION_COMMAND_H
-#define FRI_SESSION_COMMAND_H
+#ifndef FRI_TRAINER_COMMAND_H
+#define FRI_TRAINER_COMMAND_H
 
 #include "base/atomic_file.h"
 #include "session/views.h"
@@ -8,6 +8,7 @@
 /* plan_command.c: plans the run, prints the plan and writes the report. FR_ENOMEM: the run exceeds --memory-limit;
  * the sentence gives the bytes needed. */
 fr_status fri_plan_command(fri_session *r);
+fr_status fri_plan_all(const fri_config *c);   /* plan_all.c: --plan=all */
 fr_status fri_summary_command(fri_session *r); /* summary_command.c */
 fr_status fri_predict_command(fri_session *r); /* predict_command.c */
 
@@ -24,6 +25,10 @@ void fri_switch_notes(const fri_session *r);
 fr_status fri_ranks_begin(fri_config *c);
 void fri_ranks_note(const fri_session *r);
 void fri_ranks_failed(const fri_session *r, fr_status s, FILE *err);
+
+/* advise.c: suggests flags after the command ran out of memory. Each line is a dry run under the exceeded limit, or
+ * without a limit, under the bytes reserved at the failure. */
+fr_status fri_advise(const fri_config *c, FILE *out);
 
 /* progress.c: one line that is redrawn on a terminal, plain lines elsewhere; the result at the end. */
 extern const fri_view fri_progress_view;

@@ -1,5 +1,5 @@
 /* predict_command.c - --predict: the likeliest classes of image files; masks and shares where pixels have classes. */
-#include "session/command.h"
+#include "trainer/command.h"
 
 #include "data/dataset.h"
 
