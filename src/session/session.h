@@ -200,12 +200,10 @@ fr_status fri_ranks_report(fri_session *r);
 /* Copies rank 0's data, of `bytes`, to all ranks. */
 fr_status fri_ranks_from_first(const fri_config *c, void *data, size_t bytes);
 
-/* session.c: releases all members, at any stage of setup. */
+/* prepare.c: releases all members, at any stage of setup. */
 void fri_session_end(fri_session *r);
-/* Prints the last error, which does not end the training. */
-void fri_session_warn(const fri_session *r);
-/* Prints a note: in a session to opts.out, in words of its fields; in a trainer unless --quiet. */
-__attribute__((format(printf, 2, 3))) void fri_session_note(const fri_config *c, const char *format, ...);
+/* say.c: says that the last error does not end the training. */
+void fri_say_goes_on(const fri_session *r);
 
 /* data.c: opens both splits and determines counts, classes and normalization. */
 fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test);

@@ -30,8 +30,10 @@ void fri_ranks_failed(const fri_session *r, fr_status s, FILE *err);
  * without a limit, under the bytes reserved at the failure. */
 fr_status fri_advise(const fri_config *c, FILE *out);
 
-/* progress.c: one line that is redrawn on a terminal, plain lines elsewhere; the result at the end. */
+/* progress.c: one line that is redrawn on a terminal, plain lines elsewhere; the result at the end; sentences of
+ * the run. */
 extern const fri_view fri_progress_view;
+void fri_progress_said(void *config, fri_saying how, const char *text);
 void fri_progress_arena(const fri_session *r); /* prints the lines about the arena */
 /* "2 min 13 s", "4.2 s", "1 h 5 min". Returns buf. */
 enum { FRI_DURATION_TEXT = 40 };
