@@ -1,6 +1,5 @@
 /* calibrate.c - --calibrate: kernel times from the run's second step, for predictions. */
 #include "plan/calibration.h"
-#include "session/dry.h"
 #include "session/fit.h"
 
 fr_status fri_calibration_begin(const fri_config *c, fri_calibration **out) {

@@ -1,6 +1,7 @@
 /* data.c - opens the data sets of --dataset, and loaders with the matching augmentation. */
+#include "session/data.h"
 #include "session/flags.h"
-#include "session/session.h"
+#include "session/model.h"
 #include "data/loader.h"
 
 #include <frugal/addon.h>

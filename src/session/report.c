@@ -1,4 +1,5 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
+#include "session/evaluate.h"
 #include "session/fit.h"
 #include "session/flags.h"
 #include "backend/backend.h"

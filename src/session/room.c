@@ -3,6 +3,7 @@
  * A pass over memory that rebuilds an activation costs a GPU a sixth of a step, so a run keeps everything if the plan
  * fits. Rebuild, units and a fused step change no bit; batch, accumulation and types are never changed. */
 #include "plan/section.h"
+#include "session/data.h"
 #include "session/fit.h"
 #include "session/flags.h"
 

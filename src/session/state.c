@@ -4,12 +4,14 @@
  * the training must match (batch size, seed, ...); all others (schedule, switches, device) come from the flags, and
  * changes that affect later steps are printed. */
 #include "io/session_files.h"
+#include "session/evaluate.h"
 #include "session/flags.h"
+#include "session/model.h"
+#include "session/state.h"
 #include "base/atomic_file.h"
 #include "backend/backend.h"
 
 #include <frugal/number.h>
-#include "session/session.h"
 #include "base/process.h"
 #include "net/units.h"
 #include "optim/optimizer.h"

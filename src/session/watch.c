@@ -1,4 +1,5 @@
 /* watch.c - warns about skipped steps and growing graphs; measures memory outside of the engine. */
+#include "session/step.h"
 #include "session/views.h"
 
 #include <frugal/number.h>

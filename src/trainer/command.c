@@ -1,6 +1,7 @@
 /* command.c - the run of a training program, from options to exit status. */
 #include "trainer/command.h"
 
+#include "session/driver.h"
 #include "session/fit.h"
 #include "session/flags.h"
 #include "session/prepare.h"

@@ -3,6 +3,10 @@
 #define FRI_TRAINER_COMMAND_H
 
 #include "base/atomic_file.h"
+#include "session/evaluate.h"
+#include "session/model.h"
+#include "session/state.h"
+#include "session/step.h"
 #include "session/views.h"
 
 /* plan_command.c: plans the run, prints the plan and writes the report. FR_ENOMEM: the run exceeds --memory-limit;
