@@ -1,6 +1,7 @@
 /* data.c - opens the data sets of --dataset, and loaders with the matching augmentation. */
+#include "session/data.h"
 #include "session/flags.h"
-#include "session/session.h"
+#include "session/model.h"
 #include "data/loader.h"
 
 #include <frugal/addon.h>
@@ -185,8 +186,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
                        fri_dataset_name(o->data.dataset), (long long)of_train.classes);
     o->data.classes = of_train.classes;
     if (of_train.left_out > 0)
-        fri_session_note(c, "%s: %lld files and folders that are no images (.jpg, .jpeg, .png) are left out",
-                         of_train.source, (long long)of_train.left_out);
+        fri_say(c, FRI_SAY_NOTE, "%s: %lld files and folders that are no images (.jpg, .jpeg, .png) are left out",
+                of_train.source, (long long)of_train.left_out);
     if (*test != NULL && (of_test.target != of_train.target || of_test.classes != of_train.classes ||
                           of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
         return fr_fail(FR_EINVAL, "%s and %s: channels, element type and targets must be equal", of_train.source,
@@ -261,6 +262,6 @@ fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_l
     fr_status s = fr_loader_create(data, &l, out);
     int started = fri_tensor_loader_workers(*out);
     if (s == FR_OK && !fri_without_data(&c->opts) && started < l.workers && split == FR_SPLIT_TRAIN)
-        fri_session_note(c, "--workers %d: %d could be started", l.workers, started);
+        fri_say(c, FRI_SAY_NOTE, "--workers %d: %d could be started", l.workers, started);
     return s;
 }

@@ -1,8 +1,12 @@
 /* embed.c - sessions for programs that are not trainers (frugal/session.h). */
 #include <frugal/session.h>
 
+#include "session/driver.h"
+#include "session/evaluate.h"
 #include "session/flags.h"
 #include "session/prepare.h"
+#include "session/state.h"
+#include "session/step.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -17,7 +21,6 @@ struct fr_session {
     fri_config config;
     fri_session run;
     fri_views *views;
-    FILE *silent;        /* /dev/null if opts.out is NULL */
     atomic_bool cancel;  /* cancellation requested, by any thread */
     bool asked;          /* end requested by a callback */
     int64_t until;       /* step at which the current call ends */
@@ -121,6 +124,12 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
     return tell_program(s, "on_epoch", s->opts.on_epoch);
 }
 
+static void embedded_said(void *ctx, fri_saying how, const char *text) {
+    const fr_session *s = ctx;
+    if (s->opts.out != NULL) fri_said_print(s->opts.out, s->program.name, how, text);
+    if (s->opts.on_note != NULL) s->opts.on_note(s->opts.ctx, text);
+}
+
 /* A stop at the end of an epoch waits for the evaluation. A finished training cannot be stopped. */
 static int is_interrupted(void *ctx) {
     const fr_session *s = ctx;
@@ -196,8 +205,6 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
     if (status < 0) return fri_speak_of_fields(status);
     s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "session_create: out of host memory");
-    s->silent = opts->out == NULL ? fopen("/dev/null", "w") : NULL;
-    FILE *text = opts->out != NULL ? opts->out : s->silent;
     s->opts = *opts;
     s->program = (fr_train_program){.name = opts->name != NULL ? opts->name : "network",
                                     .sgd_lr = 0.1,
@@ -210,15 +217,14 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
     s->config =
         (fri_config){.program = &s->program,
                      .opts = opts->train,
-                     .out = text,
-                     .err = text,
+                     .listener = {NULL, embedded_said, s},
                      .model = opts->model,
                      .model_ctx = opts->ctx,
                      .given = {[FR_SPLIT_TRAIN] = fr_dataset_retain(train), [FR_SPLIT_TEST] = fr_dataset_retain(test)}};
     s->run = (fri_session){.config = &s->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
-    status = text != NULL ? start_run(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");
+    status = start_run(s);
     if (status == FR_ENOMEM && opts->smallest_budget != NULL) *opts->smallest_budget = s->run.memory.fit.smallest;
     leave_scope(s, was);
     if (status == FR_OK) {
@@ -241,7 +247,6 @@ void fr_session_release(fr_session **session) {
     fri_session_end(&s->run); /* also ends the pool */
     for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
     leave_scope(s, was);
-    if (s->silent != NULL) fclose(s->silent);
     free(s);
 }
 

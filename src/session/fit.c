@@ -159,21 +159,19 @@ const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
 static void print_chosen(const fri_config *c, const fr_fit *f) {
     char budget[FR_BYTES_TEXT], peak[FR_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
-    if (c->opts.quiet) return;
-    fr_fprintf(
-        c->out,
-        "budget %s (%zu bytes), batches of %" PRId64
-        ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n",
-        fr_bytes_text(c->opts.memory.budget, budget), c->opts.memory.budget, c->opts.optim.batch_size,
-        fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
-        f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
-    fr_fprintf(
-        c->out,
+    fri_say(c, FRI_SAY_CHOICE,
+            "budget %s (%zu bytes), batches of %" PRId64
+            ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything",
+            fr_bytes_text(c->opts.memory.budget, budget), c->opts.memory.budget, c->opts.optim.batch_size,
+            fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
+            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
+    fri_say(
+        c, FRI_SAY_CHOICE,
         "  units %s\n"
         "  (k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in brackets]: run again\n"
         "  in backward)\n"
         "%s"
-        "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
+        "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s",
         fri_units_text(&f->plan, units),
         c->opts.memory.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
                                   : "",
@@ -211,9 +209,10 @@ static fr_status choose_batch(fri_config *c) {
     FRI_TRY(fri_fit_largest_batch(c, o->memory.budget, o->memory.fit_switches, &batch));
     /* If no batch fits, plan batch 1, so that the error can name the smallest budget. */
     o->optim.batch_size = batch > 0 ? batch : 1;
-    if (!o->quiet && batch > 0)
-        fr_fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory.budget, budget),
-                   batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
+    if (batch > 0)
+        fri_say(c, FRI_SAY_CHOICE, "largest batch for %s: %" PRId64 "%s (%.1f s)",
+                fr_bytes_text(o->memory.budget, budget), batch, batch == c->train_count ? ", all training images" : "",
+                fri_seconds_now() - began);
     return FR_OK;
 }
 
@@ -243,9 +242,9 @@ static void note_replaced(const fri_config *c, const fr_train_opts *asked) {
             snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", fri_flag_words(f, asked, words));
     }
     if (text[0] != '\0')
-        fri_session_note(c, "--memory-budget chooses by itself and replaces %s; to keep them, %s", text,
-                         c->model != NULL ? "set train.memory.fit_switches to false"
-                                          : "write --all-off and these flags after --memory-budget");
+        fri_say(c, FRI_SAY_NOTE, "--memory-budget chooses by itself and replaces %s; to keep them, %s", text,
+                c->model != NULL ? "set train.memory.fit_switches to false"
+                                 : "write --all-off and these flags after --memory-budget");
 }
 
 static fr_status choose_plan(fri_config *c, fr_fit *fit) {

@@ -5,6 +5,8 @@
 #include "autograd/run.h"
 #include "plan/calibration.h"
 #include "session/dry.h"
+#include "session/model.h"
+#include "session/step.h"
 
 /* fit.c: --memory-budget and --batch-size fit. Sets batch_size, unit_plan (points into *fit) and memory_limit of
  * c->opts so that the run fits, and prints the choice. FR_ENOMEM: nothing fits; the sentence names the smallest

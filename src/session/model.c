@@ -1,7 +1,8 @@
 /* model.c - builds the model and its optimizer from the flags. */
+#include "session/data.h"
 #include "session/flags.h"
+#include "session/model.h"
 #include "data/input.h"
-#include "session/session.h"
 
 #include <frugal/number.h>
 

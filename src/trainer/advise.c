@@ -5,7 +5,6 @@
 #include "trainer/command.h"
 
 #include "plan/section.h"
-#include "session/dry.h"
 #include "session/fit.h"
 
 #include <inttypes.h>

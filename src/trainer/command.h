@@ -3,6 +3,10 @@
 #define FRI_TRAINER_COMMAND_H
 
 #include "base/atomic_file.h"
+#include "session/evaluate.h"
+#include "session/model.h"
+#include "session/state.h"
+#include "session/step.h"
 #include "session/views.h"
 
 /* plan_command.c: plans the run, prints the plan and writes the report. FR_ENOMEM: the run exceeds --memory-limit;
@@ -30,8 +34,10 @@ void fri_ranks_failed(const fri_session *r, fr_status s, FILE *err);
  * without a limit, under the bytes reserved at the failure. */
 fr_status fri_advise(const fri_config *c, FILE *out);
 
-/* progress.c: one line that is redrawn on a terminal, plain lines elsewhere; the result at the end. */
+/* progress.c: one line that is redrawn on a terminal, plain lines elsewhere; the result at the end; sentences of
+ * the run. */
 extern const fri_view fri_progress_view;
+void fri_progress_said(void *config, fri_saying how, const char *text);
 void fri_progress_arena(const fri_session *r); /* prints the lines about the arena */
 /* "2 min 13 s", "4.2 s", "1 h 5 min". Returns buf. */
 enum { FRI_DURATION_TEXT = 40 };

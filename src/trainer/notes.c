@@ -42,10 +42,11 @@ static void print_note(const fri_session *r, const fr_flag *f, size_t with, size
     const bool segments = f->offset == offsetof(fr_train_opts, memory.checkpoint_segments);
     (void)fri_flag_words(f, &r->config->opts, words);
     if (with > plain)
-        fri_session_note(r->config, "%s raises the peak, from %zu to %zu bytes%s", words, plain, with,
-                         segments ? ": what one segment needs in backward is more than the segments save" : "");
+        fri_say(r->config, FRI_SAY_NOTE, "%s raises the peak, from %zu to %zu bytes%s", words, plain, with,
+                segments ? ": what one segment needs in backward is more than the segments save" : "");
     else if (with == plain && !is_half(f))
-        fri_session_note(r->config, "%s saves nothing here: the peak of %zu bytes is the same without", words, with);
+        fri_say(r->config, FRI_SAY_NOTE, "%s saves nothing here: the peak of %zu bytes is the same without", words,
+                with);
 }
 
 void fri_switch_notes(const fri_session *r) {

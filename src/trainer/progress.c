@@ -78,6 +78,12 @@ static void describe_progress(const fri_session *r, char line[LINE_BYTES]) {
                     r->numbers.skipped);
 }
 
+void fri_progress_said(void *config, fri_saying how, const char *text) {
+    const fri_config *c = config;
+    if (how == FRI_SAY_STEP && isatty(fileno(c->out)) == 1) fputs("\r\033[K", c->out);
+    fri_said_print(how == FRI_SAY_WARNING ? c->err : c->out, c->program->name, how, text);
+}
+
 static int terminal_columns(const fri_session *r) {
     struct winsize size = {0};
     if (ioctl(fileno(r->config->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) return size.ws_col;
