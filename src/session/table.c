@@ -116,6 +116,10 @@ const fr_flag fri_flags[] = {
      .choices = augments},
     {"workers", ROW(INT, DATA, data.workers), "N", "Threads that decode images; 0: the training thread does it.",
      RANGE(0, 256)},
+    {"exif", ROW(BOOL, DATA, data.exif), NULL,
+     "Turn photos upright as the EXIF orientation of their JPEG files says, and masks with them. A resumed run does as "
+     "before.",
+     .per_run = true, .if_missing = "off"},
     {"pin-memory", ROW(BOOL, DATA, data.pin_memory), NULL,
      "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
     {"device-prefetch", ROW(BOOL, DATA, data.device_prefetch), NULL,
@@ -344,6 +348,7 @@ fr_train_opts fr_train_opts_default(void) {
         .data.augment = FR_TRAIN_AUGMENT_LIGHT,
         .data.workers = 1,
         .data.prefetch = 1,
+        .data.exif = true,
         .data.pin_memory = true,
         .optim.epochs = 15,
         .optim.steps = FR_TRAIN_AUTO,
