@@ -219,17 +219,15 @@ static fr_status choose_batch(fri_config *c) {
 /* True if the user asked for the value in o: by the flag, in a session by another value than the default. */
 static bool is_asked(const fri_config *c, const fr_flag *f, const fr_train_opts *o) {
     const fr_train_opts defaults = fr_train_opts_default();
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
     if (c->model == NULL) return fri_flag_given(f, c->argc, c->argv);
-    return f->kind != FR_FLAG_ACT && strcmp(fr_flag_text(f, o, a), fr_flag_text(f, &defaults, b)) != 0;
+    return f->kind != FR_FLAG_ACT && fri_flag_differs(f, o, &defaults);
 }
 
 /* A budget decides for each unit whether to rebuild, without changing the switch. */
 static bool is_replaced(const fr_flag *f, const fr_train_opts *asked, const fr_train_opts *now) {
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
     if (f->kind == FR_FLAG_ACT) return true; /* --all-off */
     if (f->offset == offsetof(fr_train_opts, memory.switches.rebuild)) return !asked->memory.switches.rebuild;
-    return strcmp(fr_flag_text(f, asked, a), fr_flag_text(f, now, b)) != 0;
+    return fri_flag_differs(f, asked, now);
 }
 
 /* Names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */

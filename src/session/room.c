@@ -12,9 +12,8 @@
 /* True if the command has the flag, or the options have another value than the default. */
 static bool is_set_by_user(const fri_config *c, const fr_flag *f) {
     const fr_train_opts defaults = fr_train_opts_default();
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
     if (fri_flag_given(f, c->argc, c->argv) || f->kind == FR_FLAG_ACT) return fri_flag_given(f, c->argc, c->argv);
-    return strcmp(fr_flag_text(f, &c->opts, a), fr_flag_text(f, &defaults, b)) != 0;
+    return fri_flag_differs(f, &c->opts, &defaults);
 }
 
 /* True if a memory flag was given that says what the run keeps; limits, the arena and the workspaces do not. */
