@@ -166,7 +166,6 @@ typedef struct fr_train_memory {
     bool grad_zero; /* gradients are kept and cleared between steps instead of released */
     fr_train_fused fused_step;
     const char *offload;         /* NULL: off; "": a temporary file */
-    int64_t empty_cache_every;   /* steps; 0: never */
     int64_t checkpoint_segments; /* AUTO: none */
     int64_t prefix_parts;        /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
     bool arena;                  /* reserve exactly the planned peak, at fixed places */

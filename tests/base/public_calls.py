@@ -32,7 +32,7 @@ VALUE = {
     "fr_largest_op **": "&given.largest_op_slot", "const fr_largest_op *": "given.largest_op_slot",
     "fr_fit *": "&given.fit",
     "const fr_op *": "&given.op", "const fr_module_class *": "&given.class",
-    "struct DLManagedTensorVersioned **": "&given.dlpack", "struct DLManagedTensor **": "&given.dlpack_legacy",
+    "struct DLManagedTensorVersioned **": "&given.dlpack",
     "const char *": "NOWHERE", "char *": "given.text", "const char **": "&given.words", "FILE *": "given.file",
     "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes", "void **": "&(void *){NULL}",
     "const fr_flag *": "fr_flag_next(NULL, NULL)", "char *const *": "(char *[]){NULL}",

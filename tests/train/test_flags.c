@@ -5,6 +5,7 @@
 #include "trainer/command.h"
 
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,31 @@ static fr_status parse(const char *words, fr_train_opts *o) {
     for (char *w = strtok(copy, " "); w != NULL; w = strtok(NULL, " ")) argv[argc++] = w;
     *o = p.defaults;
     return fri_flags_parse(&p, argc, argv, o, stderr);
+}
+
+/* The value of a retired flag is no argument of its own, and flags after the value are read. */
+Test(flags, a_retired_flag_is_noted_and_skipped) {
+    static const char *const given[] = {"--empty-cache-every 2 --epochs 3", "--empty-cache-every=2 --epochs 3",
+                                        "--epochs 3 --empty-cache-every"};
+    cr_redirect_stderr();
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        fr_train_opts o;
+        cr_expect_eq(parse(given[i], &o), FR_OK, "'%s': %s", given[i], fr_last_error());
+        cr_expect_eq(o.optim.epochs, 3, "%s", given[i]);
+    }
+    cr_expect_stderr_eq_str(
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n");
+}
+
+Test(flags, a_retired_variable_is_noted) {
+    fr_train_opts o;
+    cr_redirect_stderr();
+    setenv("FRUGAL_ALLOC", "max_split_size_mb:20", 1);
+    cr_expect_eq(parse("--epochs 3", &o), FR_OK, "%s", fr_last_error());
+    cr_expect_stderr_eq_str(
+        "note: FRUGAL_ALLOC has no effect since 0.3.0; the arena (--arena, the default) reserves less\n");
 }
 
 Test(flags, both_spellings_of_a_value) {
@@ -196,7 +222,7 @@ static void add_switches(char line[512]) {
 /* Every memory switch, set opposite to --all-off, is taken back by --all-off. Flags for the place of memory or the
  * planning of a run are not switches. A new flag of the group must be put on a list. */
 Test(flags, all_off_takes_every_memory_switch_back) {
-    char set[512] = "--split-batch 3 --grad-zero --fused-step --offload=x --empty-cache-every 2 --pool-index u8 "
+    char set[512] = "--split-batch 3 --grad-zero --fused-step --offload=x --pool-index u8 "
                     "--workspace-limit 1MiB --checkpoint-segments 3 --prefix-parts 2 --inplace-abn";
     static const char *const others[] = {"memory-limit", "all-off", "arena", "memory-budget", "calibrate", "plan"};
     fr_train_opts before, off, both;
