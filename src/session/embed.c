@@ -2,11 +2,8 @@
 #include <frugal/session.h>
 
 #include "session/driver.h"
-#include "session/evaluate.h"
 #include "session/flags.h"
 #include "session/prepare.h"
-#include "session/state.h"
-#include "session/step.h"
 
 #include <math.h>
 #include <stdatomic.h>
