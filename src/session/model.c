@@ -186,7 +186,7 @@ fr_status fri_model_build(fri_session *r) {
     if (r->config->ranks > 1)
         FRI_TRY(r->config->rank_calls->share(r->net.model, r->net.optimizer, r->config->comm, o->memory.accumulate,
                                              r->config->streams, o->sync_batch_norm, &r->net.share));
-    if (o->memory.fused_step != FR_TRAIN_FUSED_OFF) FRI_TRY(fr_optimizer_fuse(r->net.optimizer, true));
+    if (o->memory.fused_step == FR_TRAIN_FUSED_TWO_PASS) FRI_TRY(fr_optimizer_fuse(r->net.optimizer, true));
     FRI_TRY(build_scaler(r));
     FRI_TRY(fri_class_weights_begin(r));
     return fri_session_input(r);

@@ -40,7 +40,8 @@ static const fr_flag_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
                                       {"bf16", FR_TRAIN_AMP_BF16},
                                       {"off", FR_TRAIN_AMP_OFF},
                                       {0}};
-static const fr_flag_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
+static const fr_flag_choice fusings[] = {{"auto", FR_TRAIN_AUTO},
+                                         {"on", FR_TRAIN_FUSED_ON},
                                          {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
                                          {"off", FR_TRAIN_FUSED_OFF},
                                          {0}};
@@ -228,8 +229,10 @@ const fr_flag fri_flags[] = {
     {"grad-zero", ROW(SET, MEMORY, memory.grad_zero), NULL,
      "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
     {"fused-step", ROW(CHOICE, MEMORY, memory.fused_step), "HOW",
-     "Update a parameter as soon as its gradient is complete, and release the gradient. 'two-pass' is for a loss "
-     "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
+     "Update a parameter as soon as its gradient is complete, and release the gradient; --no-fused-step keeps all "
+     "gradients until the step. 'auto': on, except on a GPU and where --accumulate, --split-batch, --clip, --grad-zero "
+     "or a loss scale needs all gradients. 'two-pass' is for a loss scale: each batch runs forward and backward twice, "
+     "first only to look for inf and NaN.",
      .implied = "on", .choices = fusings},
     {"offload", ROW(TEXT, MEMORY, memory.offload), "FILE",
      "Large saved activations wait in this file until backward needs them. '--offload' alone uses a temporary file, "
@@ -378,5 +381,6 @@ fr_train_opts fr_train_opts_default(void) {
         .optim.head_lr_scale = 1,
         .memory.budget = SIZE_MAX,
         .memory.fit_switches = true,
+        .memory.fused_step = (fr_train_fused)FR_TRAIN_AUTO,
     };
 }

@@ -196,8 +196,8 @@ static void add_switches(char line[512]) {
 /* Every memory switch, set opposite to --all-off, is taken back by --all-off. Flags for the place of memory or the
  * planning of a run are not switches. A new flag of the group must be put on a list. */
 Test(flags, all_off_takes_every_memory_switch_back) {
-    char set[512] = "--split-batch 3 --grad-zero --fused-step --offload=x --empty-cache-every 2 --pool-index u8 "
-                    "--workspace-limit 1MiB --checkpoint-segments 3 --prefix-parts 2 --inplace-abn";
+    char set[512] = "--split-batch 3 --grad-zero --offload=x --empty-cache-every 2 --pool-index u8 "
+                    "--fused-step --workspace-limit 1MiB --checkpoint-segments 3 --prefix-parts 2 --inplace-abn";
     static const char *const others[] = {"memory-limit", "all-off", "arena", "memory-budget", "calibrate", "plan"};
     fr_train_opts before, off, both;
     char line[600];
