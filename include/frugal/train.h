@@ -73,7 +73,8 @@ typedef enum fr_train_plan {
     FR_TRAIN_PLAN_OFF,
     FR_TRAIN_PLAN_PEAK,
     FR_TRAIN_PLAN_ALL,
-    FR_TRAIN_PLAN_EVERY
+    FR_TRAIN_PLAN_EVERY,
+    FR_TRAIN_PLAN_SWITCHES, /* a table of single switches (fr_plan_switches) */
 } fr_train_plan;
 
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;

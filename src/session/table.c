@@ -50,11 +50,9 @@ static const fr_flag_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                                {"log", FR_TRAIN_LOG},
                                                {"each", FR_TRAIN_EACH},
                                                {0}};
-static const fr_flag_choice plans[] = {{"on", FR_TRAIN_PLAN_PEAK},
-                                       {"all", FR_TRAIN_PLAN_ALL},
-                                       {"every", FR_TRAIN_PLAN_EVERY},
-                                       {"off", FR_TRAIN_PLAN_OFF},
-                                       {0}};
+static const fr_flag_choice plans[] = {{"on", FR_TRAIN_PLAN_PEAK},     {"all", FR_TRAIN_PLAN_ALL},
+                                       {"every", FR_TRAIN_PLAN_EVERY}, {"switches", FR_TRAIN_PLAN_SWITCHES},
+                                       {"off", FR_TRAIN_PLAN_OFF},     {0}};
 static const fr_flag_choice batches[] = {{"fit", FR_TRAIN_AUTO}, {0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
@@ -272,13 +270,15 @@ const fr_flag fri_flags[] = {
     {"plan", ROW(CHOICE, MEMORY, plan), "LINES",
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end. "
      "'all': peak and predicted relative time of combinations of switches and segments, and of fitted budgets, "
-     "without those that another beats in both; 'every': all of them, with a star at the former.",
+     "without those that another beats in both; 'every': all of them, with a star at the former. 'switches': the peak "
+     "under each memory switch alone, and with --memory-plot its picture.",
      .implied = "on", .choices = plans, .brief = "The exact memory, before a run: --plan --amp"},
 
     /* ---- files ---- */
     {"weights", ROW(TEXT, FILES, files.weights), "FILE",
-     "Start from these weights: safetensors, or torch.save's state dict (.pth); torchvision's names and layouts.", READ,
-     .brief = "Start from these weights (safetensors or .pth)"},
+     "Start from these weights: safetensors, or torch.save's state dict (.pth); torchvision's names and layouts. "
+     "FILE.onnx: the file's network is trained, too.",
+     READ, .brief = "Start from these weights (safetensors or .pth)"},
     {"export", ROW(TEXT, FILES, files.export_weights), "FILE",
      "Write the weights at the end; torchvision loads them. FILE.onnx: the network with them, for programs that infer.",
      WRITTEN},
