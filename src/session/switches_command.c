@@ -6,12 +6,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const char legend[] = "requested bytes at the peak of a training step; step memory: without parameters and "
-                             "optimizer state; the flags stand "
-                             "in place of the command's memory flags\n"
-                             "a switch alone can add bytes: in place, batch norm, sum and relu are one op, and its "
-                             "backward holds the maps of all "
-                             "three until --early-release, a default, lets them go\n";
+static const char legend[] =
+    "Requested bytes at the peak of a training step; step memory is without parameters and\n"
+    "optimizer state. The flags stand in place of the command's memory flags. A switch alone can\n"
+    "add bytes: in place, batch norm, sum and relu are one op, and its backward holds the maps of\n"
+    "all three until early release, a default, lets them go.\n";
 
 /* "1,234,567" */
 static const char *grouped(size_t n, char text[32]) {

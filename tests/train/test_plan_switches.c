@@ -38,7 +38,7 @@ static int rows_of(const char *program, const char *command, line *rows, int roo
     (void)strtok_r(o.out, "\n", &rest);
     for (char *t = strtok_r(NULL, "\n", &rest); t != NULL && n < room; t = strtok_r(NULL, "\n", &rest)) {
         line *l = &rows[n++];
-        if (strncmp(t, "requested bytes", 15) == 0) return n - 1;
+        if (strncmp(t, "Requested bytes", 15) == 0) return n - 1;
         *l = (line){0};
         snprintf(l->name, sizeof l->name, "%.30s", t);
         for (size_t end = strlen(l->name); end > 0 && l->name[end - 1] == ' ';) l->name[--end] = '\0';
