@@ -98,7 +98,7 @@ static void measure_chain(peak_chart *chart) {
     printf("\n");
 }
 
-/* log: bytes = a + b log2(layers) by least squares, and the largest distance from it. */
+/* log: bytes = a + b log2(layers) by least squares, and the largest distance from the line. */
 static void fit_log(const peak_chart *chart, int k) {
     double sx = 0, sy = 0, sxx = 0, sxy = 0, worst = 0;
     for (int i = 0; i < DEPTHS; i++) {

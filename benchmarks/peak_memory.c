@@ -1,7 +1,7 @@
-/* peak_memory.c - memory of a training step of a network under each switch (fr_plan_switches), and of evaluations.
+/* peak_memory.c - memory of a network's training step under each switch (fr_plan_switches), and of evaluations.
  *
- * On meta (the default) no kernel runs and library scratch is not included: the bytes are exact, equal on every
- * machine, and those of `train_vgg --no-batch-norm --device meta --plan=switches`. On the CPU steps are timed, too. */
+ * On meta (the default) no kernel runs and library scratch is not included: the bytes are exact, and equal to the
+ * bytes of `train_vgg --no-batch-norm --device meta --plan=switches`. On the CPU steps are timed, too. */
 #include "architecture.h"
 #include "peak_run.h"
 

@@ -8,7 +8,7 @@ typedef struct peak_net {
     const char *name, *title;
     int64_t image_size, classes; /* default sizes */
     bool pixels;                 /* classifies each pixel */
-    const char *part;            /* modules of this name are counted on their own, or NULL */
+    const char *part;            /* name of modules to be counted apart, or NULL */
     fr_status (*build)(const fr_model_opts *opts, fr_module **out);
 } peak_net;
 
@@ -39,13 +39,13 @@ typedef struct peak_result {
     size_t step_memory;                 /* peak - parameters - optimizer state */
     size_t saved;                       /* activations and the batch when backward begins */
     size_t saved_part;                  /* part of saved: activations of modules named `part` */
-    size_t activations;                 /* maximum of all but parameters, gradients and optimizer state */
+    size_t activations;                 /* maximum without parameters, gradients and optimizer state */
 } peak_result;
 
 void peak_must(fr_status s);
 void peak_measure(const peak_setting *at, const peak_case *c, peak_result *out);
 
-/* Trains for `steps` steps, a line each. The status of the step that failed. */
+/* Trains for `steps` steps, a line each. Returns the failed step's status. */
 fr_status peak_train(const peak_setting *at, const peak_case *c, int steps);
 
 /* A log-log line through n points: y = a x^exponent. */

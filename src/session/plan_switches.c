@@ -61,13 +61,9 @@ static void add_words(const fr_flag *f, const fr_train_opts *o, char *words, siz
     snprintf(words + at, bytes - at, "%s--%s%s%s", at > 0 ? " " : "", f->name, alone ? "" : " ", alone ? "" : value);
 }
 
-static fr_train_opts default_opts(const fri_config *c) {
-    return c->model != NULL ? fr_session_opts_default().train : c->program->defaults;
-}
-
 /* Options and words of row k; FR_EINVAL: the row cannot be. */
 static fr_status options_of(const fri_config *c, const kind *k, fr_train_opts *o, fr_plan_switch_row *row) {
-    const fr_train_opts defaults = default_opts(c);
+    const fr_train_opts defaults = c->model != NULL ? fr_session_opts_default().train : c->program->defaults;
     const fr_flag *f = k->flag != NULL ? fri_flag_find(k->flag) : NULL;
     const int64_t accumulate = c->opts.memory.accumulate;
     *o = c->opts;

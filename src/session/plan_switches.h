@@ -6,13 +6,11 @@
 
 #include <frugal/session.h>
 
-/* As fr_plan_switches; c: as the command has it, before the run is prepared. */
+/* Fills the rows of fr_plan_switches. c: the config of the command, before its run is prepared. */
 fr_status fri_plan_switches(const fri_config *c, const fr_plan_switches_opts *opts, fr_plan_switch_row *rows,
                             int64_t room, int64_t *n);
 
-/* switches_command.c: --plan=switches. switches_plot.c: draws the rows' bars into --memory-plot, if given. */
-fr_status fri_switches_command(const fri_config *c);
-fr_status fri_switches_plot(const fri_config *c, const fr_plan_switch_row *rows, int64_t n);
+fr_status fri_switches_command(const fri_config *c); /* switches_command.c: --plan=switches */
 
 /* embed.c: checks a session's options; fills *program and the config, which borrow all that they get. */
 fr_status fri_session_check(const fr_session_opts *o);

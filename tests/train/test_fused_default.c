@@ -79,7 +79,7 @@ static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module
     return fr_net_end(&n, &x, 1, out);
 }
 
-/* A hook of the program sees the gradient, which no step has consumed. */
+/* A hook of the program sees the gradient before the update. */
 static fr_status see_gradient(void *ctx, fr_tensor *leaf) {
     ((app *)ctx)->hooks += fr_tensor_get_grad(leaf) != NULL;
     return FR_OK;

@@ -1,5 +1,5 @@
-/* test_plan_switches.c - --plan=switches and fr_plan_switches: each row is the plan of its flags and what a run with
- * the flags takes; rows that cannot be say why. */
+/* test_plan_switches.c - --plan=switches and fr_plan_switches: rows equal the plans and runs of the rows' flags, and
+ * impossible rows have a reason. */
 #include "data/files.h"
 #include "program.h"
 #include "report.h"
@@ -106,7 +106,7 @@ Test(plan_switches, a_network_from_an_onnx_file_has_the_table) {
     cr_expect_eq(expect_plans("finetune", command, true), 1, "in-place ABN alone");
 }
 
-/* Memory flags of the command are replaced; others stay. */
+/* The table replaces memory flags of the command and keeps the optimizer. */
 Test(plan_switches, memory_flags_of_the_command_are_replaced) {
     static line plain[FR_PLAN_SWITCH_ROWS], other[FR_PLAN_SWITCH_ROWS], adam[FR_PLAN_SWITCH_ROWS];
     const int n = rows_of("train_own", OWN, plain, FR_PLAN_SWITCH_ROWS);
