@@ -70,6 +70,9 @@ typedef struct fr_session_opts {
 
     FILE *out;               /* notes and warnings of the run, whatever train.quiet says; NULL: no output */
     size_t *smallest_budget; /* set if create returns FR_ENOMEM for a memory_budget; or NULL */
+    /* Receives each sentence that goes to `out`, without "note: " and the network's name, during create, run and
+     * export, on their thread; `sentence` is valid during the call. NULL: none. */
+    void (*on_note)(void *ctx, const char *sentence);
 } fr_session_opts;
 FR_API fr_session_opts fr_session_opts_default(void);
 

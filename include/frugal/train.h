@@ -1,8 +1,9 @@
 /* train.h - options of a training (session.h), and the training program of the example trainers: flags, the loop,
  * progress and reports.
  *
- * fr_train_main is in the library frugal-cli, which, unlike frugal, writes to the terminal and handles SIGINT and
- * SIGTERM. A program fills in an fr_train_program, and main returns fr_train_main(&program, argc, argv). */
+ * fr_train_main and fr_train_run are in the library frugal-cli, which, unlike frugal, writes to the terminal and
+ * handles SIGINT and SIGTERM. A program fills in an fr_train_program, and main returns
+ * fr_train_main(&program, argc, argv). */
 #ifndef FRUGAL_TRAIN_H
 #define FRUGAL_TRAIN_H
 
@@ -111,8 +112,9 @@ typedef struct fr_train_data {
     bool balanced_sampling; /* no flag: fr_loader_opts.balanced */
     int64_t workers;
     int64_t prefetch, shuffle_window; /* no flag: fr_loader_opts has both */
-    bool pin_memory;                  /* without effect on the CPU */
-    bool device_prefetch;             /* on a GPU, copy the next batch there during a step, into memory of its own */
+    bool exif;       /* turn photos upright; a resumed run, and a state of 0.2.0, which lacks it: as the training did */
+    bool pin_memory; /* without effect on the CPU */
+    bool device_prefetch; /* on a GPU, copy the next batch there during a step, into memory of its own */
 } fr_train_data;
 
 /* Steps, loss and optimizer. */
@@ -167,7 +169,6 @@ typedef struct fr_train_memory {
     fr_train_fused fused_step;   /* AUTO, as a value of this type: ON on the CPU and on meta where no other option needs
                                   * all gradients at once (accumulate, split_batch, clip, grad_zero, a loss scale) */
     const char *offload;         /* NULL: off; "": a temporary file */
-    int64_t empty_cache_every;   /* steps; 0: never */
     int64_t checkpoint_segments; /* AUTO: none */
     int64_t prefix_parts;        /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
     bool arena;                  /* reserve exactly the planned peak, at fixed places */

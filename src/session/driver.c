@@ -1,5 +1,8 @@
 /* driver.c - see driver.h. */
 #include "session/driver.h"
+#include "session/evaluate.h"
+#include "session/state.h"
+#include "session/step.h"
 
 /* Index of this rank's batch in a round; -1: none. */
 static int64_t batch_of(const fri_session *r, int64_t round) {
@@ -74,7 +77,7 @@ static fr_status save_if_due(const drive *d, bool last) {
 static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
     fri_session *r = d->r;
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
-    int64_t every = r->config->opts.memory.empty_cache_every, done = 1;
+    int64_t done = 1;
     for (; *more && i < d->per_epoch; i += done) {
         const bool first = r->at.step == r->at.first_step;
         fri_section part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
@@ -84,7 +87,6 @@ static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
         FRI_TRY(d->how->step(d->ctx, part, alike, &done));
         r->at.step += done;
         FRI_TRY(call_hook(d, d->how->step_over));
-        if (every > 0 && r->at.step % every == 0) FRI_TRY(fr_memory_empty_cache(r->config->opts.device));
         *more = !is_stopped(d) && r->at.step < d->steps;
         if (fri_save_is_due(r, !*more)) FRI_TRY(fri_ranks_timeout(r, false));
         FRI_TRY(save_if_due(d, !*more));

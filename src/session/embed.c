@@ -1,9 +1,13 @@
 /* embed.c - sessions for programs that are not trainers (frugal/session.h). */
 #include <frugal/session.h>
 
+#include "session/driver.h"
+#include "session/evaluate.h"
 #include "session/flags.h"
 #include "session/plan_switches.h"
 #include "session/prepare.h"
+#include "session/state.h"
+#include "session/step.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -18,7 +22,6 @@ struct fr_session {
     fri_config config;
     fri_session run;
     fri_views *views;
-    FILE *silent;        /* /dev/null if opts.out is NULL */
     atomic_bool cancel;  /* cancellation requested, by any thread */
     bool asked;          /* end requested by a callback */
     int64_t until;       /* step at which the current call ends */
@@ -122,6 +125,12 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
     return tell_program(s, "on_epoch", s->opts.on_epoch);
 }
 
+static void embedded_said(void *ctx, fri_saying how, const char *text) {
+    const fr_session *s = ctx;
+    if (s->opts.out != NULL) fri_said_print(s->opts.out, s->program.name, how, text);
+    if (s->opts.on_note != NULL) s->opts.on_note(s->opts.ctx, text);
+}
+
 /* A stop at the end of an epoch waits for the evaluation. A finished training cannot be stopped. */
 static int is_interrupted(void *ctx) {
     const fr_session *s = ctx;
@@ -172,9 +181,8 @@ static fr_status resolve_image_size(fr_train_opts *t, const fr_dataset *train) {
     return FR_OK;
 }
 
-fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_dataset *test, FILE *text,
+fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_dataset *test,
                                 fr_train_program *program, fri_config *out) {
-    if (text == NULL) return fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");
     *program = (fr_train_program){.name = o->name != NULL ? o->name : "network",
                                   .sgd_lr = 0.1,
                                   .batch_norm_optional = true,
@@ -185,8 +193,6 @@ fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_
                                   .ctx = o->ctx};
     *out = (fri_config){.program = program,
                         .opts = o->train,
-                        .out = text,
-                        .err = text,
                         .model = o->model,
                         .model_ctx = o->ctx,
                         .given = {[FR_SPLIT_TRAIN] = train, [FR_SPLIT_TEST] = test}};
@@ -216,11 +222,10 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
     if (status < 0) return fri_speak_of_fields(status);
     s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "session_create: out of host memory");
-    s->silent = opts->out == NULL ? fopen("/dev/null", "w") : NULL;
-    FILE *text = opts->out != NULL ? opts->out : s->silent;
     s->opts = *opts;
-    status = fri_session_configure(opts, train, test, text, &s->program, &s->config);
+    status = fri_session_configure(opts, train, test, &s->program, &s->config);
     for (int i = 0; i < 2; i++) s->config.given[i] = fr_dataset_retain(s->config.given[i]);
+    s->config.listener = (fri_listener){NULL, embedded_said, s};
     s->run = (fri_session){.config = &s->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
@@ -247,7 +252,6 @@ void fr_session_release(fr_session **session) {
     fri_session_end(&s->run); /* also ends the pool */
     for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
     leave_scope(s, was);
-    if (s->silent != NULL) fclose(s->silent);
     free(s);
 }
 

@@ -2,6 +2,7 @@
 #include "session/fit.h"
 
 #include "memory/report.h"
+#include "session/flags.h"
 
 #include <frugal/number.h>
 
@@ -158,21 +159,19 @@ const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
 static void print_chosen(const fri_config *c, const fr_fit *f) {
     char budget[FR_BYTES_TEXT], peak[FR_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
-    if (c->opts.quiet) return;
-    fr_fprintf(
-        c->out,
-        "budget %s (%zu bytes), batches of %" PRId64
-        ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n",
-        fr_bytes_text(c->opts.memory.budget, budget), c->opts.memory.budget, c->opts.optim.batch_size,
-        fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
-        f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
-    fr_fprintf(
-        c->out,
+    fri_say(c, FRI_SAY_CHOICE,
+            "budget %s (%zu bytes), batches of %" PRId64
+            ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything",
+            fr_bytes_text(c->opts.memory.budget, budget), c->opts.memory.budget, c->opts.optim.batch_size,
+            fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
+            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
+    fri_say(
+        c, FRI_SAY_CHOICE,
         "  units %s\n"
         "  (k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in brackets]: run again\n"
         "  in backward)\n"
         "%s"
-        "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
+        "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s",
         fri_units_text(&f->plan, units),
         fri_fused_step(c) ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n" : "",
         f->dry_runs, f->milliseconds / 1000, calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
@@ -209,10 +208,42 @@ static fr_status choose_batch(fri_config *c) {
     FRI_TRY(fri_fit_largest_batch(c, o->memory.budget, o->memory.fit_switches, &batch));
     /* If no batch fits, plan batch 1, so that the error can name the smallest budget. */
     o->optim.batch_size = batch > 0 ? batch : 1;
-    if (!o->quiet && batch > 0)
-        fr_fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory.budget, budget),
-                   batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
+    if (batch > 0)
+        fri_say(c, FRI_SAY_CHOICE, "largest batch for %s: %" PRId64 "%s (%.1f s)",
+                fr_bytes_text(o->memory.budget, budget), batch, batch == c->train_count ? ", all training images" : "",
+                fri_seconds_now() - began);
     return FR_OK;
+}
+
+/* True if the user asked for the value in o: by the flag, in a session by another value than the default. */
+static bool is_asked(const fri_config *c, const fr_flag *f, const fr_train_opts *o) {
+    const fr_train_opts defaults = fr_train_opts_default();
+    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
+    if (c->model == NULL) return fri_flag_given(f, c->argc, c->argv);
+    return f->kind != FR_FLAG_ACT && strcmp(fr_flag_text(f, o, a), fr_flag_text(f, &defaults, b)) != 0;
+}
+
+/* A budget decides for each unit whether to rebuild, without changing the switch. */
+static bool is_replaced(const fr_flag *f, const fr_train_opts *asked, const fr_train_opts *now) {
+    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
+    if (f->kind == FR_FLAG_ACT) return true; /* --all-off */
+    if (f->offset == offsetof(fr_train_opts, memory.switches.rebuild)) return !asked->memory.switches.rebuild;
+    return strcmp(fr_flag_text(f, asked, a), fr_flag_text(f, now, b)) != 0;
+}
+
+/* Names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */
+static void note_replaced(const fri_config *c, const fr_train_opts *asked) {
+    char text[512] = "", words[FRI_FLAG_WORDS];
+    for (int i = 0; i < fri_flags_count; i++) {
+        const fr_flag *f = &fri_flags[i];
+        const size_t at = strlen(text);
+        if (f->group == FR_GROUP_MEMORY && is_asked(c, f, asked) && is_replaced(f, asked, &c->opts))
+            snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", fri_flag_words(f, asked, words));
+    }
+    if (text[0] != '\0')
+        fri_say(c, FRI_SAY_NOTE, "--memory-budget chooses by itself and replaces %s; to keep them, %s", text,
+                c->model != NULL ? "set train.memory.fit_switches to false"
+                                 : "write --all-off and these flags after --memory-budget");
 }
 
 static fr_status choose_plan(fri_config *c, fr_fit *fit) {
@@ -220,7 +251,7 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
     if (!fit->fits) return nothing_fits(c, fit);
     const fr_train_opts asked = c->opts;
     fri_fit_switches(c);
-    fri_budget_note(c, &asked);
+    note_replaced(c, &asked);
     fr_switches_set(c->opts.memory.switches);
     c->opts.memory.unit_plan = &fit->plan;
     print_chosen(c, fit);

@@ -1,10 +1,12 @@
-/* fit.h - chooses switches, batch size and advice for a memory budget. Every function here works by dry runs. */
+/* fit.h - chooses switches and batch size for a memory budget. Every function here works by dry runs. */
 #ifndef FRI_SESSION_FIT_H
 #define FRI_SESSION_FIT_H
 
 #include "autograd/run.h"
 #include "plan/calibration.h"
 #include "session/dry.h"
+#include "session/model.h"
+#include "session/step.h"
 
 /* fit.c: --memory-budget and --batch-size fit. Sets batch_size, unit_plan (points into *fit) and memory_limit of
  * c->opts so that the run fits, and prints the choice. FR_ENOMEM: nothing fits; the sentence names the smallest
@@ -14,9 +16,6 @@ fr_status fri_fit(fri_config *c, fr_fit *fit);
 /* room.c: chooses by the free memory of a GPU, unless --memory-budget or --rebuild is given. Rebuild is off if the run
  * then fits. Else rebuild is on where another memory flag is given, and the free memory is the budget where none is. */
 fr_status fri_room_choose(fri_config *c, fri_run_memory *of);
-
-/* notes.c: names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */
-void fri_budget_note(const fri_config *c, const fr_train_opts *asked);
 
 /* workspace.c: on a GPU without --workspace-limit, each convolution may use as much scratch as leaves the planned
  * peak unchanged. *scratch is referenced by the switches of c and the thread. Without a plan, the default holds. */
@@ -44,13 +43,6 @@ fr_status fri_fit_largest_batch(const fri_config *c, size_t budget, bool choose,
 /* One letter per unit, brackets around recomputed ranges: "[kk]ee[k[rr]e]". Returns text. */
 enum { FRI_UNITS_TEXT = 3 * FR_MAX_UNITS + 1 };
 const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]);
-
-/* plan_all.c: --plan=all. */
-fr_status fri_plan_all(const fri_config *c);
-
-/* advise.c: suggests flags after the command ran out of memory. Each line is a dry run under the exceeded limit, or
- * without a limit, under the bytes reserved at the failure. */
-fr_status fri_advise(const fri_config *c, FILE *out);
 
 /* calibrate.c: --calibrate. `begin` makes the dry run and starts timing kernels; `end` stops, `keep` stores the
  * times. */

@@ -148,6 +148,20 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
     return false;
 }
 
+const char *fri_flag_words(const fr_flag *f, const fr_train_opts *o, char words[FRI_FLAG_WORDS]) {
+    char value[FR_FLAG_TEXT_BYTES] = "";
+    const bool on_or_off = f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET;
+    const bool no = f->kind == FR_FLAG_BOOL && !*(const bool *)fri_flag_field(f, o);
+    if (!on_or_off && f->kind != FR_FLAG_ACT) (void)fr_flag_text(f, o, value);
+    const bool alone = value[0] == '\0' || (f->implied != NULL && strcmp(value, f->implied) == 0);
+    snprintf(words, FRI_FLAG_WORDS, "--%s%s%s%s", no ? "no-" : "", f->name,
+             alone                ? ""
+             : f->implied != NULL ? "="
+                                  : " ",
+             alone ? "" : value);
+    return words;
+}
+
 fr_status fr_flag_in_range(const fr_flag *f, const void *number, const char *text) {
     FRI_NOT_NULL(f, number, text);
     const int64_t *n = number;

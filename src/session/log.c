@@ -65,7 +65,7 @@ static fr_status log_event(void *state, const fri_session *r, fr_run_event e) {
     }
     if (e == FR_RUN_EVALUATION) s = write_evaluation(l, r);
     if (s != FR_EIO) return s;
-    if (l->failures++ == 0) fri_session_warn(r);
+    if (l->failures++ == 0) fri_say_goes_on(r);
     return FR_OK;
 }
 

@@ -1,8 +1,9 @@
 /* model.c - builds the model and its optimizer from the flags. */
+#include "session/data.h"
 #include "session/flags.h"
+#include "session/model.h"
 #include "io/session_files.h"
 #include "data/input.h"
-#include "session/session.h"
 
 #include <frugal/number.h>
 

@@ -18,8 +18,7 @@ fr_status fri_prefix_choose(fri_config *c) {
     for (int i = 0; i < n; i++)
         if (peak[i] <= (budget != SIZE_MAX && budget > least ? budget : least + least / 50)) best = i;
     c->opts.memory.prefix_parts = (int64_t)1 << best;
-    if (!c->opts.quiet)
-        fprintf(c->out, "--prefix-parts auto: %lld images at a time, %zu bytes; %zu with all at once\n",
-                (long long)c->opts.memory.prefix_parts, peak[best], peak[n - 1]);
+    fri_say(c, FRI_SAY_CHOICE, "--prefix-parts auto: %lld images at a time, %zu bytes; %zu with all at once",
+            (long long)c->opts.memory.prefix_parts, peak[best], peak[n - 1]);
     return FR_OK;
 }

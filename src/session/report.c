@@ -1,4 +1,5 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
+#include "session/evaluate.h"
 #include "session/fit.h"
 #include "session/flags.h"
 #include "backend/backend.h"
@@ -269,7 +270,8 @@ static fr_status report_event(void *state, const fri_session *r, fr_run_event e)
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (text == NULL) return fr_fail(FR_ENOMEM, "--report %s: no host memory", f->path);
-    bool written = fprintf(f->output.stream, "%s\n", text) > 0;
+    const bool written =
+        fr_atomic_put(&f->output, text, strlen(text)) == FR_OK && fr_atomic_put(&f->output, "\n", 1) == FR_OK;
     cJSON_free(text);
     return written ? fr_flag_output_commit(f)
                    : fr_fail(FR_EIO, "--report %s: cannot be written: %s", f->path, strerror(errno));

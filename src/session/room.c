@@ -3,6 +3,7 @@
  * A pass over memory that rebuilds an activation costs a GPU a sixth of a step, so a run keeps everything if the plan
  * fits. Rebuild, units and a fused step change no bit; batch, accumulation and types are never changed. */
 #include "plan/section.h"
+#include "session/data.h"
 #include "session/fit.h"
 #include "session/flags.h"
 
@@ -76,10 +77,10 @@ fr_status fri_room_choose(fri_config *c, fri_run_memory *of) {
     FRI_TRY(choose_in_room(c, of));
     if (room->bytes == 0) return FR_OK;
     fr_switches_set(o->memory.switches);
-    fri_session_note(c, "room of %s (%zu bytes): %s; %s", fr_bytes_text(room->bytes, text), room->bytes,
-                     strcmp(room->choice, "kept") == 0      ? "nothing is rebuilt in backward"
-                     : strcmp(room->choice, "rebuilt") == 0 ? "results are rebuilt in backward (--rebuild)"
-                                                            : "the room is the budget",
-                     room->reason);
+    fri_say(c, FRI_SAY_NOTE, "room of %s (%zu bytes): %s; %s", fr_bytes_text(room->bytes, text), room->bytes,
+            strcmp(room->choice, "kept") == 0      ? "nothing is rebuilt in backward"
+            : strcmp(room->choice, "rebuilt") == 0 ? "results are rebuilt in backward (--rebuild)"
+                                                   : "the room is the budget",
+            room->reason);
     return FR_OK;
 }

@@ -4,7 +4,6 @@
 #include <frugal/addon.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* The session's views in event order, after the add-ons' views, so that measurements end before the last lines are
  * printed. NULL marks the position of the terminal's view. */
@@ -71,7 +70,7 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
         for (const fr_view *const *f = (*a)->views; f != NULL && *f != NULL; f++) FRI_TRY(add_view(v, *f, NULL));
     for (int i = 0; i < OWN; i++) {
-        const fri_view *own = built_in[i] != NULL ? built_in[i] : r->config->progress;
+        const fri_view *own = built_in[i] != NULL ? built_in[i] : r->config->listener.view;
         if (own != NULL) FRI_TRY(add_view(v, NULL, own));
     }
     return FR_OK;
@@ -85,7 +84,7 @@ static fr_status tell_addon(fri_views *v, watching *w, fr_run_event e) {
     if (e == FR_RUN_STEPS_END) w->listens = false;
     fr_status s = view->event(w->state, &v->seen, e);
     if (s == FR_EIO && view->goes_on && e != FR_RUN_POSITION) {
-        if (w->failures++ == 0) fri_session_warn(v->run);
+        if (w->failures++ == 0) fri_say_goes_on(v->run);
         s = FR_OK;
     }
     if (s == FR_OK && e == FR_RUN_END && w->failures > 0)
@@ -120,8 +119,4 @@ void fri_views_end(fri_views **views) {
     }
     if (v != NULL) free(v->view);
     free(v);
-}
-
-void fri_view_line_begin(const fri_session *r) {
-    if (isatty(fileno(r->config->out)) == 1) fputs("\r\033[K", r->config->out);
 }

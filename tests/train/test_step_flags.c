@@ -42,7 +42,6 @@ Test(step_flags, what_only_moves_bytes_changes_no_loss) {
                                        "--offload",
                                        "--grad-zero",
                                        "--no-fused-step",
-                                       "--empty-cache-every 2",
                                        "--accumulate 1 --split-batch 1",
                                        "--no-deterministic --cudnn-benchmark",
                                        "--clip 1e20"};
@@ -127,7 +126,6 @@ Test(step_flags, planned_is_measured) {
                                         "--fused-step=two-pass --amp",
                                         "--grad-zero --checkpoint-segments log",
                                         "--offload",
-                                        "--empty-cache-every 1",
                                         "--no-arena --checkpoint-segments each"};
     static const char *const keys[] = {"peak_requested", "peak_allocated", "peak_reserved"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

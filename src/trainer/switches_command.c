@@ -1,5 +1,7 @@
 /* switches_command.c - --plan=switches: prints the table of memory switches, and draws a bar per row, divided by
  * category. */
+#include "trainer/command.h"
+
 #include "session/plan_switches.h"
 
 #include <frugal/files.h>
@@ -57,12 +59,7 @@ static fr_status write_bars(const fri_config *c, const fr_plan_switch_row *rows,
 fr_status fri_switches_command(const fri_config *c) {
     fr_plan_switch_row rows[FR_PLAN_SWITCH_ROWS];
     int64_t n = 0;
-    fri_config silent = *c;
-    silent.out = fopen("/dev/null", "w");
-    if (silent.out == NULL) return fr_fail(FR_EIO, "--plan=switches: /dev/null cannot be opened");
-    const fr_status s = fri_plan_switches(&silent, &(fr_plan_switches_opts){0}, rows, FR_PLAN_SWITCH_ROWS, &n);
-    fclose(silent.out);
-    if (s < 0) return s;
+    FRI_TRY(fri_plan_switches(c, &(fr_plan_switches_opts){0}, rows, FR_PLAN_SWITCH_ROWS, &n));
     fprintf(c->out, "%-30s %15s %15s %6s  %s\n", "switch", "planned peak", "step memory", "ratio", "flags");
     for (const fr_plan_switch_row *r = rows; r < rows + n; r++)
         if (r->planned == 0)

@@ -2,9 +2,10 @@
  *
  * Each suggestion is tested by a dry run of the command with the flags added, under the run's limit. "fits" means
  * that the dry run ended, so the real run will too; the printed peak is exact to the byte. */
-#include "session/fit.h"
-#include "session/dry.h"
+#include "trainer/command.h"
+
 #include "plan/section.h"
+#include "session/fit.h"
 
 #include <inttypes.h>
 #include <string.h>

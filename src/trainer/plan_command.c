@@ -1,5 +1,5 @@
 /* plan_command.c - --plan: prints a dry run as a table and writes the run's report without running. */
-#include "session/command.h"
+#include "trainer/command.h"
 
 #include <frugal/number.h>
 #include "session/fit.h"

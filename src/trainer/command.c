@@ -1,9 +1,9 @@
 /* command.c - the run of a training program, from options to exit status. */
-#include "session/command.h"
+#include "trainer/command.h"
 
+#include "session/driver.h"
 #include "session/fit.h"
 #include "session/flags.h"
-#include "session/plan_switches.h"
 #include "session/prepare.h"
 
 #include <errno.h>
@@ -76,7 +76,7 @@ int fr_train_run(const fr_train_program *p, int argc, char *const *argv, const f
                          .argv = argv,
                          .out = shell->out,
                          .err = shell->err,
-                         .progress = &fri_progress_view};
+                         .listener = {&fri_progress_view, fri_progress_said, &config}};
     const fr_train_opts *o = &config.opts;
     fri_session r = {.config = &config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     fri_views *views = NULL;

@@ -2,6 +2,8 @@
  * between the smallest and the largest combination. Printed are the Pareto-optimal runs (no run is better in both
  * memory and time) and the run with all switches off; --plan=every prints all and marks the optimal ones with a
  * star. */
+#include "trainer/command.h"
+
 #include "plan/calibration.h"
 #include "session/fit.h"
 
