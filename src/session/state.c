@@ -449,7 +449,8 @@ fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
                *has = "is for other classes";
-    if (c->opts.files.weights == NULL) return FR_OK;
+    const fr_network_file *file = NULL;
+    if (c->opts.files.weights == NULL || fri_weights_are_network(c, &file)) return FR_OK;
     if (head == NULL || !names_other_classes(r)) {
         fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
         if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;

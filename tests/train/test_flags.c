@@ -293,8 +293,9 @@ Test(flags, the_pages_name_no_flag_that_is_not_there) {
             p += 3;
             int n = (int)strspn(p, "abcdefghijklmnopqrstuvwxyz-");
             snprintf(name, sizeof name, "%.*s", n, p);
-            bool there = fri_flag_find(name) != NULL || strcmp(name, "help") == 0 ||
-                         fri_flag_missing(name, strlen(name)) == FR_EUNSUPPORTED;
+            bool no = false, there = fr_flag_named(NULL, name, strlen(name), &no) != NULL ||
+                                     strcmp(name, "help") == 0 ||
+                                     fri_flag_missing(name, strlen(name)) == FR_EUNSUPPORTED;
             cr_expect(there, "%s names --%s", pages[i], name);
         }
     }
