@@ -27,7 +27,7 @@ def run(make, app, readme, folder, seed):
     peak, budget = map(int, re.search(r"peak memory (\d+) of (\d+) bytes", out[1]).groups())
     print(f"photos {seed}: test accuracy {accuracy} %, {seconds:.0f} s, peak {peak} of {budget} bytes")
     failed = []
-    blocks = [b.strip().splitlines() for b in re.findall(r"^```\n(.*?)^```$", open(readme).read(), re.M | re.S)]
+    blocks = [b.strip().splitlines() for b in re.findall(r"^```[^\n]*\n(.*?)^```$", open(readme).read(), re.M | re.S)]
     if [form(line) for line in out] not in [[form(line) for line in b] for b in blocks]:
         failed.append("README has no block of this form:\n" + "\n".join(out))
     if accuracy < 95:
