@@ -549,9 +549,10 @@ static void loss_twins(const loss_kernels *l, fr_dtype t, int64_t rows, int64_t 
 #undef w
 
 Test(twins, losses_of_classes) {
-    static const int64_t shapes[][2] = {{1, 1}, {5, 3}, {100, 10}, {33, 1000}, {9000, 2}, {77, 32}};
+    static const int64_t shapes[][2] = {{1, 1},   {5, 3},   {100, 10}, {33, 1000}, {9000, 2},
+                                        {77, 32}, {60, 21}, {45, 52},  {10, 1288}, {11, 1027}};
     for (int ti = 0; ti < 3; ti++)
-        for (int si = 0; si < 6; si++)
+        for (size_t si = 0; si < sizeof shapes / sizeof *shapes; si++)
             for (size_t i = 0; i < sizeof losses / sizeof *losses; i++)
                 loss_twins(&losses[i], floats[ti], shapes[si][0], shapes[si][1], i == 1 && si == 3);
 }
