@@ -21,7 +21,7 @@ template <typename T> struct image {
 
 /* sum[image][c] = the sum over an image of dy, or of a * dy, divided by `by`. A block sums an image's part of the
  * channels, and then images gridDim.y further. */
-template <typename T, int N>
+template <typename T, int N, bool PRODUCT>
 __global__ void __launch_bounds__(FRI_THREADS)
     image_sum(fri_columns g, int64_t n, const T *a, const T *dy, float by, T *sums) {
     __shared__ float shared[FRI_THREADS * N];
@@ -38,13 +38,13 @@ __global__ void __launch_bounds__(FRI_THREADS)
                 [&](int64_t, int64_t i) {
                     packs v;
                     v.q = fri_load_pack<T, N>(dy + from + i);
-                    if (a != NULL) v.p = fri_load_pack<T, N>(a + from + i);
+                    if (PRODUCT) v.p = fri_load_pack<T, N>(a + from + i);
                     return v;
                 },
                 [&](const packs &v, int64_t, int64_t) {
 #pragma unroll
                     for (int k = 0; k < N; k++)
-                        sum[k] += a != NULL ? fri_load(v.p.v[k]) * fri_load(v.q.v[k]) : fri_load(v.q.v[k]);
+                        sum[k] += PRODUCT ? fri_load(v.p.v[k]) * fri_load(v.q.v[k]) : fri_load(v.q.v[k]);
                 });
         fri_column_sum<N>(sum, shared);
         if (threadIdx.y != 0 || c >= g.c) continue;
@@ -67,8 +67,12 @@ extern "C" fr_status fri_cuda_image_sum(const fri_exec *e, const char *kernel, f
     if (n * c == 0) return FR_OK;
     FRI_FLOAT_TYPES(dtype, kernel, FRI_PACKS_OF(T, c, fri_aligned(a, 16) && fri_aligned(dy, 16), {
                         const fri_columns g = fri_columns_of(hw, c, N);
-                        image_sum<T, N><<<dim3((unsigned)g.across, images), fri_columns_block(g), 0, fri_stream(e)>>>(
-                            g, n, (const T *)a, (const T *)dy, by, (T *)sums);
+                        auto run = a != NULL ? image_sum<T, N, true> : image_sum<T, N, false>;
+                        run<<<dim3((unsigned)g.across, images), fri_columns_block(g), 0, fri_stream(e)>>>(g, n,
+                                                                                                          (const T *)a,
+                                                                                                          (const T *)dy,
+                                                                                                          by,
+                                                                                                          (T *)sums);
                     }))
     return fri_cuda_launched(kernel);
 }

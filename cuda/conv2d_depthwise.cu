@@ -362,7 +362,7 @@ static fri_depthwise geometry(const fri_conv2d_desc *d, bool gradient) {
     return g;
 }
 
-/* With a stride of 1 the gradient of x is a map of dy, with the padding that is left of the filter. */
+/* The gradient of x with a stride of 1 is a map of dy, with the padding that is left of the filter. */
 static bool walks(const fri_conv2d_desc *d) {
     return d->r == 3 && d->stride_h == d->stride_w && d->stride_h <= 2 && d->dilation_h == 1 && d->dilation_w == 1 &&
            d->pad_h <= 2 && d->pad_w <= 2;

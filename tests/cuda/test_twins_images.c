@@ -35,6 +35,7 @@ static const fri_pool2d_desc pools[] = {
      .pad_w = 2},
     {.n = 1, .h = 14, .w = 12, .c = 5, .kernel_h = 2, .kernel_w = 3, .stride_h = 5, .stride_w = 4},
     {.n = 2, .h = 7, .w = 5, .c = 16, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad_w = 1},
+    {.n = 2, .h = 8, .w = 10, .c = 16, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 3},
     {.n = 2, .h = 9, .w = 8, .c = 24, .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1},
 };
 
