@@ -1,6 +1,6 @@
-/* fragmentation.c - what the allocator's settings, and the arena, make of a sequence that fragments, in bytes.
+/* fragmentation.c - a sequence that fragments, in bytes: the caching allocator beside the arena.
  *
- *     build/benchmarks/fragmentation [SETTINGS ...]          (as FRUGAL_ALLOC takes them)
+ *     build/benchmarks/fragmentation
  *
  * 48 steps on addresses without memory (FR_META): each takes two maps, of 20 MiB and a half of that, 768 KiB larger
  * from step to step, lets go of them, and leaves 3 MiB behind, as a program does that sees larger images and keeps
@@ -13,17 +13,6 @@
 #include <stdlib.h>
 
 enum { STEPS = 48 };
-
-static const char *const usual[] = {
-    "",
-    "max_split_size_mb:20",
-    "max_split_size_mb:32",
-    "roundup_power2_divisions:2",
-    "roundup_power2_divisions:8",
-    "garbage_collection_threshold:0.6",
-    "max_split_size_mb:20,garbage_collection_threshold:0.6",
-    "max_split_size_mb:20,roundup_power2_divisions:2",
-};
 
 static void must(fr_status s) {
     if (s >= 0) return;
@@ -47,12 +36,11 @@ static fr_status sequence(void) {
 }
 
 /* Runs in a fresh pool. */
-static fr_status run(const char *settings, size_t limit, fr_memory_stats *t) {
+static fr_status run(size_t limit, fr_memory_stats *t) {
     fr_pool *pool = NULL;
     fr_pool_state was;
     must(fr_pool_create(FR_META, &pool));
     must(fr_pool_begin(pool, &was));
-    must(fr_memory_settings_set(FR_META, settings));
     must(fr_memory_limit_set(FR_META, limit));
     fr_status s = sequence();
     if (s != FR_ENOMEM) must(s);
@@ -62,19 +50,19 @@ static fr_status run(const char *settings, size_t limit, fr_memory_stats *t) {
     return s;
 }
 
-static void row(const char *settings) {
+static void caching(void) {
     fr_memory_stats t, ignored;
-    must(run(settings, SIZE_MAX, &t));
+    must(run(SIZE_MAX, &t));
     size_t low = t.peak_requested >> 21, high = (t.peak_reserved >> 21) + 1;
     while (low + 1 < high) {
         size_t middle = (low + high) / 2;
-        if (run(settings, middle << 21, &ignored) == FR_OK)
+        if (run(middle << 21, &ignored) == FR_OK)
             high = middle;
         else
             low = middle;
     }
-    printf("| %s | %zu | %zu | %llu | %zu |\n", settings[0] != '\0' ? settings : "none", t.peak_requested,
-           t.peak_reserved, (unsigned long long)t.segment_allocs, high << 21);
+    printf("| the caching allocator | %zu | %zu | %llu | %zu |\n", t.peak_requested, t.peak_reserved,
+           (unsigned long long)t.segment_allocs, high << 21);
 }
 
 static void arena(void) {
@@ -89,10 +77,9 @@ static void arena(void) {
     fr_plan_release(&plan);
 }
 
-int main(int argc, char **argv) {
-    printf("| settings | most alive | reserved | segments | least limit |\n|---|---|---|---|---|\n");
-    for (size_t i = 0; argc < 2 && i < sizeof usual / sizeof *usual; i++) row(usual[i]);
-    for (int i = 1; i < argc; i++) row(argv[i]);
+int main(void) {
+    printf("| memory from | most alive | reserved | segments | least limit |\n|---|---|---|---|---|\n");
+    caching();
     arena();
     return 0;
 }

@@ -1,7 +1,7 @@
 /* dlpack.h - tensors to and from other programs without a copy, by DLPack (https://dmlc.github.io/dlpack, version 1).
  *
- * The two structs are DLPack's; the dlpack.h of DLPack, PyTorch or NumPy defines their members, and may be included
- * before or after frugal's. CPU tensors only. */
+ * The struct is DLPack's; the dlpack.h of DLPack, PyTorch or NumPy defines the members, and may be included before or
+ * after frugal's. CPU tensors only. */
 #ifndef FRUGAL_DLPACK_H
 #define FRUGAL_DLPACK_H
 
@@ -12,13 +12,11 @@ extern "C" {
 #endif
 
 struct DLManagedTensorVersioned; /* called by a Python capsule "dltensor_versioned" */
-struct DLManagedTensor;          /* before version 1: "dltensor" */
 
 /* t's bytes for another program: compact, strides in elements, shared with t. *out keeps the memory alive until the
  * training thread calls the deleter. Both sides see all writes. errors: FR_EUSAGE if t requires grad (export
  * fr_tensor_detach of it), FR_EUNSUPPORTED for a device but the CPU. */
 FR_API fr_status fr_tensor_to_dlpack(fr_tensor *t, struct DLManagedTensorVersioned **out);
-FR_API fr_status fr_tensor_to_dlpack_legacy(fr_tensor *t, struct DLManagedTensor **out);
 
 /* A tensor on the memory of another program. On success *managed is taken over and cleared; the last user of the
  * memory calls the deleter. On failure the caller keeps *managed. The memory is in no report, and only fr_..._inplace
@@ -26,7 +24,6 @@ FR_API fr_status fr_tensor_to_dlpack_legacy(fr_tensor *t, struct DLManagedTensor
  * errors: FR_EFORMAT for another major version, FR_EDTYPE and FR_ESHAPE for types and ranks unknown to frugal,
  * FR_EUNSUPPORTED for a device but the CPU, for strides that are not compact row-major, and for read-only memory. */
 FR_API fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_tensor **out);
-FR_API fr_status fr_tensor_from_dlpack_legacy(struct DLManagedTensor **managed, fr_tensor **out);
 
 #ifdef __cplusplus
 }

@@ -66,20 +66,6 @@ FR_API fr_status fr_memory_empty_cache(fr_device d);
  * FR_ENOMEM, with a report in fr_last_error, and changes nothing. */
 FR_API fr_status fr_memory_limit_set(fr_device d, size_t bytes);
 
-/* Settings of the caching allocator against fragmentation, in PyTorch's words (PYTORCH_CUDA_ALLOC_CONF) and by
- * PyTorch's rules, to the byte: "key:value,key:value"; "": none, the default. FRUGAL_ALLOC sets them for every pool;
- * this call for the thread's pool on the device, best before the first allocation.
- *   max_split_size_mb:M              M >= 20. Blocks of M MiB or more are never split: a smaller request never uses
- *                                    such a block, a request of M MiB or more only if less than 20 MiB remain
- *   roundup_power2_divisions:D       D a power of two. Requests above 512 D bytes are rounded up to the next of D equal
- *                                    steps between two powers of two; [256:1,512:2,>:4] sets D from 256 MiB, 512 MiB
- *                                    (and from there) on
- *   garbage_collection_threshold:T   0 < T < 1. Above T of the limit (fr_memory_limit_set) a miss frees the wholly
- *                                    free large segments with the longest idle time
- * `requested` knows nothing of them. FR_EINVAL: the sentence names the
- * key, what was expected and what was found. */
-FR_API fr_status fr_memory_settings_set(fr_device d, const char *settings);
-
 /* Memory of the process as the system counts it: the resident set on the CPU, the driver's number elsewhere. *out is
  * 0 if unknown. */
 FR_API void fr_memory_use_get(fr_device d, fr_memory_use *out);
@@ -88,32 +74,7 @@ FR_API void fr_memory_use_get(fr_device d, fr_memory_use *out);
 enum { FR_BYTES_TEXT = 32 };
 FR_API const char *fr_bytes_text(size_t bytes, char buf[FR_BYTES_TEXT]);
 
-/* Statistics of torch.cuda.memory_stats, by PyTorch's rules: bytes and numbers, of all blocks, of the large pool and
- * of the small pool (requests up to 1 MiB). Of the thread's pool on the device; peaks start again with
- * fr_memory_reset_peak. */
-typedef enum fr_memory_flow_kind {
-    FR_FLOW_ALLOCATED, /* bytes, with unsplit tails */
-    FR_FLOW_REQUESTED,
-    FR_FLOW_RESERVED,
-    FR_FLOW_INACTIVE_SPLIT, /* bytes: cached pieces of segments with a live piece; cannot go back to the device */
-    FR_FLOW_ALLOCATIONS,    /* how many */
-    FR_FLOW_SEGMENTS,
-    FR_FLOW_INACTIVE_SPLITS,
-    FR_FLOW_OVERSIZE_ALLOCATIONS, /* of max_split_size_mb and above */
-    FR_FLOW_OVERSIZE_SEGMENTS,
-    FR_MEMORY_FLOWS
-} fr_memory_flow_kind;
-enum { FR_MEMORY_ALL, FR_MEMORY_LARGE, FR_MEMORY_SMALL, FR_MEMORY_POOLS };
-typedef struct fr_memory_flow {
-    size_t now, peak, total, freed; /* total: all bytes ever allocated; freed: all bytes ever freed */
-} fr_memory_flow;
-typedef struct fr_memory_flows {
-    fr_memory_flow flow[FR_MEMORY_FLOWS][FR_MEMORY_POOLS];
-    uint64_t ooms, retries;
-} fr_memory_flows;
-
-/* Prints the table of live memory by category, with peaks, and then the flows in the rows and columns of
- * torch.cuda.memory_summary. */
+/* Prints the table of live memory by category, with peaks, as torch.cuda.memory_summary. */
 FR_API fr_status fr_memory_summary(fr_device d, FILE *out);
 
 #ifdef __cplusplus

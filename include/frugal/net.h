@@ -49,7 +49,7 @@ FR_API void fr_net_scope_end(fr_net *n);
 /* Sets the initialization of later convolutions; linear layers always start as in PyTorch. */
 typedef enum fr_net_init_rule {
     FR_NET_INIT_DEFAULT, /* torch.nn.Conv2d */
-    FR_NET_INIT_FAN_OUT, /* fr_init_kaiming_normal by fan out, bias 0: torchvision's VGG and ResNet */
+    FR_NET_INIT_FAN_OUT, /* weights N(0, sqrt(2 / fan out)) (kaiming_normal_), bias 0: torchvision's VGG and ResNet */
     FR_NET_INIT_FAN_IN,  /* by fan in: torchvision's DenseNet */
 } fr_net_init_rule;
 FR_API void fr_net_init(fr_net *n, fr_net_init_rule rule);

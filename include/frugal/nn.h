@@ -109,7 +109,6 @@ FR_API fr_status fr_module_to_dtype(fr_module *m, fr_dtype dtype);
 
 /* ---- initialization (torch.nn.init), from the thread's generator ------------------------------------------------- */
 
-FR_API fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out); /* N(0, sqrt(2 / fan)) */
 FR_API fr_status fr_init_normal(fr_tensor *t, double mean, double std);
 FR_API fr_status fr_init_uniform(fr_tensor *t, double low, double high);
 

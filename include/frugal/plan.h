@@ -101,17 +101,6 @@ typedef struct fr_summary_layer {
     double seconds;          /* of its forward on the plan's target: measured where --calibrate has, else estimated */
 } fr_summary_layer;
 
-typedef struct fr_summary_totals {
-    int64_t parameters, trained; /* elements; those that are not frozen */
-    size_t parameter_bytes, buffer_bytes;
-    size_t parameters_requested; /* parameters and buffers, each rounded up to 512 */
-    size_t saved;                /* of all layers: the device's activations when backward began */
-    size_t input;                /* the batch: images that the first layer reads again, targets */
-    double flops, flops_backward;
-    double multiply_adds; /* of the forward convolutions and linear layers */
-    double moved, written, seconds, seconds_backward;
-} fr_summary_totals;
-
 /* Watches this thread's next step on `device`: forward and first backward. FR_EUSAGE if another summary is watching,
  * FR_ENOMEM. */
 FR_API fr_status fr_summary_begin(fr_device device, fr_summary **out);
@@ -122,7 +111,6 @@ FR_API void fr_summary_release(fr_summary **s); /* accepts NULL; ends it if need
 FR_API int fr_summary_layers(const fr_summary *s);
 /* Layers are in the order in which they ended: a network comes after its parts. */
 FR_API fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out);
-FR_API void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out);
 /* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute
  * nothing. */
 FR_API fr_status fr_summary_print(const fr_summary *s, FILE *out);

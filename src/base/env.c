@@ -21,7 +21,6 @@ static void read_environment(void) {
     env.tf32 = env_is_on("FRUGAL_TF32");
     env.cuda_device = getenv("FRUGAL_CUDA_DEVICE");
     env.threads = getenv("FRUGAL_THREADS");
-    env.alloc = getenv("FRUGAL_ALLOC");
     env.cudnn = getenv("FRUGAL_CUDNN");
     env.cublaslt = getenv("FRUGAL_CUBLASLT");
     env.nvml = getenv("FRUGAL_NVML");

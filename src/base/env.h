@@ -13,7 +13,6 @@ typedef struct fri_env {
     bool tf32;               /* FRUGAL_TF32=1: f32 linear layers on CUDA may round factors to TF32 */
     const char *cuda_device; /* FRUGAL_CUDA_DEVICE: file with the device description for plans, or NULL */
     const char *threads;     /* FRUGAL_THREADS: threads of the CPU backend, or NULL */
-    const char *alloc;       /* FRUGAL_ALLOC: the caching allocator's settings, or NULL */
     const char *cudnn, *cublaslt, *nvml; /* FRUGAL_CUDNN, ...: file or folder of a CUDA library, or NULL */
     const char *nccl;                    /* FRUGAL_NCCL: likewise, or "off" */
     const char *mpi;                     /* FRUGAL_MPI: file of the engine between ranks, or NULL */

@@ -152,11 +152,18 @@ static fr_status unknown_argument(const fr_train_program *p, const char *word, s
                        "is a flag or a flag's value",
                        word, p->name);
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
-    if (strcmp(name, "--textbook") == 0) /* removed in 0.2; the hint stays for one minor version */
-        return fr_fail(FR_EINVAL, "--textbook is no flag any more; build/benchmarks/textbook prints its figures");
     if (fri_flag_nearest(p, name, near) != NULL)
         return fr_fail(FR_EINVAL, "unknown flag '%s'; did you mean '%s'?", name, near);
     return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help all' lists all", name, p->name);
+}
+
+/* Flags of 0.2 that 0.3 accepts without effect; 0.4 no longer knows them. Returns the words read, 0: no such flag. */
+static int skip_retired(int argc, char **argv, int i, FILE *out) {
+    static const char name[] = "--empty-cache-every";
+    const size_t n = sizeof name - 1;
+    if (strncmp(argv[i], name, n) != 0 || (argv[i][n] != '\0' && argv[i][n] != '=')) return 0;
+    fprintf(out, "note: %s has no effect since 0.3.0; a program calls fr_memory_empty_cache\n", name);
+    return argv[i][n] == '=' || i + 1 == argc ? 1 : 2;
 }
 
 /* Reads the words after argv[*i] up to the next flag. */
@@ -178,11 +185,13 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     const fr_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fr_flag_named(p, word + 2, n - 2, &no) : NULL;
     if (f == NULL && n > 2 && strncmp(word, "--", 2) == 0) FRI_TRY(fri_flag_missing(word + 2, n - 2));
     if (f == NULL) return unknown_argument(p, word, n);
-    if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT) {
+    if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT || no) {
         if (equals != NULL)
             return fr_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
         if (f->kind == FR_FLAG_ACT)
             f->act(o);
+        else if (f->kind == FR_FLAG_CHOICE)
+            return set_value(f, "off", o);
         else
             *(bool *)fr_flag_place(f, o) = !no;
         return FR_OK;
@@ -219,7 +228,12 @@ fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_t
     const fri_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     bool epochs = false, steps = false;
     if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* treat the command as its flag */
+    if (getenv("FRUGAL_ALLOC") != NULL)
+        fputs("note: FRUGAL_ALLOC has no effect since 0.3.0; the arena (--arena, the default) reserves less\n", out);
     for (int i = command != NULL && command->flag == NULL ? 2 : 1; i < argc; i++) {
+        const int retired = skip_retired(argc, argv, i, out);
+        i += retired > 0 ? retired - 1 : 0;
+        if (retired > 0) continue;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(p, argv[i + 1], out);
         if (strcmp(argv[i], "--version") == 0) {
             fprintf(out, "%s (frugal) %s\n", p->name, fr_version());

@@ -6,8 +6,7 @@
 
 #include <stdlib.h>
 
-_Static_assert(sizeof(void *) != 8 || (sizeof(fri_dl_tensor) == 48 && sizeof(struct DLManagedTensor) == 64 &&
-                                       sizeof(struct DLManagedTensorVersioned) == 80),
+_Static_assert(sizeof(void *) != 8 || (sizeof(fri_dl_tensor) == 48 && sizeof(struct DLManagedTensorVersioned) == 80),
                "the published layout");
 
 static const struct {
@@ -23,10 +22,7 @@ static const struct {
 
 /* Tensor for the foreign program, with the arrays of the description. */
 typedef struct exported {
-    union {
-        struct DLManagedTensorVersioned versioned;
-        struct DLManagedTensor legacy;
-    } managed;
+    struct DLManagedTensorVersioned managed;
     int64_t shape[FR_MAX_RANK], strides[FR_MAX_RANK];
     fr_tensor *tensor;
 } exported;
@@ -37,10 +33,6 @@ static void delete_exported(exported *e) {
 }
 
 static void delete_versioned(struct DLManagedTensorVersioned *self) {
-    if (self != NULL) delete_exported(self->manager_ctx);
-}
-
-static void delete_legacy(struct DLManagedTensor *self) {
     if (self != NULL) delete_exported(self->manager_ctx);
 }
 
@@ -77,21 +69,11 @@ fr_status fr_tensor_to_dlpack(fr_tensor *t, struct DLManagedTensorVersioned **ou
     FRI_NOT_NULL(t, out);
     exported *e = NULL;
     FRI_TRY(make_exported(t, &e));
-    e->managed.versioned = (struct DLManagedTensorVersioned){.version = {FRI_DL_MAJOR, FRI_DL_MINOR},
-                                                             .manager_ctx = e,
-                                                             .deleter = delete_versioned,
-                                                             .dl_tensor = describe_memory(e)};
-    *out = &e->managed.versioned;
-    return FR_OK;
-}
-
-fr_status fr_tensor_to_dlpack_legacy(fr_tensor *t, struct DLManagedTensor **out) {
-    FRI_NOT_NULL(t, out);
-    exported *e = NULL;
-    FRI_TRY(make_exported(t, &e));
-    e->managed.legacy =
-        (struct DLManagedTensor){.dl_tensor = describe_memory(e), .manager_ctx = e, .deleter = delete_legacy};
-    *out = &e->managed.legacy;
+    e->managed = (struct DLManagedTensorVersioned){.version = {FRI_DL_MAJOR, FRI_DL_MINOR},
+                                                   .manager_ctx = e,
+                                                   .deleter = delete_versioned,
+                                                   .dl_tensor = describe_memory(e)};
+    *out = &e->managed;
     return FR_OK;
 }
 
@@ -162,11 +144,6 @@ static void release_versioned(void *owner) {
     if (m != NULL && m->deleter != NULL) m->deleter(m);
 }
 
-static void release_legacy(void *owner) {
-    struct DLManagedTensor *m = owner;
-    if (m != NULL && m->deleter != NULL) m->deleter(m);
-}
-
 fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_tensor **out) {
     FRI_NOT_NULL(managed, out);
     if (*managed == NULL) return fr_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
@@ -176,14 +153,6 @@ fr_status fr_tensor_from_dlpack(struct DLManagedTensorVersioned **managed, fr_te
     if ((*managed)->flags & FRI_DL_READ_ONLY)
         return fr_fail(FR_EUNSUPPORTED, "dlpack: the memory is read-only, but tensors are writable; export a copy");
     fr_status s = import_tensor(&(*managed)->dl_tensor, release_versioned, *managed, out);
-    if (s == FR_OK) *managed = NULL;
-    return s;
-}
-
-fr_status fr_tensor_from_dlpack_legacy(struct DLManagedTensor **managed, fr_tensor **out) {
-    FRI_NOT_NULL(managed, out);
-    if (*managed == NULL) return fr_fail(FR_EINVAL, "dlpack: the tensor to import is NULL");
-    fr_status s = import_tensor(&(*managed)->dl_tensor, release_legacy, *managed, out);
     if (s == FR_OK) *managed = NULL;
     return s;
 }

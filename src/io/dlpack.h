@@ -25,12 +25,6 @@ typedef struct fri_dl_tensor {
     uint64_t byte_offset;
 } fri_dl_tensor;
 
-struct DLManagedTensor {
-    fri_dl_tensor dl_tensor;
-    void *manager_ctx;
-    void (*deleter)(struct DLManagedTensor *self); /* may be NULL */
-};
-
 struct DLManagedTensorVersioned {
     struct {
         uint32_t major, minor;

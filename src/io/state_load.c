@@ -113,7 +113,7 @@ static fr_status compare_optimizer(const restoring *v) {
     const int64_t saved = v->record.optimizer_tensors;
     const size_t prefix = strlen(FRI_STATE_OPTIMIZER);
     int64_t found = 0;
-    if (v->record.optimizer == NULL || saved < 0) return FR_OK;
+    if (v->record.optimizer == NULL) return FR_OK;
     for (size_t i = 0; i < v->file->n_entries; i++)
         found += strncmp(v->file->entries[i].name, FRI_STATE_OPTIMIZER, prefix) == 0;
     if (found == saved) return FR_OK;

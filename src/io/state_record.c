@@ -58,7 +58,7 @@ static bool add_parts(cJSON *to, const fri_state_record *r) {
     if (ok && r->optimizer != NULL) {
         o = cJSON_AddObjectToObject(to, "optimizer");
         ok = o != NULL && add_text(o, "name", r->optimizer) && add_i64(o, "steps", r->optimizer_steps) &&
-             (r->optimizer_tensors < 0 || add_i64(o, "tensors", r->optimizer_tensors));
+             add_i64(o, "tensors", r->optimizer_tensors);
     }
     if (ok && r->has_scaler) {
         o = cJSON_AddObjectToObject(to, "scaler");
@@ -197,8 +197,7 @@ static fr_status parse_parts(const cJSON *root, fri_state_record *r) {
         FRI_TRY(get_text(optimizer, "name", &r->optimizer));
         if (r->optimizer == NULL) return fail_format("name", "a string");
         FRI_TRY(get_count(optimizer, "steps", &r->optimizer_steps));
-        r->optimizer_tensors = -1;
-        if (json_member(optimizer, "tensors") != NULL) FRI_TRY(get_count(optimizer, "tensors", &r->optimizer_tensors));
+        FRI_TRY(get_count(optimizer, "tensors", &r->optimizer_tensors));
     }
     FRI_TRY(get_object(root, "scaler", false, &scaler));
     r->has_scaler = scaler != NULL;

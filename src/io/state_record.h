@@ -25,8 +25,8 @@ typedef struct fri_state_record {
     fr_rng random;
     fr_schedule schedule;
 
-    const char *optimizer;                      /* NULL: no saved optimizer; optimizer_steps is undefined */
-    int64_t optimizer_steps, optimizer_tensors; /* tensors -1: an older state does not say */
+    const char *optimizer; /* NULL: no saved optimizer; optimizer_steps is undefined */
+    int64_t optimizer_steps, optimizer_tensors;
     bool has_scaler, has_loader;
     double scale;
     int64_t growth_tracker;

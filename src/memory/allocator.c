@@ -6,7 +6,6 @@
  *  - a block is split if the rest is >= 512 bytes (small pool) or > 1 MiB (large pool); an unsplit tail belongs to the
  *    block;
  *  - a freed block merges with its free neighbours and is cached;
- *  - the settings of settings.c may change sizes, splits and returned segments;
  *  - on a miss a segment is taken from the device: 2 MiB (small), 20 MiB (requests below 10 MiB), else the request
  *    rounded up to 2 MiB; on failure the allocator returns all wholly free segments and tries again.
  *
@@ -44,7 +43,6 @@ fr_status fri_allocator_create(fr_device d, fri_segment_source source, fri_alloc
     pthread_mutexattr_destroy(&recursive);
     a->device = d;
     a->source = source;
-    a->settings = fri_settings_default;
     a->next_serial = 1;
     a->stats.limit = SIZE_MAX;
     a->stats.peak_op = a->stats.peak_module = "";
@@ -113,7 +111,6 @@ static void emit_event(const fri_allocator *a, fr_event_kind kind, const fri_blo
 static void count_alloc(fri_allocator *a, const fri_block *b) {
     fr_memory_stats *t = &a->stats;
     fr_category c = b->tag.category;
-    fri_flow_block(a, b, true);
     t->allocs++;
     t->requested += b->requested;
     t->allocated += b->size;
@@ -134,7 +131,6 @@ static void count_alloc(fri_allocator *a, const fri_block *b) {
 
 static void count_free(fri_allocator *a, const fri_block *b) {
     fr_memory_stats *t = &a->stats;
-    fri_flow_block(a, b, false);
     t->frees++;
     t->requested -= b->requested;
     t->allocated -= b->size;
@@ -162,7 +158,6 @@ void fri_block_relabel(fri_block *b, fr_category to) {
 static bool split_block(fri_allocator *a, fri_block *b, size_t size) {
     size_t rest = b->size - size;
     if (b->segment->small ? rest < FRI_ROUND_BYTES : rest <= FRI_SMALL_BYTES) return true;
-    if (!b->segment->small && size >= a->settings.max_split) return true;
     fri_block *tail = fri_segment_block(a, b->segment, b->offset + size, rest);
     if (tail == NULL) return false;
     tail->prev = b;
@@ -186,17 +181,10 @@ static void absorb_next(fri_allocator *a, fri_block *b) {
 }
 
 static void cache_block(fri_allocator *a, fri_block *b) {
-    size_t joined = 0, pieces = 0;
-    if (b->next != NULL && !b->next->live) {
-        joined += b->next->size;
-        pieces++;
-        absorb_next(a, b);
-    }
+    if (b->next != NULL && !b->next->live) absorb_next(a, b);
     if (b->prev != NULL && !b->prev->live) {
         /* The previous neighbour leaves the list and absorbs b; b is in no list. */
         fri_block *p = b->prev;
-        joined += p->size;
-        pieces++;
         fri_freelist_remove(fri_freelist_of(a, p->segment->small), p);
         p->size += b->size;
         p->next = b->next;
@@ -205,7 +193,6 @@ static void cache_block(fri_allocator *a, fri_block *b) {
         a->blocks--;
         b = p;
     }
-    fri_flow_cached(a, b, joined, pieces);
     if (fri_env_get()->no_pool)
         fri_segment_give(a, b->segment);
     else
@@ -268,9 +255,7 @@ static fr_status alloc_in_arena(fri_allocator *a, size_t offset, size_t rounded,
 }
 
 static fri_block *take_from_device(fri_allocator *a, size_t size) {
-    fri_settings_collect(a);
     fri_block *b = fri_segment_take(a, size);
-    if (b == NULL && fri_settings_make_room(a, size)) b = fri_segment_take(a, size);
     if (b != NULL) return b;
     a->stats.retries++;
     fri_segments_trim(a);
@@ -279,7 +264,7 @@ static fri_block *take_from_device(fri_allocator *a, size_t size) {
 
 /* A block outside the list of live blocks, from the arena if the allocation is planned. */
 static fr_status find_block(fri_allocator *a, size_t bytes, const fr_tag *tag, fri_block **out) {
-    size_t place = 0, rounded = fri_round_bytes(bytes), size = 0;
+    size_t place = 0, rounded = fri_round_bytes(bytes);
     uint64_t note = 0;
     fri_block *b = NULL;
     fr_status s = FR_OK;
@@ -289,16 +274,12 @@ static fr_status find_block(fri_allocator *a, size_t bytes, const fr_tag *tag, f
                fri_arena_take(a->arena, rounded, &place, &note)) {
         s = alloc_in_arena(a, place, rounded, &b);
     } else {
-        size = fri_env_get()->no_pool ? rounded : fri_settings_round(&a->settings, bytes);
-        b = fri_settings_cached(a, size);
-        if (b == NULL && (b = take_from_device(a, size)) == NULL) return out_of_memory(a, rounded, tag);
-        bool piece = b->prev != NULL || b->next != NULL;
-        size_t whole = b->size;
-        if (!split_block(a, b, size)) {
+        b = fri_freelist_take(fri_freelist_of(a, rounded <= FRI_SMALL_BYTES), rounded);
+        if (b == NULL && (b = take_from_device(a, rounded)) == NULL) return out_of_memory(a, rounded, tag);
+        if (!split_block(a, b, rounded)) {
             fri_freelist_insert(fri_freelist_of(a, b->segment->small), b);
             return fr_fail(FR_ENOMEM, "allocator: out of host memory");
         }
-        fri_flow_split(a, b, piece, whole - b->size);
     }
     if (s == FR_OK) b->arena_note = note;
     *out = b;
@@ -437,8 +418,7 @@ bool fri_allocator_arena_departed(const fri_allocator *a) {
     return departed;
 }
 
-/* ---- reading the allocator
- * ----------------------------------------------------------------------------------------- */
+/* ---- reading the allocator ----------------------------------------------------------------------------------- */
 
 void fri_allocator_stats(const fri_allocator *a, fr_memory_stats *out) {
     fri_allocator_lock(a);
@@ -467,7 +447,6 @@ void fri_allocator_reset_peak(fri_allocator *a) {
     t->peak_op = fri_scope_op();
     t->peak_module = fri_scope_module();
     t->peak_phase = fr_phase_get();
-    fri_flows_reset_peak(a);
     fri_allocator_unlock(a);
 }
 
@@ -483,26 +462,6 @@ void fri_allocator_limit(fri_allocator *a, size_t bytes) {
     fri_allocator_unlock(a);
 }
 
-static fr_status apply_settings(fri_allocator *a, const char *where, const char *settings) {
-    fri_settings s = fri_settings_default;
-    fr_status status = settings != NULL ? fri_settings_parse(where, settings, &s) : FR_OK;
-    if (status < 0) return status;
-    fri_allocator_lock(a);
-    a->settings = s;
-    fri_allocator_unlock(a);
-    return FR_OK;
-}
-
-fr_status fri_allocator_set(fri_allocator *a, const char *settings) {
-    return apply_settings(a, "allocator settings", settings);
-}
-
-fr_status fri_allocator_follow_environment(fri_allocator **a) {
-    fr_status s = apply_settings(*a, "FRUGAL_ALLOC", fri_env_get()->alloc);
-    if (s < 0) fri_allocator_destroy(a);
-    return s;
-}
-
 uint64_t fri_allocator_fingerprint(const fri_allocator *a) {
     uint64_t h = 0xcbf29ce484222325u;
     fri_allocator_lock(a);
@@ -513,8 +472,6 @@ uint64_t fri_allocator_fingerprint(const fri_allocator *a) {
             h ^= h >> 29;
         }
     }
-    for (size_t i = 0; i < a->large.count; i++)
-        h = (h ^ (a->large.searches - a->large.items[i]->idle_since)) * 0x9e3779b97f4a7c15u;
     fri_allocator_unlock(a);
     return h;
 }

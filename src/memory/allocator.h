@@ -37,7 +37,6 @@ typedef struct fri_block {
     bool live;
     bool in_arena;                 /* offset is in the arena; segment is NULL */
     uint64_t arena_note;           /* see fri_arena_gone */
-    uint64_t idle_since;           /* of a cached block: the list's count of searches */
     struct fri_block *prev, *next; /* neighbours in the segment */
     struct fri_block *live_prev, *live_next;
 } fri_block;
@@ -78,9 +77,6 @@ size_t fri_allocator_requested(const fri_allocator *a); /* bytes requested and a
 void fri_allocator_reset_peak(fri_allocator *a);
 void fri_allocator_empty_cache(fri_allocator *a);
 void fri_allocator_limit(fri_allocator *a, size_t bytes);
-fr_status fri_allocator_set(fri_allocator *a, const char *settings); /* fr_memory_settings_set */
-fr_status fri_allocator_follow_environment(fri_allocator **a);       /* FRUGAL_ALLOC; destroys the allocator on a parse
-                                                                * error */
 fr_device fri_allocator_device(const fri_allocator *a);
 
 /* Hash of the state behind later allocations: segments and blocks, live or free. Equal numbers: equal requests get

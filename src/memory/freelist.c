@@ -40,7 +40,6 @@ void fri_freelist_insert(fri_freelist *l, fri_block *b) {
     size_t at = lower_bound(l, b);
     memmove(l->items + at + 1, l->items + at, (l->count - at) * sizeof(*l->items));
     l->items[at] = b;
-    b->idle_since = l->searches;
     l->count++;
 }
 
@@ -50,7 +49,7 @@ void fri_freelist_remove(fri_freelist *l, fri_block *b) {
     l->count--;
 }
 
-fri_block *fri_freelist_best_fit(const fri_freelist *l, size_t size) {
+fri_block *fri_freelist_take(fri_freelist *l, size_t size) {
     size_t low = 0, high = l->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -59,5 +58,8 @@ fri_block *fri_freelist_best_fit(const fri_freelist *l, size_t size) {
         else
             high = middle;
     }
-    return low < l->count ? l->items[low] : NULL;
+    if (low == l->count) return NULL;
+    fri_block *b = l->items[low];
+    fri_freelist_remove(l, b);
+    return b;
 }

@@ -10,13 +10,12 @@
 typedef struct fri_freelist {
     fri_block **items;
     size_t count, capacity;
-    uint64_t searches; /* counted while garbage is collected by age */
 } fri_freelist;
 
 /* Reserves memory for a further block, so the next insert cannot fail. */
 bool fri_freelist_reserve(fri_freelist *l, size_t count);
 void fri_freelist_insert(fri_freelist *l, fri_block *b);
 void fri_freelist_remove(fri_freelist *l, fri_block *b);
-fri_block *fri_freelist_best_fit(const fri_freelist *l, size_t size); /* smallest block >= size, or NULL */
+fri_block *fri_freelist_take(fri_freelist *l, size_t size); /* removes the smallest block >= size; NULL: none */
 
 #endif

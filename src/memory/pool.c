@@ -43,8 +43,7 @@ static fr_status pool_create(fr_device d, fri_allocator **out) {
     const fri_backend *b = fri_backend_get(d);
     fri_segment_source source = {b->segment_alloc, b->segment_free};
     fri_fork_watch();
-    fr_status s = fri_allocator_create(d, source, out);
-    return s < 0 ? s : fri_allocator_follow_environment(out);
+    return fri_allocator_create(d, source, out);
 }
 
 /* Two threads may both create a default; the second is destroyed. */

@@ -7,7 +7,6 @@
 #include "base/number.h"
 #include "base/process.h"
 #include "base/status.h"
-#include "memory/flows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -186,21 +185,11 @@ fr_status fr_memory_limit_set(fr_device d, size_t bytes) {
     return FR_OK;
 }
 
-fr_status fr_memory_settings_set(fr_device d, const char *settings) {
-    FRI_NOT_NULL(settings);
-    fri_allocator *a = NULL;
-    fr_status s = fri_allocator_get(d, &a);
-    return s < 0 ? s : fri_allocator_set(a, settings);
-}
-
 fr_status fr_memory_summary(fr_device d, FILE *out) {
     FRI_NOT_NULL(out);
     char use[FRI_MEMORY_USE_TEXT];
     fr_memory_stats t;
-    fr_memory_flows flows;
-    fr_status s = fr_memory_stats_get(d, &t);
-    if (s == FR_OK) s = fri_memory_flows_get(d, &flows);
-    if (s < 0) return s;
+    FRI_TRY(fr_memory_stats_get(d, &t));
     fprintf(out, "memory on %s, bytes        %15s %15s %15s\n", fr_device_name(d), "now", "at peak", "requested now");
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         fprintf(out, "  %-22s %15zu %15zu %15zu\n", fr_category_name((fr_category)c), t.allocated_by[c],
@@ -210,6 +199,5 @@ fr_status fr_memory_summary(fr_device d, FILE *out) {
     fprintf(out, "  peak in op %s, module %s, phase %s; requested peak %zu\n", or_dash(t.peak_op),
             or_dash(t.peak_module), fr_phase_name(t.peak_phase), t.peak_requested);
     fputs(fri_memory_use_text(d, &t, use), out);
-    fri_flows_print(&flows, d, out);
     return ferror(out) ? fr_fail(FR_EIO, "memory summary: the stream reports a write error") : FR_OK;
 }

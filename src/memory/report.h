@@ -13,7 +13,6 @@ fr_status fri_report_out_of_memory(const fri_allocator *a, size_t requested, con
 /* The shape in PyTorch's order: rank 4 is (N, C, H, W) or (K, C, R, S), though memory holds the channels last. */
 const char *fri_report_shape(const fr_shape *s, char buf[FRI_SHAPE_TEXT]);
 
-fr_status fri_memory_flows_get(fr_device d, fr_memory_flows *out);
 /* Is every allocation a segment of its own (FRUGAL_NO_POOL=1)? Then there are neither cache nor arenas. */
 bool fri_memory_unpooled(void);
 

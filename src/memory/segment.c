@@ -50,16 +50,14 @@ static size_t segment_size(size_t rounded) {
     return (rounded + FRI_LARGE_ROUND - 1) / FRI_LARGE_ROUND * FRI_LARGE_ROUND;
 }
 
-static void count_segment(fri_allocator *a, bool small, size_t size) {
-    fri_flow_segment(a, small, size, true);
+static void count_segment(fri_allocator *a, size_t size) {
     a->stats.segment_allocs++;
     a->stats.reserved += size;
     if (a->stats.reserved > a->stats.peak_reserved) a->stats.peak_reserved = a->stats.reserved;
     fri_allocator_emit(a, FR_EVENT_SEGMENT_ALLOC, size);
 }
 
-static void count_segment_gone(fri_allocator *a, bool small, size_t size) {
-    fri_flow_segment(a, small, size, false);
+static void count_segment_gone(fri_allocator *a, size_t size) {
     a->stats.segment_frees++;
     a->stats.reserved -= size;
     fri_allocator_emit(a, FR_EVENT_SEGMENT_FREE, size);
@@ -100,7 +98,7 @@ fri_block *fri_segment_take(fri_allocator *a, size_t rounded) {
         goto fail;
     }
     segment_append(a, g);
-    count_segment(a, g->small, size);
+    count_segment(a, size);
     return g->first;
 fail:
     free(g);
@@ -109,13 +107,12 @@ fail:
 
 void fri_segment_give(fri_allocator *a, fri_segment *g) {
     size_t size = g->size;
-    bool small = g->small;
     segment_unlink(a, g);
     source_free(a, g->data, size);
     free(g->first);
     free(g);
     a->blocks--;
-    count_segment_gone(a, small, size);
+    count_segment_gone(a, size);
 }
 
 void fri_segments_trim(fri_allocator *a) {
@@ -133,11 +130,11 @@ bool fri_plain_segment_take(fri_allocator *a, size_t bytes, void **data) {
     *data = NULL;
     if (bytes > a->stats.limit || a->stats.reserved > a->stats.limit - bytes) return false;
     if (bytes > 0 && a->source.alloc(bytes, data) < 0) return false;
-    count_segment(a, false, bytes);
+    count_segment(a, bytes);
     return true;
 }
 
 void fri_plain_segment_give(fri_allocator *a, size_t bytes, void *data) {
     if (bytes > 0) source_free(a, data, bytes);
-    count_segment_gone(a, false, bytes);
+    count_segment_gone(a, bytes);
 }

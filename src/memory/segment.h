@@ -4,9 +4,7 @@
 
 #include "memory/allocator.h"
 #include "memory/arena.h"
-#include "memory/flows.h"
 #include "memory/freelist.h"
-#include "memory/settings.h"
 #include "memory/uses.h"
 
 #include <pthread.h>
@@ -28,7 +26,6 @@ struct fr_pool {
     fri_segment_source source;
     pthread_mutex_t lock;
     fri_event_log *log; /* NULL: events go to the calling thread's log */
-    fri_settings settings;
     fri_freelist small, large;
     fri_segment *segments, *last_segment;
     fri_block *live, *last_live;
@@ -45,7 +42,6 @@ struct fr_pool {
     size_t extension_bytes;
     fri_uses uses; /* elsewhere than on the compute stream */
     fr_memory_stats stats;
-    fr_memory_flows flows;
     fri_allocator *next; /* in the list of all allocators: pool.c */
 };
 

@@ -25,7 +25,7 @@ static int64_t width_of(const fr_net *n, fr_value x) {
 static fr_status begin_weights(fr_module *m, fr_net_init_rule rule) {
     fr_tensor *bias = fr_module_tensor(m, "bias");
     if (rule == FR_NET_INIT_DEFAULT) return FR_OK;
-    fr_status s = fr_init_kaiming_normal(fr_module_tensor(m, "weight"), rule == FR_NET_INIT_FAN_OUT);
+    fr_status s = fri_init_kaiming_normal(fr_module_tensor(m, "weight"), rule == FR_NET_INIT_FAN_OUT);
     return s == FR_OK && bias != NULL ? fr_tensor_fill(bias, 0) : s;
 }
 

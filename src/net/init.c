@@ -15,7 +15,7 @@ fr_status fr_init_uniform(fr_tensor *t, double low, double high) {
 
 /* Convolution [K, R, S, C/g]: fan_in = R S C/g, fan_out = R S K (torchvision's nets have groups 1); linear [out,
  * in]. */
-fr_status fr_init_kaiming_normal(fr_tensor *weight, bool fan_out) {
+fr_status fri_init_kaiming_normal(fr_tensor *weight, bool fan_out) {
     FRI_NOT_NULL(weight);
     int64_t window = 1;
     if (weight->shape.rank < 2)

@@ -36,6 +36,7 @@ static inline bool fri_norm_trains(const fr_module *m) {
 }
 
 /* f32 tensor of category parameter. */
+fr_status fri_init_kaiming_normal(fr_tensor *weight, bool fan_out); /* N(0, sqrt(2 / fan)), torch.nn.init */
 fr_status fri_parameter_new(int rank, const int64_t *shape, fr_dtype dtype, fr_device device, fr_tensor **out);
 
 /* Adds a parameter with the path of the module itself, the module's only tensor. Takes *t also on failure. */

@@ -21,6 +21,19 @@ enum {
     ACTIVATION = RANDOM | FR_LAYER_PER_IMAGE
 };
 
+/* Layer of one input; in `call`, s points to the layer's options. CREATE makes the constructor of one parameter. */
+#define OP_LAYER(word, class_name, type, what, call)               \
+    static fr_status word##_forward(fr_module *m, fr_tensor **x) { \
+        const type *s = m->state;                                  \
+        return call;                                               \
+    }                                                              \
+    static const fr_module_class word##_class = {.name = class_name, .forward = word##_forward, .traits = what};
+
+#define CREATE(word, parameter, make)                   \
+    fr_status fri_nn_##word(parameter, fr_module **m) { \
+        return make;                                    \
+    }
+
 /* ---- activations ------------------------------------------------------------------------------------------- */
 
 /* Layer whose op takes only x. */
@@ -46,25 +59,14 @@ FRI_ACTIVATIONS(TAIL_LAYER)
 PLAIN_LAYER(softmax, "Softmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
 PLAIN_LAYER(log_softmax, "LogSoftmax", FR_LAYER_KEEPS_LAYOUT | FR_LAYER_PER_IMAGE)
 
-static fr_status leaky_relu_forward(fr_module *m, fr_tensor **x) {
-    return fr_leaky_relu(*x, *(double *)m->state, x);
-}
-static const fr_module_class leaky_relu_class = {.name = "LeakyReLU",
-                                                 .forward = leaky_relu_forward,
-                                                 .traits = ACTIVATION};
-
+OP_LAYER(leaky_relu, "LeakyReLU", double, ACTIVATION, fr_leaky_relu(*x, *s, x))
 fr_status fri_nn_leaky_relu(double slope, fr_module **m) {
     if (!(slope >= 0) || !isfinite(slope))
         return fr_fail(FR_EINVAL, "LeakyReLU: slope %g must be >= 0 and finite", slope);
     return make_layer(&leaky_relu_class, &slope, sizeof slope, m);
 }
 
-static fr_status clamp_forward(fr_module *m, fr_tensor **x) {
-    const double *bounds = m->state;
-    return fr_clamp(*x, bounds[0], bounds[1], x);
-}
-static const fr_module_class clamp_class = {.name = "Clamp", .forward = clamp_forward, .traits = ACTIVATION};
-
+OP_LAYER(clamp, "Clamp", double, ACTIVATION, fr_clamp(*x, s[0], s[1], x))
 fr_status fri_nn_clamp(double low, double high, fr_module **m) {
     const double bounds[2] = {low, high};
     if (!(low <= high)) return fr_fail(FR_EINVAL, "Clamp: low is %g and high is %g; low must be <= high", low, high);
@@ -73,40 +75,19 @@ fr_status fri_nn_clamp(double low, double high, fr_module **m) {
 
 /* ---- pooling ----------------------------------------------------------------------------------------------- */
 
-static fr_status maxpool2d_forward(fr_module *m, fr_tensor **x) {
-    const fr_pool2d_state *p = m->state;
-    return fr_maxpool2d(*x, p->kernel, &p->opts, x);
-}
-static const fr_module_class maxpool2d_class = {.name = "MaxPool2d",
-                                                .forward = maxpool2d_forward,
-                                                .traits = FR_LAYER_PER_IMAGE};
-
+OP_LAYER(maxpool2d, "MaxPool2d", fr_pool2d_state, FR_LAYER_PER_IMAGE, fr_maxpool2d(*x, s->kernel, &s->opts, x))
 fr_status fri_nn_maxpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make_layer(&maxpool2d_class, &p, sizeof p, m);
 }
 
-static fr_status avgpool2d_forward(fr_module *m, fr_tensor **x) {
-    const fr_pool2d_state *p = m->state;
-    return fr_avgpool2d(*x, p->kernel, &p->opts, x);
-}
-static const fr_module_class avgpool2d_class = {.name = "AvgPool2d",
-                                                .forward = avgpool2d_forward,
-                                                .traits = FR_LAYER_PER_IMAGE};
-
+OP_LAYER(avgpool2d, "AvgPool2d", fr_pool2d_state, FR_LAYER_PER_IMAGE, fr_avgpool2d(*x, s->kernel, &s->opts, x))
 fr_status fri_nn_avgpool2d(int64_t kernel, const fr_pool2d_opts *opts, fr_module **m) {
     fr_pool2d_state p = {kernel, opts != NULL ? *opts : *FR_POOL2D_OPTS()};
     return make_layer(&avgpool2d_class, &p, sizeof p, m);
 }
 
-static fr_status adaptive_forward(fr_module *m, fr_tensor **x) {
-    const int64_t *size = m->state;
-    return fr_adaptive_avgpool2d(*x, size[0], size[1], x);
-}
-static const fr_module_class adaptive_class = {.name = "AdaptiveAvgPool2d",
-                                               .forward = adaptive_forward,
-                                               .traits = FR_LAYER_PER_IMAGE};
-
+OP_LAYER(adaptive, "AdaptiveAvgPool2d", int64_t, FR_LAYER_PER_IMAGE, fr_adaptive_avgpool2d(*x, s[0], s[1], x))
 fr_status fri_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
     int64_t size[2] = {p, q};
     return make_layer(&adaptive_class, size, sizeof size, m);
@@ -114,61 +95,26 @@ fr_status fri_nn_adaptive_avgpool2d(int64_t p, int64_t q, fr_module **m) {
 
 /* ---- dropout ----------------------------------------------------------------------------------------------- */
 
-static fr_status dropout_forward(fr_module *m, fr_tensor **x) {
-    return fr_dropout(*x, *(double *)m->state, m->training, x);
-}
-static const fr_module_class dropout_class = {.name = "Dropout", .forward = dropout_forward, .traits = RANDOM};
-
-static fr_status dropout2d_forward(fr_module *m, fr_tensor **x) {
-    return fr_dropout2d(*x, *(double *)m->state, m->training, x);
-}
-static const fr_module_class dropout2d_class = {.name = "Dropout2d", .forward = dropout2d_forward, .traits = RANDOM};
-
-static fr_status stochastic_depth_forward(fr_module *m, fr_tensor **x) {
-    return fr_stochastic_depth(*x, *(double *)m->state, m->training, x);
-}
-static const fr_module_class stochastic_depth_class = {.name = "StochasticDepth",
-                                                       .forward = stochastic_depth_forward,
-                                                       .traits = RANDOM};
+OP_LAYER(dropout, "Dropout", double, RANDOM, fr_dropout(*x, *s, m->training, x))
+OP_LAYER(dropout2d, "Dropout2d", double, RANDOM, fr_dropout2d(*x, *s, m->training, x))
+OP_LAYER(stochastic_depth, "StochasticDepth", double, RANDOM, fr_stochastic_depth(*x, *s, m->training, x))
 
 static fr_status make_dropout(const fr_module_class *class_, double p, fr_module **m) {
     if (!(p >= 0 && p <= 1)) return fr_fail(FR_EINVAL, "%s: p is %g; it must lie in 0..1", class_->name, p);
     return make_layer(class_, &p, sizeof p, m);
 }
 
-fr_status fri_nn_dropout(double p, fr_module **m) {
-    return make_dropout(&dropout_class, p, m);
-}
-
-fr_status fri_nn_dropout2d(double p, fr_module **m) {
-    return make_dropout(&dropout2d_class, p, m);
-}
-
-fr_status fri_nn_stochastic_depth(double p, fr_module **m) {
-    return make_dropout(&stochastic_depth_class, p, m);
-}
+CREATE(dropout, double p, make_dropout(&dropout_class, p, m))
+CREATE(dropout2d, double p, make_dropout(&dropout2d_class, p, m))
+CREATE(stochastic_depth, double p, make_dropout(&stochastic_depth_class, p, m))
 
 /* ---- shape ------------------------------------------------------------------------------------------------- */
 
-static fr_status flatten_forward(fr_module *m, fr_tensor **x) {
-    return fr_flatten(*x, *(int *)m->state, x);
-}
-static const fr_module_class flatten_class = {.name = "Flatten",
-                                              .forward = flatten_forward,
-                                              .traits = FR_LAYER_FLATTENS | FR_LAYER_PER_IMAGE};
+OP_LAYER(flatten, "Flatten", int, FR_LAYER_FLATTENS | FR_LAYER_PER_IMAGE, fr_flatten(*x, *s, x))
+CREATE(flatten, int start_dim, make_layer(&flatten_class, &start_dim, sizeof start_dim, m))
 
-fr_status fri_nn_flatten(int start_dim, fr_module **m) {
-    return make_layer(&flatten_class, &start_dim, sizeof start_dim, m);
-}
-
-static fr_status upsample_forward(fr_module *m, fr_tensor **x) {
-    const fr_upsample_state *u = m->state;
-    return fr_upsample(*x, fr_tensor_dim(*x, 1) * u->factor, fr_tensor_dim(*x, 2) * u->factor, u->mode, false, x);
-}
-static const fr_module_class upsample_class = {.name = "Upsample",
-                                               .forward = upsample_forward,
-                                               .traits = FR_LAYER_PER_IMAGE};
-
+OP_LAYER(upsample, "Upsample", fr_upsample_state, FR_LAYER_PER_IMAGE,
+         fr_upsample(*x, fr_tensor_dim(*x, 1) * s->factor, fr_tensor_dim(*x, 2) * s->factor, s->mode, false, x))
 fr_status fri_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) {
     fr_upsample_state u = {factor, mode};
     if (factor < 1 || factor > INT32_MAX)
@@ -176,17 +122,11 @@ fr_status fri_nn_upsample(int64_t factor, fr_upsample_mode mode, fr_module **m) 
     return make_layer(&upsample_class, &u, sizeof u, m);
 }
 
-static fr_status pad2d_forward(fr_module *m, fr_tensor **x) {
-    const fr_pad2d_state *s = m->state;
-    const int64_t *p = s->pad;
-    return fr_pad(*x, (int64_t[]){0, p[2], p[0], 0}, (int64_t[]){0, p[3], p[1], 0}, s->value, x);
-}
-static const fr_module_class zero_pad2d_class = {.name = "ZeroPad2d",
-                                                 .forward = pad2d_forward,
-                                                 .traits = FR_LAYER_PER_IMAGE};
-static const fr_module_class constant_pad2d_class = {.name = "ConstantPad2d",
-                                                     .forward = pad2d_forward,
-                                                     .traits = FR_LAYER_PER_IMAGE};
+/* Left, right, top and bottom. */
+#define PAD_CALL \
+    fr_pad(*x, (int64_t[]){0, s->pad[2], s->pad[0], 0}, (int64_t[]){0, s->pad[3], s->pad[1], 0}, s->value, x)
+OP_LAYER(zero_pad2d, "ZeroPad2d", fr_pad2d_state, FR_LAYER_PER_IMAGE, PAD_CALL)
+OP_LAYER(constant_pad2d, "ConstantPad2d", fr_pad2d_state, FR_LAYER_PER_IMAGE, PAD_CALL)
 
 static fr_status make_pad(const fr_module_class *class_, const int64_t pad[4], double value, fr_module **m) {
     fr_pad2d_state s = {.value = value};
@@ -212,23 +152,13 @@ static fr_status make_shuffle(const fr_module_class *class_, int64_t r, fr_modul
     return make_layer(class_, &r, sizeof r, m);
 }
 
-static fr_status pixel_shuffle_forward(fr_module *m, fr_tensor **x) {
-    return fr_pixel_shuffle(*x, *(int64_t *)m->state, x);
-}
-static fr_status pixel_unshuffle_forward(fr_module *m, fr_tensor **x) {
-    return fr_pixel_unshuffle(*x, *(int64_t *)m->state, x);
-}
-static const fr_module_class pixel_shuffle_class = {.name = "PixelShuffle",
-                                                    .forward = pixel_shuffle_forward,
-                                                    .traits = FR_LAYER_PER_IMAGE};
-static const fr_module_class pixel_unshuffle_class = {.name = "PixelUnshuffle",
-                                                      .forward = pixel_unshuffle_forward,
-                                                      .traits = FR_LAYER_PER_IMAGE};
+OP_LAYER(pixel_shuffle, "PixelShuffle", int64_t, FR_LAYER_PER_IMAGE, fr_pixel_shuffle(*x, *s, x))
+OP_LAYER(pixel_unshuffle, "PixelUnshuffle", int64_t, FR_LAYER_PER_IMAGE, fr_pixel_unshuffle(*x, *s, x))
 
 /* [rows, groups, C / groups] becomes [rows, C / groups, groups]. */
-static fr_status channel_shuffle_forward(fr_module *m, fr_tensor **x) {
+static fr_status shuffle_channels(int64_t groups, fr_tensor **x) {
     const fr_shape shape = (*x)->shape;
-    const int64_t groups = *(int64_t *)m->state, channels = shape.rank > 0 ? shape.dim[shape.rank - 1] : 0;
+    const int64_t channels = shape.rank > 0 ? shape.dim[shape.rank - 1] : 0;
     if (channels < 1 || channels % groups != 0)
         return fr_fail(FR_ESHAPE, "ChannelShuffle: %lld channels in %lld groups; groups must divide channels",
                        (long long)channels, (long long)groups);
@@ -236,23 +166,12 @@ static fr_status channel_shuffle_forward(fr_module *m, fr_tensor **x) {
     FRI_TRY(fr_permute(*x, (int[]){0, 2, 1}, x));
     return fr_reshape(*x, shape.rank, shape.dim, x);
 }
-static const fr_module_class channel_shuffle_class = {.name = "ChannelShuffle",
-                                                      .forward = channel_shuffle_forward,
-                                                      .traits = FR_LAYER_MOVES | FR_LAYER_PER_IMAGE};
-
-fr_status fri_nn_channel_shuffle(int64_t groups, fr_module **m) {
-    return make_shuffle(&channel_shuffle_class, groups, m);
-}
+OP_LAYER(channel_shuffle, "ChannelShuffle", int64_t, FR_LAYER_MOVES | FR_LAYER_PER_IMAGE, shuffle_channels(*s, x))
+CREATE(channel_shuffle, int64_t groups, make_shuffle(&channel_shuffle_class, groups, m))
 
 /* Channels start .. start + length - 1. */
-static fr_status narrow_forward(fr_module *m, fr_tensor **x) {
-    const int64_t *s = m->state;
-    return fr_narrow(*x, fr_tensor_rank(*x) - 1, s[0], s[1], x);
-}
-static const fr_module_class narrow_class = {.name = "Narrow",
-                                             .forward = narrow_forward,
-                                             .traits = FR_LAYER_MOVES | FR_LAYER_PER_IMAGE};
-
+OP_LAYER(narrow, "Narrow", int64_t, FR_LAYER_MOVES | FR_LAYER_PER_IMAGE,
+         fr_narrow(*x, fr_tensor_rank(*x) - 1, s[0], s[1], x))
 fr_status fri_nn_narrow(int64_t start, int64_t length, fr_module **m) {
     if (start < 0 || length < 1)
         return fr_fail(FR_EINVAL, "Narrow: length is %lld and start is %lld; they must be >= 1 and >= 0",
@@ -260,20 +179,11 @@ fr_status fri_nn_narrow(int64_t start, int64_t length, fr_module **m) {
     return make_layer(&narrow_class, (int64_t[]){start, length}, 2 * sizeof start, m);
 }
 
-fr_status fri_nn_pixel_shuffle(int64_t r, fr_module **m) {
-    return make_shuffle(&pixel_shuffle_class, r, m);
-}
+CREATE(pixel_shuffle, int64_t r, make_shuffle(&pixel_shuffle_class, r, m))
+CREATE(pixel_unshuffle, int64_t r, make_shuffle(&pixel_unshuffle_class, r, m))
 
-fr_status fri_nn_pixel_unshuffle(int64_t r, fr_module **m) {
-    return make_shuffle(&pixel_unshuffle_class, r, m);
-}
-
-static fr_status resize_forward(fr_module *m, fr_tensor **x) {
-    const fr_resize_state *r = m->state;
-    return fr_upsample(*x, r->h, r->w, r->mode, r->align_corners, x);
-}
-static const fr_module_class resize_class = {.name = "Resize", .forward = resize_forward, .traits = FR_LAYER_PER_IMAGE};
-
+OP_LAYER(resize, "Resize", fr_resize_state, FR_LAYER_PER_IMAGE,
+         fr_upsample(*x, s->h, s->w, s->mode, s->align_corners, x))
 fr_status fri_nn_resize(int64_t h, int64_t w, fr_upsample_mode mode, bool align_corners, fr_module **m) {
     const fr_resize_state r = {h, w, mode, align_corners};
     if (h < 1 || w < 1 || h > INT32_MAX || w > INT32_MAX)
@@ -282,18 +192,14 @@ fr_status fri_nn_resize(int64_t h, int64_t w, fr_upsample_mode mode, bool align_
 }
 
 /* Rows [N, h w C] become images [N, h, w, C]. */
-static fr_status unflatten_forward(fr_module *m, fr_tensor **x) {
-    const int64_t *size = m->state;
+static fr_status unflatten(const int64_t size[2], fr_tensor **x) {
     const int64_t n = fr_tensor_dim(*x, 0), features = fr_tensor_dim(*x, 1), pixels = size[0] * size[1];
     if (fr_tensor_rank(*x) != 2 || features % pixels != 0)
         return fr_fail(FR_ESHAPE, "Unflatten: rank %d, %lld features; rows of %lld x %lld pixels are needed",
                        fr_tensor_rank(*x), (long long)features, (long long)size[0], (long long)size[1]);
     return fr_reshape(*x, 4, (int64_t[]){n, size[0], size[1], features / pixels}, x);
 }
-static const fr_module_class unflatten_class = {.name = "Unflatten",
-                                                .forward = unflatten_forward,
-                                                .traits = FR_LAYER_PER_IMAGE};
-
+OP_LAYER(unflatten, "Unflatten", int64_t, FR_LAYER_PER_IMAGE, unflatten(s, x))
 fr_status fri_nn_unflatten(int64_t h, int64_t w, fr_module **m) {
     const int64_t size[2] = {h, w};
     if (h < 1 || w < 1 || h > 1 << 20 || w > 1 << 20)
@@ -302,12 +208,7 @@ fr_status fri_nn_unflatten(int64_t h, int64_t w, fr_module **m) {
 }
 
 /* x[start:end:step] of a dimension of [N, H, W, C]. */
-static fr_status slice_forward(fr_module *m, fr_tensor **x) {
-    const fr_slice_state *s = m->state;
-    return fr_slice(*x, s->dim, s->start, s->end, s->step, x);
-}
-static const fr_module_class slice_class = {.name = "Slice", .forward = slice_forward, .traits = FR_LAYER_PER_IMAGE};
-
+OP_LAYER(slice, "Slice", fr_slice_state, FR_LAYER_PER_IMAGE, fr_slice(*x, s->dim, s->start, s->end, s->step, x))
 fr_status fri_nn_slice(int dim, int64_t start, int64_t end, int64_t step, fr_module **m) {
     const fr_slice_state s = {dim, start, end, step};
     if (dim < 1 || dim > 2)
@@ -316,24 +217,10 @@ fr_status fri_nn_slice(int dim, int64_t start, int64_t end, int64_t step, fr_mod
     return make_layer(&slice_class, &s, sizeof s, m);
 }
 
-static fr_status scale_forward(fr_module *m, fr_tensor **x) {
-    return fr_scale(*x, *(double *)m->state, x);
-}
-static fr_status add_scalar_forward(fr_module *m, fr_tensor **x) {
-    return fr_add_scalar(*x, *(double *)m->state, x);
-}
-static const fr_module_class scale_class = {.name = "Scale", .forward = scale_forward, .traits = ACTIVATION};
-static const fr_module_class add_scalar_class = {.name = "AddScalar",
-                                                 .forward = add_scalar_forward,
-                                                 .traits = ACTIVATION};
-
-fr_status fri_nn_scale(double alpha, fr_module **m) {
-    return make_layer(&scale_class, &alpha, sizeof alpha, m);
-}
-
-fr_status fri_nn_add_scalar(double alpha, fr_module **m) {
-    return make_layer(&add_scalar_class, &alpha, sizeof alpha, m);
-}
+OP_LAYER(scale, "Scale", double, ACTIVATION, fr_scale(*x, *s, x))
+OP_LAYER(add_scalar, "AddScalar", double, ACTIVATION, fr_add_scalar(*x, *s, x))
+CREATE(scale, double alpha, make_layer(&scale_class, &alpha, sizeof alpha, m))
+CREATE(add_scalar, double alpha, make_layer(&add_scalar_class, &alpha, sizeof alpha, m))
 
 static fr_status identity_forward(fr_module *m, fr_tensor **x) {
     (void)m;

@@ -27,7 +27,6 @@ fr_status fr_plan_begin(fr_device target, fr_plan **out) {
     p->target = target;
     fri_segment_source source = {meta->segment_alloc, meta->segment_free};
     FRI_TRY(fri_allocator_create(FR_META, source, &allocator));
-    FRI_TRY(fri_allocator_follow_environment(&allocator));
     FRI_TRY(fr_event_subscribe(fri_record_event, &p->record));
     FRI_MOVE(&p->allocator, allocator);
     p->was_allocator = fri_allocator_override(FR_META, p->allocator);

@@ -3,17 +3,17 @@
  * Three sources, one step: modules tell their results (shapes, parameters), the event log tells bytes by module path,
  * meta's kernel calls tell operations. A row is a module path; what runs under the empty path after the outermost
  * module has ended is the loss. The picture is taken before the first event of backward. */
-#include "memory/event.h"
+#include "plan/summary.h"
 
 #include "base/number.h"
 #include "base/status.h"
+#include "memory/event.h"
 #include "memory/report.h"
 #include "meta/calls.h"
 #include "meta/meta.h"
 #include "net/module.h"
 #include "plan/cost.h"
 
-#include <frugal/plan.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ struct fr_summary {
     live_block *blocks;
     size_t n_blocks;
     fri_cost *cost; /* of the plan's target; opened by the first call */
-    fr_summary_totals totals;
+    fri_summary_totals totals;
 };
 
 /* The row of an interned path (pointers identify paths). -1 without host memory. */
@@ -240,9 +240,8 @@ fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out
     return FR_OK;
 }
 
-void fr_summary_totals_get(const fr_summary *s, fr_summary_totals *out) {
-    if (s == NULL || out == NULL) return;
-    *out = s->totals;
+const fri_summary_totals *fri_summary_totals_of(const fr_summary *s) {
+    return &s->totals;
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
@@ -279,7 +278,7 @@ static void print_row(const fr_summary_layer *l, const char *path, double second
     fr_fprintf(out, " %10.3f %6.1f%%\n", 1e3 * l->seconds, seconds > 0 ? 100 * l->seconds / seconds : 0);
 }
 
-static void print_sums(const fr_summary_totals *t, FILE *out) {
+static void print_sums(const fri_summary_totals *t, FILE *out) {
     char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT];
     fprintf(out,
             "parameters: %" PRId64 " of %zu bytes (%s), buffers of %zu; requested, each rounded up to 512: %zu bytes\n",
@@ -299,7 +298,7 @@ static void print_sums(const fr_summary_totals *t, FILE *out) {
 
 fr_status fr_summary_print(const fr_summary *s, FILE *out) {
     FRI_NOT_NULL(s, out);
-    const fr_summary_totals *t = &s->totals;
+    const fri_summary_totals *t = &s->totals;
     fprintf(out, "%-36s %-18s %-22s", "layer", "kind", "output");
     for (int c = 0; c < COLUMNS; c++) fprintf(out, " %*s", columns[c].width, columns[c].heading);
     fprintf(out, " %10s %7s\n", "ms forward", "share");

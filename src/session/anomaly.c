@@ -1,6 +1,6 @@
 /* anomaly.c - finds the gradient that overflows in a step, and the first op with inf or NaN. */
+#include "session/step.h"
 #include "optim/scaler.h"
-#include "session/session.h"
 #include "autograd/run.h"
 
 #include <inttypes.h>

@@ -11,11 +11,6 @@ static uint64_t device_calls(const fri_session *r) {
 
 bool fri_train_arena_wanted(fri_session *r) {
     if (!r->config->opts.memory.arena || r->config->opts.device == FR_META) return false;
-    if (r->config->opts.memory.empty_cache_every > 0) {
-        snprintf(r->memory.arena.reason, sizeof r->memory.arena.reason,
-                 "--empty-cache-every gives memory back, an arena keeps it");
-        return false;
-    }
     if (!fri_memory_unpooled()) return true;
     snprintf(r->memory.arena.reason, sizeof r->memory.arena.reason, "FRUGAL_NO_POOL asks for a segment per allocation");
     return false;

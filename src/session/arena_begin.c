@@ -1,5 +1,6 @@
 /* arena_begin.c - plans a run at its beginning and reserves the planned bytes (session/arena.h). */
 #include "session/dry.h"
+#include "session/step.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* batch.c - moves batches from the loader to the device (data/input.h). */
+#include "session/data.h"
 #include "data/input.h"
-#include "session/session.h"
 
 #include <stdlib.h>
 #include <string.h>

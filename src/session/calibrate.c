@@ -1,6 +1,5 @@
 /* calibrate.c - --calibrate: kernel times from the run's second step, for predictions. */
 #include "plan/calibration.h"
-#include "session/dry.h"
 #include "session/fit.h"
 
 fr_status fri_calibration_begin(const fri_config *c, fri_calibration **out) {
@@ -26,7 +25,7 @@ fr_status fri_calibration_end(const fri_config *c, fri_calibration **p, bool kee
     fri_calibration_run_end(*p);
     if (keep) s = fri_calibration_save(*p, c->opts.device, &r);
     fri_calibration_release(p);
-    if (s == FR_OK && keep && !c->opts.quiet)
-        fprintf(c->out, "measured %zu kernels; %zu times in %s\n", r.measured, r.known, r.path);
+    if (s == FR_OK && keep)
+        fri_say(c, FRI_SAY_CHOICE, "measured %zu kernels; %zu times in %s", r.measured, r.known, r.path);
     return s;
 }

@@ -28,14 +28,29 @@ typedef struct fri_train_only {
     const char *word[FRI_TRAIN_ONLY_WORDS];
 } fri_train_only;
 
+/* Kinds of a run's sentences, for the listener. The session prints nothing (say.c). */
+typedef enum fri_saying {
+    FRI_SAY_CHOICE,  /* a value that the run has chosen, or where the run begins */
+    FRI_SAY_NOTE,    /* a remark about the options */
+    FRI_SAY_STEP,    /* a remark about the last step */
+    FRI_SAY_WARNING, /* a failure that does not end the run */
+} fri_saying;
+
+/* The listening program. */
+typedef struct fri_listener {
+    const struct fri_view *view; /* a trainer's display (views.h); NULL: none */
+    void (*said)(void *ctx, fri_saying how, const char *text);
+    void *ctx;
+} fri_listener;
+
 typedef struct fri_config {
     const fr_train_program *program;
     fr_train_opts opts; /* resolved: device, image_size, image_width, classes and lr hold values */
     fr_device target;   /* device of the command; in a dry run opts.device is meta and target is the planned device */
     int argc;
-    char *const *argv;               /* the command line, to see which flags the user gave */
-    FILE *out, *err;                 /* requested output, and warnings that do not end the run */
-    const struct fri_view *progress; /* terminal display of the run (views.h); NULL: none */
+    char *const *argv; /* the command line, to see which flags the user gave */
+    FILE *out, *err;   /* of a trainer; NULL in a session */
+    fri_listener listener;
     /* A session's network and data, used instead of the program's; NULL outside of sessions. */
     fr_network_fn *model;
     void *model_ctx;
@@ -109,8 +124,9 @@ fr_schedule fri_schedule(const fri_config *c);
 /* Element type requested by --amp or --half, or f32. */
 fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);
-bool fri_fused_step_possible(const fri_config *c); /* the other flags allow --fused-step */
-bool fri_without_data(const fr_train_opts *o);     /* no image is read: --device meta, --plan, --summary */
+bool fri_fused_step_possible(const fri_config *c);  /* the other flags allow --fused-step */
+fr_train_fused fri_fused_step(const fri_config *c); /* train.memory.fused_step; AUTO has become ON or OFF */
+bool fri_without_data(const fr_train_opts *o);      /* no image is read: --device meta, --plan, --summary */
 
 bool fri_trains_auto(const fr_train_opts *o); /* --train-only auto, not yet chosen */
 /* Replaces "auto" by at most FRI_TRAIN_ONLY_WORDS words, stored in *c. */
@@ -124,6 +140,12 @@ bool fri_dataset_in_folders(fr_train_dataset d); /* image files of any size */
 
 /* Replaces AUTO by values wherever no data set is needed. opts.device must hold a value already. */
 void fri_config_resolve(fri_config *c);
+
+/* say.c: says a text of one or more lines, without the last newline. --quiet silences all but warnings, and notes only
+ * in trainers. Notes of a session name fields instead of flags. */
+__attribute__((format(printf, 3, 4))) void fri_say(const fri_config *c, fri_saying how, const char *format, ...);
+/* Prints a text as trainers do: "note: " before a note, the program's name before a warning. */
+void fri_said_print(FILE *out, const char *program, fri_saying how, const char *text);
 
 /* checks.c: FR_EINVAL with a sentence for contradicting or incomplete flags (fri_check_flags), and for options that
  * the data sets cannot serve (fri_check_counts; source: name of the training set). */

@@ -1,6 +1,7 @@
 /* data.c - opens the data sets of --dataset, and loaders with the matching augmentation. */
+#include "session/data.h"
 #include "session/flags.h"
-#include "session/session.h"
+#include "session/model.h"
 #include "data/loader.h"
 
 #include <frugal/addon.h>
@@ -164,6 +165,18 @@ static fr_status find_augmentation(fri_config *c, const fr_dataset_info *images)
     return FR_OK;
 }
 
+/* Says how many photos lie on a side. Looks at the headers of some. */
+static fr_status note_turned(const fri_config *c, const fr_dataset *train) {
+    enum { LOOK_AT = 256 };
+    int64_t seen = 0, turned = 0;
+    if (!fri_dataset_in_folders(c->opts.data.dataset) || fri_without_data(&c->opts)) return FR_OK;
+    FRI_TRY(fri_dataset_count_turned(train, LOOK_AT, &seen, &turned));
+    if (turned > 0)
+        fri_say(c, FRI_SAY_NOTE, "%lld of %lld images looked at are not upright, by EXIF; --exif is %s",
+                (long long)turned, (long long)seen, c->opts.data.exif ? "on: they are turned" : "off: they stay so");
+    return FR_OK;
+}
+
 static int64_t max_number(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -175,6 +188,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     if (asked == FR_TRAIN_AUTO) o->data.classes = 10;
     FRI_TRY(open_split(c, FR_SPLIT_TRAIN, train));
     FRI_TRY(open_split(c, FR_SPLIT_TEST, test));
+    if (!o->data.exif) FRI_TRY(fr_dataset_as_stored(*train));
+    if (!o->data.exif && *test != NULL) FRI_TRY(fr_dataset_as_stored(*test));
     FRI_TRY(fr_dataset_info_get(*train, &of_train));
     if (*test != NULL) FRI_TRY(fr_dataset_info_get(*test, &of_test));
     if (o->data.dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* shards count classes by the
@@ -185,8 +200,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
                        fri_dataset_name(o->data.dataset), (long long)of_train.classes);
     o->data.classes = of_train.classes;
     if (of_train.left_out > 0)
-        fri_session_note(c, "%s: %lld files and folders that are no images (.jpg, .jpeg, .png) are left out",
-                         of_train.source, (long long)of_train.left_out);
+        fri_say(c, FRI_SAY_NOTE, "%s: %lld files and folders that are no images (.jpg, .jpeg, .png) are left out",
+                of_train.source, (long long)of_train.left_out);
     if (*test != NULL && (of_test.target != of_train.target || of_test.classes != of_train.classes ||
                           of_test.channels != of_train.channels || of_test.f32 != of_train.f32))
         return fr_fail(FR_EINVAL, "%s and %s: channels, element type and targets must be equal", of_train.source,
@@ -204,6 +219,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     c->train_count = of_train.count;
     c->test_count = of_test.count;
     FRI_TRY(fri_check_counts(c, of_train.source));
+    FRI_TRY(note_turned(c, *train));
     return find_mean_std(c, *train, of_train.channels);
 }
 
@@ -261,6 +277,6 @@ fr_status fri_data_loader(const fri_config *c, int split, fr_dataset *data, fr_l
     fr_status s = fr_loader_create(data, &l, out);
     int started = fri_tensor_loader_workers(*out);
     if (s == FR_OK && !fri_without_data(&c->opts) && started < l.workers && split == FR_SPLIT_TRAIN)
-        fri_session_note(c, "--workers %d: %d could be started", l.workers, started);
+        fri_say(c, FRI_SAY_NOTE, "--workers %d: %d could be started", l.workers, started);
     return s;
 }

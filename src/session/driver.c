@@ -20,6 +20,11 @@ static fr_status drive_rounds(const fri_session *r, const fri_stepping *how, voi
     return FR_OK;
 }
 
+/* The optimizer is fused inside steps only: a backward pass of the program between steps leaves gradients. */
+static fr_status fuse(const fri_session *r, bool on) {
+    return fri_fused_step(r->config) == FR_TRAIN_FUSED_ON ? fr_optimizer_fuse(r->net.optimizer, on) : FR_OK;
+}
+
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
     fr_step_scope scope;
     const int64_t v0 = batch_of(r, 0);
@@ -29,11 +34,13 @@ fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri
     fri_step_values_forget(v);
     v->number = r->at.step + 1;
     fr_optimizer_set_lr(r->net.optimizer, fr_schedule_lr(&r->net.schedule, r->at.step));
+    FR_TRY(s, fuse(r, true));
     FR_TRY(s, drive_rounds(r, how, ctx));
     FR_TRY(s, how->update(ctx));
     if (r->net.share != NULL) FR_TRY(s, r->config->rank_calls->step_end(r->net.share));
     if (r->net.share != NULL && r->config->opts.check_replicas) FR_TRY(s, r->config->rank_calls->check(r->net.share));
 done:
+    if (s == FR_OK) s = fuse(r, false);
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
 }
 
@@ -67,7 +74,7 @@ static fr_status save_if_due(const drive *d, bool last) {
 static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
     fri_session *r = d->r;
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
-    int64_t every = r->config->opts.memory.empty_cache_every, done = 1;
+    int64_t done = 1;
     for (; *more && i < d->per_epoch; i += done) {
         const bool first = r->at.step == r->at.first_step;
         fri_section part = first ? FRI_PART_FIRST_STEP : i >= full ? FRI_PART_SHORT_STEP : FRI_PART_STEP;
@@ -77,7 +84,6 @@ static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
         FRI_TRY(d->how->step(d->ctx, part, alike, &done));
         r->at.step += done;
         FRI_TRY(call_hook(d, d->how->step_over));
-        if (every > 0 && r->at.step % every == 0) FRI_TRY(fr_memory_empty_cache(r->config->opts.device));
         *more = !is_stopped(d) && r->at.step < d->steps;
         if (fri_save_is_due(r, !*more)) FRI_TRY(fri_ranks_timeout(r, false));
         FRI_TRY(save_if_due(d, !*more));

@@ -6,7 +6,8 @@
 #ifndef FRI_SESSION_DRIVER_H
 #define FRI_SESSION_DRIVER_H
 
-#include "session/session.h"
+#include "session/state.h"
+#include "session/step.h"
 
 /* Parts of a step. `batch` puts the i-th of the --accumulate batches on the device, the first before the step begins;
  * `train` computes loss and gradients; `update` follows after the last batch. */
@@ -46,5 +47,10 @@ typedef struct fri_execution {
 
 /* Runs from r->at.step (0, or set by a resume) to the end; r->at.first_evaluation comes first. */
 fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx);
+
+/* real.c: trains on the device. begin: loader, position, saved state. go_on: trains to the end or to an interruption,
+ * and can be called again to continue. */
+fr_status fri_train_begin(fri_session *r);
+fr_status fri_train_go_on(fri_session *r);
 
 #endif

@@ -6,6 +6,8 @@
  * the step found it, all further steps repeat that step and are left out of the dry run. Batches of an evaluation and
  * whole epochs are shortened in the same way. */
 #include "session/dry.h"
+#include "session/model.h"
+#include "session/prepare.h"
 
 #include "data/input.h"
 #include "plan/section.h"
@@ -103,12 +105,6 @@ static fr_status begin_section(dry_run *d, fri_section part, bool again) {
     return FR_OK;
 }
 
-/* --empty-cache-every empties the cache after some steps only, so steps differ. */
-static bool steps_differ(const dry_run *d) {
-    return d->config.opts.memory.empty_cache_every > 1 &&
-           d->config.opts.memory.empty_cache_every <= fri_steps_total(&d->config);
-}
-
 /* Runs one of `alike` equal parts as a section of the plan. *done becomes `alike` once the allocator has settled, or
  * when the limit of steps or sections is reached. */
 static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *done,
@@ -125,7 +121,7 @@ static fr_status one_of(dry_run *d, fri_section part, int64_t alike, int64_t *do
     if (part != FRI_PART_EVALUATION) FRI_TRY(begin_section(d, part, again)); /* evaluation_begin did */
     FRI_TRY(run(d, part));
     d->in_a_row++;
-    if (!repeats || (part == FRI_PART_STEP && steps_differ(d))) return FR_OK;
+    if (!repeats) return FR_OK;
     if (fri_plan_state(d->out->plan) == before) *done = alike;
     return FR_OK;
 }
@@ -218,7 +214,7 @@ static fr_status epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
 static fr_status epoch_over(void *ctx) {
     dry_run *d = ctx;
     d->epochs_run++;
-    if (!steps_differ(d) && fri_plan_state(d->out->plan) == d->now.before) d->fixed[d->n_fixed++] = d->now;
+    if (fri_plan_state(d->out->plan) == d->now.before) d->fixed[d->n_fixed++] = d->now;
     return FR_OK;
 }
 

@@ -1,7 +1,9 @@
 /* embed.c - sessions for programs that are not trainers (frugal/session.h). */
 #include <frugal/session.h>
 
+#include "session/driver.h"
 #include "session/flags.h"
+#include "session/plan_switches.h"
 #include "session/prepare.h"
 
 #include <math.h>
@@ -17,7 +19,6 @@ struct fr_session {
     fri_config config;
     fri_session run;
     fri_views *views;
-    FILE *silent;        /* /dev/null if opts.out is NULL */
     atomic_bool cancel;  /* cancellation requested, by any thread */
     bool asked;          /* end requested by a callback */
     int64_t until;       /* step at which the current call ends */
@@ -121,6 +122,12 @@ static fr_status embedded_event(void *ctx, fr_run_event e) {
     return tell_program(s, "on_epoch", s->opts.on_epoch);
 }
 
+static void embedded_said(void *ctx, fri_saying how, const char *text) {
+    const fr_session *s = ctx;
+    if (s->opts.out != NULL) fri_said_print(s->opts.out, s->program.name, how, text);
+    if (s->opts.on_note != NULL) s->opts.on_note(s->opts.ctx, text);
+}
+
 /* A stop at the end of an epoch waits for the evaluation. A finished training cannot be stopped. */
 static int is_interrupted(void *ctx) {
     const fr_session *s = ctx;
@@ -136,7 +143,7 @@ void fr_session_cancel(fr_session *session) {
 
 /* ---- from options to a run --------------------------------------------------------------------------------------- */
 
-static fr_status check_opts(const fr_session_opts *o) {
+fr_status fri_session_check(const fr_session_opts *o) {
     const fr_train_opts *t = &o->train;
     const char *flag = t->plan                    ? "plan"
                        : t->summary               ? "summary"
@@ -158,8 +165,7 @@ static fr_status check_opts(const fr_session_opts *o) {
 }
 
 /* Takes image_size and image_width from the images if all have the same size. */
-static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
-    fr_train_opts *t = &s->config.opts;
+static fr_status resolve_image_size(fr_train_opts *t, const fr_dataset *train) {
     fr_dataset_info info;
     fr_status status = fr_dataset_info_get(train, &info);
     if (status < 0 || t->data.image_size != FR_TRAIN_AUTO) return status;
@@ -172,11 +178,28 @@ static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
     return FR_OK;
 }
 
+fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_dataset *test,
+                                fr_train_program *program, fri_config *out) {
+    *program = (fr_train_program){.name = o->name != NULL ? o->name : "network",
+                                  .sgd_lr = 0.1,
+                                  .batch_norm_optional = true,
+                                  .loss = o->loss,
+                                  .metrics = o->metrics,
+                                  .metric_names = o->metric_names,
+                                  .n_metrics = o->n_metrics,
+                                  .ctx = o->ctx};
+    *out = (fri_config){.program = program,
+                        .opts = o->train,
+                        .model = o->model,
+                        .model_ctx = o->ctx,
+                        .given = {[FR_SPLIT_TRAIN] = train, [FR_SPLIT_TEST] = test}};
+    memcpy(out->mean, o->mean, sizeof o->mean);
+    memcpy(out->std, o->std, sizeof o->std);
+    return resolve_image_size(&out->opts, train);
+}
+
 static fr_status start_run(fr_session *s) {
     fri_session *r = &s->run;
-    FRI_TRY(resolve_image_size(s, s->config.given[FR_SPLIT_TRAIN]));
-    memcpy(s->config.mean, s->opts.mean, sizeof s->opts.mean);
-    memcpy(s->config.std, s->opts.std, sizeof s->opts.std);
     FRI_TRY(fri_run_prepare(&s->config, r, &s->views));
     r->watcher = (fri_run_watcher){embedded_event, s};
     r->interrupted = is_interrupted;
@@ -192,33 +215,18 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
                                        : "out");
     scope was = enter_scope();
     fr_session *s = NULL;
-    fr_status status = check_opts(opts);
+    fr_status status = fri_session_check(opts);
     if (status < 0) return fri_speak_of_fields(status);
     s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "session_create: out of host memory");
-    s->silent = opts->out == NULL ? fopen("/dev/null", "w") : NULL;
-    FILE *text = opts->out != NULL ? opts->out : s->silent;
     s->opts = *opts;
-    s->program = (fr_train_program){.name = opts->name != NULL ? opts->name : "network",
-                                    .sgd_lr = 0.1,
-                                    .batch_norm_optional = true,
-                                    .loss = opts->loss,
-                                    .metrics = opts->metrics,
-                                    .metric_names = opts->metric_names,
-                                    .n_metrics = opts->n_metrics,
-                                    .ctx = opts->ctx};
-    s->config =
-        (fri_config){.program = &s->program,
-                     .opts = opts->train,
-                     .out = text,
-                     .err = text,
-                     .model = opts->model,
-                     .model_ctx = opts->ctx,
-                     .given = {[FR_SPLIT_TRAIN] = fr_dataset_retain(train), [FR_SPLIT_TEST] = fr_dataset_retain(test)}};
+    status = fri_session_configure(opts, train, test, &s->program, &s->config);
+    for (int i = 0; i < 2; i++) s->config.given[i] = fr_dataset_retain(s->config.given[i]);
+    s->config.listener = (fri_listener){NULL, embedded_said, s};
     s->run = (fri_session){.config = &s->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
-    status = text != NULL ? start_run(s) : fr_fail(FR_EIO, "session_create: /dev/null cannot be opened");
+    if (status == FR_OK) status = start_run(s);
     if (status == FR_ENOMEM && opts->smallest_budget != NULL) *opts->smallest_budget = s->run.memory.fit.smallest;
     leave_scope(s, was);
     if (status == FR_OK) {
@@ -241,7 +249,6 @@ void fr_session_release(fr_session **session) {
     fri_session_end(&s->run); /* also ends the pool */
     for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
     leave_scope(s, was);
-    if (s->silent != NULL) fclose(s->silent);
     free(s);
 }
 

@@ -1,6 +1,7 @@
 /* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
+#include "session/model.h"
+#include "session/step.h"
 #include "net/units.h"
-#include "session/session.h"
 #include "tensor/readback.h"
 #include "tensor/tensor.h"
 

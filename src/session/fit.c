@@ -2,6 +2,7 @@
 #include "session/fit.h"
 
 #include "memory/report.h"
+#include "session/flags.h"
 
 #include <frugal/number.h>
 
@@ -11,14 +12,16 @@
 
 /* ---- dry runs ---------------------------------------------------------------------------------------------- */
 
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
 size_t fri_planned_reserved(const fri_train_plan *p) {
-    return p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
-                                                                   : p->evaluation.peak_reserved;
+    return larger(p->training.peak_reserved, p->evaluation.peak_reserved);
 }
 
 static size_t planned_requested(const fri_train_plan *p) {
-    return p->training.peak_requested > p->evaluation.peak_requested ? p->training.peak_requested
-                                                                     : p->evaluation.peak_requested;
+    return larger(p->training.peak_requested, p->evaluation.peak_requested);
 }
 
 static bool in_arena(const fr_train_opts *o) {
@@ -27,7 +30,7 @@ static bool in_arena(const fr_train_opts *o) {
 
 /* Plans the run with its real allocator (arena.c): in an arena if wanted and if the arena fits, else on the caching
  * allocator, which under a limit releases cached segments before a request fails. */
-fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
+static fr_status plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool arena = in_arena(&c->opts);
     fr_status s = fri_train_plan_make(c, SIZE_MAX, out);
     if (s < 0) return s;
@@ -47,12 +50,18 @@ done:
     return s;
 }
 
-fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved) {
+fr_status fri_try(const fri_config *c, size_t limit, bool anyway, fri_trial *out) {
     fri_train_plan p = {0};
-    FRI_TRY(fri_plan_run(c, limit, &p));
-    *reserved = fri_planned_reserved(&p);
+    *out = (fri_trial){0};
+    fr_status s = plan_run(c, limit, &p);
+    out->fits = s == FR_OK;
+    if (s == FR_ENOMEM && limit != SIZE_MAX) s = anyway ? plan_run(c, SIZE_MAX, &p) : FR_OK;
+    out->workspaces = p.workspaces;
+    out->requested = planned_requested(&p);
+    out->allocated = larger(p.training.peak_allocated, p.evaluation.peak_allocated);
+    out->reserved = fri_planned_reserved(&p);
     fri_train_plan_release(&p);
-    return FR_OK;
+    return s;
 }
 
 /* An fr_fit_run_fn; ctx is the config. */
@@ -60,7 +69,7 @@ static fr_status fit_dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, 
     fri_config trial = *(const fri_config *)ctx;
     fri_train_plan p = {0};
     trial.opts.memory.unit_plan = plan;
-    FRI_TRY(fri_plan_run(&trial, limit, &p));
+    FRI_TRY(plan_run(&trial, limit, &p));
     const fr_memory_stats *x = &p.training, *y = &p.evaluation;
     bool evaluation = y->peak_reserved > x->peak_reserved ||
                       (y->peak_reserved == x->peak_reserved && y->peak_allocated > x->peak_allocated);
@@ -97,22 +106,18 @@ fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out
 
 /* ---- the batch --------------------------------------------------------------------------------------------- */
 
+fr_status fri_try_budget(const fri_config *c, size_t budget, bool choose, bool *fits) {
+    FRI_OWNED(fr_fit_release) fr_fit fit = {0};
+    fri_trial trial = {0};
+    fr_status s = choose ? fri_fit_find(c, budget, true, &fit) : fri_try(c, budget, false, &trial);
+    *fits = s == FR_OK && (choose ? fit.fits : trial.fits);
+    return s;
+}
+
 static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int64_t batch, bool *yes) {
     fri_config one = *c;
-    fr_fit fit = {0};
-    size_t reserved = 0;
-    fr_status s = FR_OK;
     one.opts.optim.batch_size = batch;
-    if (choose) {
-        s = fri_fit_find(&one, budget, true, &fit);
-        *yes = s == FR_OK && fit.fits;
-        fr_fit_release(&fit);
-    } else {
-        s = fri_fits(&one, budget, &reserved);
-        *yes = s == FR_OK;
-        if (s == FR_ENOMEM) s = FR_OK;
-    }
-    return s;
+    return fri_try_budget(&one, budget, choose, yes);
 }
 
 /* Doubles the batch until `high` does not fit, then bisects between `low` (fits) and `high`. The batch is limited so
@@ -158,24 +163,21 @@ const char *fri_units_text(const fr_unit_plan *p, char text[FRI_UNITS_TEXT]) {
 static void print_chosen(const fri_config *c, const fr_fit *f) {
     char budget[FR_BYTES_TEXT], peak[FR_BYTES_TEXT], units[FRI_UNITS_TEXT];
     int64_t calls = f->kernels_measured + f->kernels_estimated;
-    if (c->opts.quiet) return;
-    fr_fprintf(
-        c->out,
-        "budget %s (%zu bytes), batches of %" PRId64
-        ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything\n",
-        fr_bytes_text(c->opts.memory.budget, budget), c->opts.memory.budget, c->opts.optim.batch_size,
-        fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
-        f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
-    fr_fprintf(
-        c->out,
+    fri_say(c, FRI_SAY_CHOICE,
+            "budget %s (%zu bytes), batches of %" PRId64
+            ": planned peak %s (%zu bytes reserved, %zu allocated), predicted step time %.3f of keeping everything",
+            fr_bytes_text(c->opts.memory.budget, budget), c->opts.memory.budget, c->opts.optim.batch_size,
+            fr_bytes_text(f->memory.peak_reserved, peak), f->memory.peak_reserved, f->memory.peak_allocated,
+            f->keep_seconds > 0 ? f->seconds / f->keep_seconds : 1);
+    fri_say(
+        c, FRI_SAY_CHOICE,
         "  units %s\n"
         "  (k keep, e encode, i rebuild inside, r rebuild, o offload, R rebuild and offload; [in brackets]: run again\n"
         "  in backward)\n"
         "%s"
-        "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s\n",
+        "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s",
         fri_units_text(&f->plan, units),
-        c->opts.memory.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
-                                  : "",
+        fri_fused_step(c) ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n" : "",
         f->dry_runs, f->milliseconds / 1000, calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
         f->kernels_measured == 0 ? " (--calibrate measures)" : "");
 }
@@ -210,10 +212,40 @@ static fr_status choose_batch(fri_config *c) {
     FRI_TRY(fri_fit_largest_batch(c, o->memory.budget, o->memory.fit_switches, &batch));
     /* If no batch fits, plan batch 1, so that the error can name the smallest budget. */
     o->optim.batch_size = batch > 0 ? batch : 1;
-    if (!o->quiet && batch > 0)
-        fr_fprintf(c->out, "largest batch for %s: %" PRId64 "%s (%.1f s)\n", fr_bytes_text(o->memory.budget, budget),
-                   batch, batch == c->train_count ? ", all training images" : "", fri_seconds_now() - began);
+    if (batch > 0)
+        fri_say(c, FRI_SAY_CHOICE, "largest batch for %s: %" PRId64 "%s (%.1f s)",
+                fr_bytes_text(o->memory.budget, budget), batch, batch == c->train_count ? ", all training images" : "",
+                fri_seconds_now() - began);
     return FR_OK;
+}
+
+/* True if the user asked for the value in o: by the flag, in a session by another value than the default. */
+static bool is_asked(const fri_config *c, const fr_flag *f, const fr_train_opts *o) {
+    const fr_train_opts defaults = fr_train_opts_default();
+    if (c->model == NULL) return fri_flag_given(f, c->argc, c->argv);
+    return f->kind != FR_FLAG_ACT && fri_flag_differs(f, o, &defaults);
+}
+
+/* A budget decides for each unit whether to rebuild, without changing the switch. */
+static bool is_replaced(const fr_flag *f, const fr_train_opts *asked, const fr_train_opts *now) {
+    if (f->kind == FR_FLAG_ACT) return true; /* --all-off */
+    if (f->offset == offsetof(fr_train_opts, memory.switches.rebuild)) return !asked->memory.switches.rebuild;
+    return fri_flag_differs(f, asked, now);
+}
+
+/* Names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */
+static void note_replaced(const fri_config *c, const fr_train_opts *asked) {
+    char text[512] = "", words[FRI_FLAG_WORDS];
+    for (int i = 0; i < fri_flags_count; i++) {
+        const fr_flag *f = &fri_flags[i];
+        const size_t at = strlen(text);
+        if (f->group == FR_GROUP_MEMORY && is_asked(c, f, asked) && is_replaced(f, asked, &c->opts))
+            snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", fri_flag_words(f, asked, words));
+    }
+    if (text[0] != '\0')
+        fri_say(c, FRI_SAY_NOTE, "--memory-budget chooses by itself and replaces %s; to keep them, %s", text,
+                c->model != NULL ? "set train.memory.fit_switches to false"
+                                 : "write --all-off and these flags after --memory-budget");
 }
 
 static fr_status choose_plan(fri_config *c, fr_fit *fit) {
@@ -221,7 +253,7 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
     if (!fit->fits) return nothing_fits(c, fit);
     const fr_train_opts asked = c->opts;
     fri_fit_switches(c);
-    fri_budget_note(c, &asked);
+    note_replaced(c, &asked);
     fr_switches_set(c->opts.memory.switches);
     c->opts.memory.unit_plan = &fit->plan;
     print_chosen(c, fit);
@@ -230,12 +262,11 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
 
 static fr_status as_given(const fri_config *c) {
     char text[FR_BYTES_TEXT];
-    size_t reserved = 0;
-    fr_status s = fri_fits(c, c->opts.memory.limit, &reserved);
-    if (s != FR_ENOMEM) return s;
-    if ((s = fri_fits(c, SIZE_MAX, &reserved)) < 0) return s;
+    fri_trial trial;
+    FRI_TRY(fri_try(c, c->opts.memory.limit, true, &trial));
+    if (trial.fits) return FR_OK;
     return fr_fail(FR_ENOMEM, "--memory-budget %s: this run reserves %zu bytes; raise it or leave --all-off out",
-                   fr_bytes_text(c->opts.memory.budget, text), reserved);
+                   fr_bytes_text(c->opts.memory.budget, text), trial.reserved);
 }
 
 fr_status fri_fit(fri_config *c, fr_fit *fit) {

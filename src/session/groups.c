@@ -1,5 +1,5 @@
 /* groups.c - parameter groups and EMA of the optimizer from the options. */
-#include "session/session.h"
+#include "session/model.h"
 #include "net/units.h"
 
 /* A network without such parameters is not an error. */

@@ -1,6 +1,6 @@
 /* loss.c - the loss of a run: the program's own, mean squared error for vectors, or a loss of classes (--loss). */
-#include "session/session.h"
 
+#include "session/model.h"
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* numbers.c - statistics of a run: losses and times of steps, peaks of memory. */
-#include "session/session.h"
 
+#include "session/step.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "autograd/run.h"
 #include "base/container.h"
 #include "base/process.h"
-#include "session/dry.h"
+#include "session/driver.h"
 #include "session/fit.h"
 
 #include <frugal/number.h>
@@ -37,7 +37,7 @@ static fr_status open_offload(const fri_session *r) {
     const char *file = r->config->opts.memory.offload;
     fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
     if (s == FR_OK && fri_offload_warning()[0] != '\0')
-        fri_session_note(r->config, "--offload: %s", fri_offload_warning());
+        fri_say(r->config, FRI_SAY_NOTE, "--offload: %s", fri_offload_warning());
     return s;
 }
 
@@ -51,10 +51,8 @@ static fr_status check_container(fri_config *c, const fri_train_plan *p) {
     (void)fr_bytes_text(a > b ? a : b, needs);
     (void)fr_bytes_text(limit, text);
     if (c->opts.plan || sysinfo(&host) != 0 || host.totalswap > 0) {
-        if (!c->opts.quiet)
-            fprintf(c->out,
-                    "note: the plan has %s, but the container's limit is %s: above it the kernel swaps, or kills\n",
-                    needs, text);
+        fri_say(c, FRI_SAY_NOTE,
+                "the plan has %s, but the container's limit is %s: above it the kernel swaps, or kills", needs, text);
         return FR_OK;
     }
     (void)fr_memory_use_get(FR_CPU, &now);
@@ -147,4 +145,26 @@ fr_status fri_run_setup(fri_session *r, fri_calibration **calibration) {
     FRI_TRY(fri_model_build(r));
     FRI_TRY(fri_weights_begin(r));
     return fri_train_begin(r);
+}
+
+void fri_session_end(fri_session *r) {
+    fr_loader_release(&r->data.loader);
+    fri_model_release(r);
+    fr_dataset_release(&r->data.train);
+    fr_dataset_release(&r->data.test);
+    fri_scratch_release(&r->net.scratch);
+    free(r->net.unit_weight);
+    free(r->rank);
+    r->net.unit_weight = NULL;
+    free(r->data.pixels);
+    free(r->data.pixel_classes);
+    for (int i = 0; i < 2; i++) fri_step_values_free(&r->numbers.values[i]);
+    free(r->numbers.losses);
+    free(r->tested.confusion);
+    free(r->numbers.step_ms);
+    fr_fit_release(&r->memory.fit);
+    fri_train_arena_release(r);
+    if (r->pool == NULL) return;
+    fr_pool_end(r->no_pool);
+    fr_pool_release(&r->pool);
 }

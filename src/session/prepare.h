@@ -14,4 +14,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views);
  * *calibration is set if --calibrate was given. */
 fr_status fri_run_setup(fri_session *r, fri_calibration **calibration);
 
+/* Releases all members, at any stage of setup. */
+void fri_session_end(fri_session *r);
+
 #endif

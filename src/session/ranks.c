@@ -1,9 +1,9 @@
 /* ranks.c - messages between the ranks of a training besides gradients: options are compared at the start, positions
  * at each step, statistics at the end. */
 #include "io/session_files.h"
+#include "session/data.h"
 #include "session/flags.h"
 #include "backend/backend.h"
-#include "session/session.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
+#include "session/step.h"
 #include "session/fit.h"
 #include "session/flags.h"
 #include "backend/backend.h"
@@ -9,13 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-/* cJSON prints integers exactly up to 2^53 and reals with all digits; NAN becomes null. Adding to a NULL parent (no
- * memory) has no effect, and build() checks for failures at the end. */
+/* cJSON prints integers exactly up to 2^53, reals with all digits, and NAN as null. Adding to a NULL parent (no memory)
+ * has no effect, and build_report() checks for failures at the end. */
 static void add_number(cJSON *to, const char *key, double value) {
-    if (isfinite(value))
-        cJSON_AddNumberToObject(to, key, value);
-    else
-        cJSON_AddNullToObject(to, key);
+    cJSON_AddNumberToObject(to, key, value);
 }
 
 static void add_bytes(cJSON *to, const char *key, size_t bytes) {
@@ -133,7 +131,7 @@ static void add_fit(cJSON *root, const fri_session *r) {
     cJSON *fit = cJSON_AddObjectToObject(root, "fit");
     add_bytes(fit, "budget", r->config->opts.memory.budget);
     cJSON_AddStringToObject(fit, "units", fri_units_text(&f->plan, units));
-    cJSON_AddBoolToObject(fit, "fused_step", r->config->opts.memory.fused_step != FR_TRAIN_FUSED_OFF);
+    cJSON_AddBoolToObject(fit, "fused_step", fri_fused_step(r->config) != FR_TRAIN_FUSED_OFF);
     add_bytes(fit, "planned_reserved", f->memory.peak_reserved);
     add_bytes(fit, "planned_allocated", f->memory.peak_allocated);
     add_number(fit, "relative_time", f->keep_seconds > 0 ? f->seconds / f->keep_seconds : NAN);
@@ -150,9 +148,7 @@ static void add_loss(cJSON *root, const fri_session *r) {
     add_number(loss, "last", n > 0 ? r->numbers.losses[n - 1] : NAN);
     add_number(loss, "test", r->tested.loss);
     cJSON *steps = cJSON_AddArrayToObject(loss, "steps");
-    for (int64_t i = 0; i < n; i++)
-        cJSON_AddItemToArray(steps, isfinite(r->numbers.losses[i]) ? cJSON_CreateNumber(r->numbers.losses[i])
-                                                                   : cJSON_CreateNull());
+    for (int64_t i = 0; i < n; i++) cJSON_AddItemToArray(steps, cJSON_CreateNumber(r->numbers.losses[i]));
 }
 
 /* Adds the numbers of each class, and the predictions for its targets (rows) by class. */
@@ -164,8 +160,8 @@ static void add_classes(cJSON *root, const fri_session *r) {
     for (int64_t i = 0; i < n; i++) {
         const fri_class_numbers c = fri_class_numbers_of(r, i);
         cJSON *row = cJSON_CreateArray();
-        cJSON_AddItemToArray(accuracy, isfinite(c.accuracy) ? cJSON_CreateNumber(c.accuracy) : cJSON_CreateNull());
-        cJSON_AddItemToArray(iou, isfinite(c.iou) ? cJSON_CreateNumber(c.iou) : cJSON_CreateNull());
+        cJSON_AddItemToArray(accuracy, cJSON_CreateNumber(c.accuracy));
+        cJSON_AddItemToArray(iou, cJSON_CreateNumber(c.iou));
         for (int64_t k = 0; k < n; k++)
             cJSON_AddItemToArray(row, cJSON_CreateNumber((double)r->tested.confusion[i * n + k]));
         cJSON_AddItemToArray(confusion, row);
@@ -212,6 +208,8 @@ static void add_ranks(cJSON *root, const fri_session *r) {
 
 static cJSON *build_report(const fri_session *r) {
     char library[160];
+    fr_train_opts resolved = r->config->opts;
+    resolved.memory.fused_step = fri_fused_step(r->config);
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "model", r->config->model_name);
     cJSON_AddStringToObject(root, "device", fr_device_name(r->config->opts.device));
@@ -227,7 +225,7 @@ static cJSON *build_report(const fri_session *r) {
     add_number(root, "steps", (double)(r->planned ? fri_steps_total(r->config) : r->at.step));
     add_number(root, "epochs", (double)fri_epochs_total(r->config));
     cJSON_AddBoolToObject(root, "interrupted", r->at.signal != 0);
-    add_flags(root, r->config->program, &r->config->opts);
+    add_flags(root, r->config->program, &resolved);
     add_memory(root, r);
     add_process(root, r);
     add_arena(root, r);
@@ -267,7 +265,8 @@ static fr_status report_event(void *state, const fri_session *r, fr_run_event e)
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (text == NULL) return fr_fail(FR_ENOMEM, "--report %s: no host memory", f->path);
-    bool written = fprintf(f->output.stream, "%s\n", text) > 0;
+    const bool written =
+        fr_atomic_put(&f->output, text, strlen(text)) == FR_OK && fr_atomic_put(&f->output, "\n", 1) == FR_OK;
     cJSON_free(text);
     return written ? fr_flag_output_commit(f)
                    : fr_fail(FR_EIO, "--report %s: cannot be written: %s", f->path, strerror(errno));

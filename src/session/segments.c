@@ -1,6 +1,7 @@
 /* segments.c - --checkpoint-segments: cuts a network into segments and weighs its units. */
+#include "session/model.h"
+#include "session/step.h"
 #include "net/units.h"
-#include "session/session.h"
 
 #include <stdlib.h>
 

@@ -4,12 +4,14 @@
  * the training must match (batch size, seed, ...); all others (schedule, switches, device) come from the flags, and
  * changes that affect later steps are printed. */
 #include "io/session_files.h"
+#include "session/step.h"
 #include "session/flags.h"
+#include "session/model.h"
+#include "session/state.h"
 #include "base/atomic_file.h"
 #include "backend/backend.h"
 
 #include <frugal/number.h>
-#include "session/session.h"
 #include "base/process.h"
 #include "net/units.h"
 #include "optim/optimizer.h"
@@ -200,8 +202,9 @@ static fr_status note_room(const fri_config *c, const char *flag, const char *pa
     const size_t room = (size_t)disk.f_bavail * disk.f_frsize;
     FRI_TRY(fri_on_meta(c, count_weight_bytes, &need));
     if (need > room)
-        fri_session_note(c, "%s %s: the weights need %s (%zu bytes), and the disk has %s (%zu bytes) free; make room",
-                         flag, path, fr_bytes_text(need, needs), need, fr_bytes_text(room, has), room);
+        fri_say(c, FRI_SAY_NOTE,
+                "%s %s: the weights need %s (%zu bytes), and the disk has %s (%zu bytes) free; make room", flag, path,
+                fr_bytes_text(need, needs), need, fr_bytes_text(room, has), room);
     return FR_OK;
 }
 
@@ -283,7 +286,7 @@ fr_status fri_save(fri_session *r, bool last) {
     if (s == FR_OK) r->at.saved_step = r->at.step, r->at.saved_counted = r->tested.counted;
 done:
     if (last || (s != FR_EIO && s != FR_ENOMEM)) return s;
-    fri_session_warn(r);
+    fri_say_goes_on(r);
     return FR_OK;
 }
 
@@ -292,8 +295,7 @@ done:
 static void report_skipped_state(void *ctx, const char *path, const char *reason) {
     const fri_config *c = *(const fri_config **)ctx;
     char name[FR_STATE_PATH_BYTES];
-    fprintf(c->err, "%s: %s is passed over: %s\n", c->program->name, fr_text_printable(path, false, name, sizeof name),
-            reason);
+    fri_say(c, FRI_SAY_WARNING, "%s is passed over: %s", fr_text_printable(path, false, name, sizeof name), reason);
 }
 
 /* FR_END: --resume latest, and the folder holds no state yet. */
@@ -329,6 +331,13 @@ static void take_train_only(fri_config *c) {
     if (s == FR_OK && (strncmp(value, "last=", 5) == 0 || strcmp(value, "all") == 0)) fri_train_only_set(c, value);
 }
 
+/* Keeps the training's pixels. Version 0.2.0 turned no image and says nothing. */
+static void take_exif(fri_config *c) {
+    char value[8];
+    if (fri_state_setting_read(c->resume.path, "exif", value, sizeof value) == FR_OK)
+        c->opts.data.exif = strcmp(value, "on") == 0;
+}
+
 fr_status fri_resume_find(fri_config *c) {
     char path[FR_STATE_PATH_BYTES];
     if (c->opts.files.resume == NULL) return FR_OK;
@@ -341,6 +350,7 @@ fr_status fri_resume_find(fri_config *c) {
     const fr_state_number number[] = {{"evaluated", &c->resume.evaluated, true},
                                       {"since_best", &c->resume.since_best, true}};
     (void)fri_state_numbers_read(c->resume.path, &c->resume.step, number, 2); /* fri_resume reports a faulty state */
+    take_exif(c);
     if (fri_trains_auto(&c->opts)) take_train_only(c);
     return s == FR_OK && c->opts.memory.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
 }
@@ -408,13 +418,12 @@ fr_status fri_resume(fri_session *r) {
     if (c->opts.files.predict == NULL && r->at.step > fri_steps_total(c))
         return fr_fail(FR_EINVAL, "--resume %s is at step %" PRId64 ", the flags end at %" PRId64 "; raise --epochs",
                        path, r->at.step, fri_steps_total(c));
-    if (c->opts.quiet) return FR_OK;
-    fprintf(c->out, "resumed from %s at step %" PRId64 "\n", fr_text_printable(path, false, text, sizeof text),
+    fri_say(c, FRI_SAY_CHOICE, "resumed from %s at step %" PRId64, fr_text_printable(path, false, text, sizeof text),
             r->at.step);
     if (p.changes[0] != '\0' && c->opts.files.predict == NULL)
-        fprintf(c->out, "note: other settings than when it was saved: %s\n", p.changes);
+        fri_say(c, FRI_SAY_NOTE, "other settings than when it was saved: %s", p.changes);
     if (p.numerics[0] != '\0')
-        fprintf(c->out, "note: the state has numerics %s, this program %s: last bits of the steps to come differ\n",
+        fri_say(c, FRI_SAY_NOTE, "the state has numerics %s, this program %s: last bits of the steps to come differ",
                 p.numerics, p.setting[MUST_MATCH].value);
     return FR_OK;
 }
@@ -440,7 +449,8 @@ fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
                *has = "is for other classes";
-    if (c->opts.files.weights == NULL) return FR_OK;
+    const fr_network_file *file = NULL;
+    if (c->opts.files.weights == NULL || fri_weights_are_network(c, &file)) return FR_OK;
     if (head == NULL || !names_other_classes(r)) {
         fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
         if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;
@@ -448,7 +458,7 @@ fr_status fri_weights_begin(fri_session *r) {
     }
     fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
     if (s < 0) return fr_weights_load(r->net.model, c->opts.files.weights, NULL); /* for a sentence with the head */
-    fri_session_note(c, "--weights: %s %s there and starts fresh; everything else is the file's", head, has);
+    fri_say(c, FRI_SAY_NOTE, "--weights: %s %s there and starts fresh; everything else is the file's", head, has);
     return s;
 }
 
@@ -483,11 +493,8 @@ fr_status fri_weights_end(fri_session *r) {
                        "--keep-best: no evaluation measured anything, so none is the best; %s has the weights of the "
                        "last step",
                        file);
-    if (!o->quiet)
-        fprintf(
-            r->config->out,
-            "note: --keep-best: no epoch of this run had the best evaluation; %s gets the weights of the last step\n",
-            file);
+    fri_say(r->config, FRI_SAY_NOTE,
+            "--keep-best: no epoch of this run had the best evaluation; %s gets the weights of the last step", file);
     return FR_OK;
 }
 

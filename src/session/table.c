@@ -40,7 +40,8 @@ static const fr_flag_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
                                       {"bf16", FR_TRAIN_AMP_BF16},
                                       {"off", FR_TRAIN_AMP_OFF},
                                       {0}};
-static const fr_flag_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
+static const fr_flag_choice fusings[] = {{"auto", FR_TRAIN_AUTO},
+                                         {"on", FR_TRAIN_FUSED_ON},
                                          {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
                                          {"off", FR_TRAIN_FUSED_OFF},
                                          {0}};
@@ -49,11 +50,9 @@ static const fr_flag_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                                {"log", FR_TRAIN_LOG},
                                                {"each", FR_TRAIN_EACH},
                                                {0}};
-static const fr_flag_choice plans[] = {{"on", FR_TRAIN_PLAN_PEAK},
-                                       {"all", FR_TRAIN_PLAN_ALL},
-                                       {"every", FR_TRAIN_PLAN_EVERY},
-                                       {"off", FR_TRAIN_PLAN_OFF},
-                                       {0}};
+static const fr_flag_choice plans[] = {{"on", FR_TRAIN_PLAN_PEAK},     {"all", FR_TRAIN_PLAN_ALL},
+                                       {"every", FR_TRAIN_PLAN_EVERY}, {"switches", FR_TRAIN_PLAN_SWITCHES},
+                                       {"off", FR_TRAIN_PLAN_OFF},     {0}};
 static const fr_flag_choice batches[] = {{"fit", FR_TRAIN_AUTO}, {0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
@@ -68,7 +67,6 @@ static void all_off(fr_train_opts *o) {
     o->memory.grad_zero = false;
     o->memory.split_batch = 1;
     o->model.inplace_abn = false;
-    o->memory.empty_cache_every = 0;
 }
 
 static void fit_switches(fr_train_opts *o) {
@@ -117,6 +115,10 @@ const fr_flag fri_flags[] = {
      .choices = augments},
     {"workers", ROW(INT, DATA, data.workers), "N", "Threads that decode images; 0: the training thread does it.",
      RANGE(0, 256)},
+    {"exif", ROW(BOOL, DATA, data.exif), NULL,
+     "Turn photos upright as the EXIF orientation of their JPEG files says, and masks with them. A resumed run does as "
+     "before.",
+     .per_run = true, .if_missing = "off"},
     {"pin-memory", ROW(BOOL, DATA, data.pin_memory), NULL,
      "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
     {"device-prefetch", ROW(BOOL, DATA, data.device_prefetch), NULL,
@@ -148,7 +150,7 @@ const fr_flag fri_flags[] = {
     {"loss", ROW(CHOICE, TRAINING, optim.loss), "NAME",
      "The loss for classes: softmax cross entropy; binary cross entropy of a sigmoid per class; focal loss of such "
      "sigmoids (gamma 2, alpha 0.25); Dice over all images and pixels of a batch.",
-     .choices = losses, .per_run = true, .if_missing = "cross-entropy"},
+     .choices = losses, .per_run = true},
     {"eval-every", ROW(INT, TRAINING, optim.eval_every), "N",
      "Evaluate on the test images after each N epochs, and at the end; 0: at the end only.", RANGE(0, 1000000000)},
     {"seed", ROW(INT, TRAINING, optim.seed), "N", "Same seed, same run, bit for bit, at a fixed number of threads.",
@@ -183,7 +185,7 @@ const fr_flag fri_flags[] = {
      .implied = "fp16", .choices = amps},
     {"master-weights", ROW(SET, TRAINING, precision.master_weights), NULL,
      "With --half: the optimizer updates f32 copies of the parameters (APEX's O2), and fp16 scales its loss.",
-     .per_run = true, .if_missing = "off"},
+     .per_run = true},
 
     /* ---- device ---- */
     {"device", ROW(CHOICE, DEVICE, device), "NAME",
@@ -200,7 +202,7 @@ const fr_flag fri_flags[] = {
     {"exact-convolutions", ROW(SET, DEVICE, precision.exact_convolutions), NULL,
      "f32 convolutions without Winograd's algorithm on the CPU and without TF32 on a GPU: slower, with smaller "
      "rounding errors.",
-     .per_run = true, .if_missing = "on"},
+     .per_run = true},
 
     /* ---- memory ---- */
     {"memory-limit", ROW(SIZE, MEMORY, memory.limit), "BYTES",
@@ -228,15 +230,15 @@ const fr_flag fri_flags[] = {
     {"grad-zero", ROW(SET, MEMORY, memory.grad_zero), NULL,
      "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
     {"fused-step", ROW(CHOICE, MEMORY, memory.fused_step), "HOW",
-     "Update a parameter as soon as its gradient is complete, and release the gradient. 'two-pass' is for a loss "
-     "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
+     "Update a parameter as soon as its gradient is complete, and release the gradient; --no-fused-step keeps all "
+     "gradients until the step. 'auto': on, except on a GPU and where --accumulate, --split-batch, --clip, --grad-zero "
+     "or a loss scale needs all gradients. 'two-pass' is for a loss scale: each batch runs forward and backward twice, "
+     "first only to look for inf and NaN.",
      .implied = "on", .choices = fusings},
     {"offload", ROW(TEXT, MEMORY, memory.offload), "FILE",
      "Large saved activations wait in this file until backward needs them. '--offload' alone uses a temporary file, "
      "which is unlinked at once.",
      .unset = "off", .implied = "", .file = FR_FILE_WRITTEN},
-    {"empty-cache-every", ROW(INT, MEMORY, memory.empty_cache_every), "N",
-     "Give cached memory back to the device after each N steps; 0: never. Turns the arena off.", RANGE(0, 1000000000)},
     {"all-off", FR_FLAG_ACT, FR_GROUP_MEMORY,
      .help = "All memory switches off: what PyTorch keeps. Flags after this one switch single ones on again.",
      .act = all_off},
@@ -269,13 +271,15 @@ const fr_flag fri_flags[] = {
     {"plan", ROW(CHOICE, MEMORY, plan), "LINES",
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end. "
      "'all': peak and predicted relative time of combinations of switches and segments, and of fitted budgets, "
-     "without those that another beats in both; 'every': all of them, with a star at the former.",
+     "without those that another beats in both; 'every': all of them, with a star at the former. 'switches': the peak "
+     "under each memory switch alone, and with --memory-plot its picture.",
      .implied = "on", .choices = plans, .brief = "The exact memory, before a run: --plan --amp"},
 
     /* ---- files ---- */
     {"weights", ROW(TEXT, FILES, files.weights), "FILE",
-     "Start from these weights: safetensors, or torch.save's state dict (.pth); torchvision's names and layouts.", READ,
-     .brief = "Start from these weights (safetensors or .pth)"},
+     "Start from these weights: safetensors, or torch.save's state dict (.pth); torchvision's names and layouts. "
+     "FILE.onnx: the file's network is trained, too.",
+     READ, .brief = "Start from these weights (safetensors or .pth)"},
     {"export", ROW(TEXT, FILES, files.export_weights), "FILE",
      "Write the weights at the end; torchvision loads them. FILE.onnx: the network with them, for programs that infer.",
      WRITTEN},
@@ -316,20 +320,19 @@ const fr_flag fri_flags[] = {
 
     /* ---- fields without a flag ---- */
     {"keep-last", ROW(SET, DATA, data.keep_last)},
-    {"shuffle-window", ROW(INT, DATA, data.shuffle_window), RANGE(0, INT64_C(1) << 40), .per_run = true,
-     .if_missing = "0"},
+    {"shuffle-window", ROW(INT, DATA, data.shuffle_window), RANGE(0, INT64_C(1) << 40), .per_run = true},
     {"prefetch", ROW(INT, DATA, data.prefetch), RANGE(1, 64)},
     {"nesterov", ROW(SET, TRAINING, optim.nesterov), .per_run = true},
-    {"patience", ROW(INT, TRAINING, optim.patience), COUNT, .per_run = true, .if_missing = ""},
-    {"balanced-sampling", ROW(SET, TRAINING, data.balanced_sampling), .per_run = true, .if_missing = "off"},
+    {"patience", ROW(INT, TRAINING, optim.patience), COUNT, .per_run = true},
+    {"balanced-sampling", ROW(SET, TRAINING, data.balanced_sampling), .per_run = true},
     {"label-smoothing", ROW(REAL, TRAINING, optim.label_smoothing), BELOW(0, 1), .per_run = true},
     {"per-class", ROW(SET, TRAINING, optim.per_class)},
-    {"ema", ROW(REAL, TRAINING, optim.ema), BELOW(0, 1), .per_run = true, .if_missing = "0"},
+    {"ema", ROW(REAL, TRAINING, optim.ema), BELOW(0, 1), .per_run = true},
     {"cache-casts", ROW(BOOL, MEMORY, memory.switches.cache_casts)},
     {"fit-switches", ROW(BOOL, MEMORY, memory.fit_switches)},
-    {"head-lr-scale", ROW(REAL, TRAINING, optim.head_lr_scale), BELOW(0, 1e6), .per_run = true, .if_missing = "1"},
-    {"no-norm-decay", ROW(SET, TRAINING, optim.no_norm_decay), .per_run = true, .if_missing = "off"},
-    {"balanced-weights", ROW(SET, TRAINING, optim.balanced_weights), .per_run = true, .if_missing = "off"},
+    {"head-lr-scale", ROW(REAL, TRAINING, optim.head_lr_scale), BELOW(0, 1e6), .per_run = true},
+    {"no-norm-decay", ROW(SET, TRAINING, optim.no_norm_decay), .per_run = true},
+    {"balanced-weights", ROW(SET, TRAINING, optim.balanced_weights), .per_run = true},
     {"check-replicas", ROW(SET, DEVICE, check_replicas)},
 };
 const int fri_flags_count = (int)(sizeof fri_flags / sizeof *fri_flags);
@@ -348,6 +351,7 @@ fr_train_opts fr_train_opts_default(void) {
         .data.augment = FR_TRAIN_AUGMENT_LIGHT,
         .data.workers = 1,
         .data.prefetch = 1,
+        .data.exif = true,
         .data.pin_memory = true,
         .optim.epochs = 15,
         .optim.steps = FR_TRAIN_AUTO,
@@ -378,5 +382,6 @@ fr_train_opts fr_train_opts_default(void) {
         .optim.head_lr_scale = 1,
         .memory.budget = SIZE_MAX,
         .memory.fit_switches = true,
+        .memory.fused_step = (fr_train_fused)FR_TRAIN_AUTO,
     };
 }

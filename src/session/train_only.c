@@ -5,6 +5,7 @@
  * memory goes to norms, which keep their input for backward, then to biases, which keep no activations (Cai et al.
  * 2020, TinyTL). Memory grows with each number, so bisection over dry runs finds the numbers. */
 #include "session/fit.h"
+#include "session/flags.h"
 
 #include <frugal/number.h>
 
@@ -30,21 +31,9 @@ static void set_words(const search *at, fri_config *c) {
 static fr_status setting_fits(search *at, bool *yes) {
     const fri_config *c = &at->trial;
     const size_t budget = c->opts.memory.budget < c->opts.memory.limit ? c->opts.memory.budget : c->opts.memory.limit;
-    size_t reserved = 0;
-    fr_fit fit = {0};
-    fr_status s = FR_OK;
     set_words(at, &at->trial);
     at->trials++;
-    if (c->opts.memory.fit_switches) {
-        s = fri_fit_find(c, budget, true, &fit);
-        *yes = s == FR_OK && fit.fits;
-        fr_fit_release(&fit);
-    } else {
-        s = fri_fits(c, budget, &reserved);
-        *yes = s == FR_OK;
-        if (s == FR_ENOMEM) s = FR_OK;
-    }
-    return s;
+    return fri_try_budget(c, budget, c->opts.memory.fit_switches, yes);
 }
 
 /* Binary search for the largest *number that still fits; the initial value must fit. */
@@ -73,7 +62,7 @@ static fr_status count_layers(const fri_session *trial, void *ctx) {
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
 typedef struct layer_table {
-    FILE *out;
+    const fri_config *config;
     const fr_summary *summary;
     char layer[FRI_LAYER_BYTES];
     int64_t trained, parameters;
@@ -90,7 +79,7 @@ static size_t saved_by(const fr_summary *summary, const char *path) {
 
 static void print_layer(const layer_table *t, const char *layer) {
     if (t->trained > 0)
-        fprintf(t->out, "  %-40s %-6s %12" PRId64 " %14zu %14zu\n", layer,
+        fri_say(t->config, FRI_SAY_CHOICE, "  %-40s %-6s %12" PRId64 " %14zu %14zu", layer,
                 t->trained == t->parameters ? "all"
                 : t->only_biases            ? "bias"
                                             : "part",
@@ -119,7 +108,7 @@ static fr_status add_parameter(void *ctx, const char *path, fr_tensor *p, bool i
 
 static fr_status print_layers(const fri_session *trial, void *ctx) {
     layer_table *t = ctx;
-    fprintf(t->out, "  %-40s %-6s %12s %14s %14s\n", "layer", "trains", "parameters", "gradient bytes",
+    fri_say(t->config, FRI_SAY_CHOICE, "  %-40s %-6s %12s %14s %14s", "layer", "trains", "parameters", "gradient bytes",
             "bytes if kept");
     fr_status s = fr_module_each_tensor(trial->net.model, add_parameter, t);
     print_layer(t, t->layer);
@@ -128,13 +117,13 @@ static fr_status print_layers(const fri_session *trial, void *ctx) {
 
 static fr_status print_found(const fri_config *c, const search *at, double seconds) {
     FRI_OWNED(fri_train_plan_release) fri_train_plan plan = {0};
-    layer_table t = {.out = c->out, .only_biases = true};
+    layer_table t = {.config = c, .only_biases = true};
     FRI_OWNED(fr_summary_release) fr_summary *summary = NULL;
+    char words[FR_FLAG_TEXT_BYTES];
     if (c->opts.quiet) return FR_OK;
-    fprintf(c->out, "--train-only auto is --train-only");
-    for (int64_t i = 0; i < c->opts.model.n_train_only; i++) fprintf(c->out, " %s", c->opts.model.train_only[i]);
-    fr_fprintf(c->out, ", of %" PRId64 " layers with parameters (%d trials, %.1f s)\n", at->layers, at->trials,
-               seconds);
+    fri_say(c, FRI_SAY_CHOICE,
+            "--train-only auto is --train-only %s, of %" PRId64 " layers with parameters (%d trials, %.1f s)",
+            fr_flag_text(fri_flag_find("train-only"), &c->opts, words), at->layers, at->trials, seconds);
     FRI_TRY(fr_summary_begin(FR_META, &summary));
     FRI_TRY(fri_train_plan_make(c, SIZE_MAX, &plan));
     FRI_TRY(fr_summary_end(summary));

@@ -1,5 +1,5 @@
 /* trained.c - selects the parameters that train (--train-only, --freeze). */
-#include "session/session.h"
+#include "session/model.h"
 #include "net/units.h"
 
 #include <stdlib.h>

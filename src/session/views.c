@@ -4,7 +4,6 @@
 #include <frugal/addon.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* The session's views in event order, after the add-ons' views, so that measurements end before the last lines are
  * printed. NULL marks the position of the terminal's view. */
@@ -71,7 +70,7 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
     for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
         for (const fr_view *const *f = (*a)->views; f != NULL && *f != NULL; f++) FRI_TRY(add_view(v, *f, NULL));
     for (int i = 0; i < OWN; i++) {
-        const fri_view *own = built_in[i] != NULL ? built_in[i] : r->config->progress;
+        const fri_view *own = built_in[i] != NULL ? built_in[i] : r->config->listener.view;
         if (own != NULL) FRI_TRY(add_view(v, NULL, own));
     }
     return FR_OK;
@@ -79,25 +78,21 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
 
 /* ---- events ---------------------------------------------------------------------------------------------------- */
 
-static fr_status tell_addon(fri_views *v, watching *w, fr_run_event e) {
+static fr_status tell_view(fri_views *v, watching *w, fr_run_event e) {
     const fr_view *view = w->addon;
     if (e == FR_RUN_STEPS_END && w->listens) fr_event_unsubscribe(view->on_memory, w->state);
     if (e == FR_RUN_STEPS_END) w->listens = false;
-    fr_status s = view->event(w->state, &v->seen, e);
-    if (s == FR_EIO && view->goes_on && e != FR_RUN_POSITION) {
-        if (w->failures++ == 0) fri_session_warn(v->run);
+    fr_status s = view != NULL ? view->event(w->state, &v->seen, e) : w->own->event(w->state, v->run, e);
+    if (s == FR_EIO && (view != NULL ? view->goes_on : w->own->goes_on) && e != FR_RUN_POSITION) {
+        if (w->failures++ == 0) fri_say_goes_on(v->run);
         s = FR_OK;
     }
     if (s == FR_OK && e == FR_RUN_END && w->failures > 0)
         return fr_fail(FR_EIO, "the logs are incomplete: %" PRId64 " of their writes failed", w->failures);
-    if (s < 0 || e != FR_RUN_SETUP || view->on_memory == NULL) return s;
+    if (s < 0 || e != FR_RUN_SETUP || view == NULL || view->on_memory == NULL) return s;
     s = fr_event_subscribe(view->on_memory, w->state);
     w->listens = s == FR_OK;
     return s;
-}
-
-static fr_status tell_view(fri_views *v, watching *w, fr_run_event e) {
-    return w->addon != NULL ? tell_addon(v, w, e) : w->own->event(w->state, v->run, e);
 }
 
 fr_status fri_views_event(void *views, fr_run_event e) {
@@ -120,8 +115,4 @@ void fri_views_end(fri_views **views) {
     }
     if (v != NULL) free(v->view);
     free(v);
-}
-
-void fri_view_line_begin(const fri_session *r) {
-    if (isatty(fileno(r->config->out)) == 1) fputs("\r\033[K", r->config->out);
 }

@@ -14,6 +14,7 @@ typedef struct fri_view {
     fr_status (*begin)(void *state, const fri_session *r);
     fr_status (*event)(void *state, const fri_session *r, fr_run_event e);
     void (*end)(void *state); /* releases resources, also after a failed begin. NULL: nothing to release */
+    bool goes_on;             /* as fr_view.goes_on */
 } fri_view;
 
 extern const fri_view fri_watch_view, fri_report_view, fri_log_view;
@@ -27,8 +28,6 @@ void fri_views_end(fri_views **views); /* *views may be NULL */
 
 /* log.c: numbers of the last known step. */
 fr_status fri_log_step_of(const fri_session *r, fr_log_step *out);
-/* views.c: erases the progress line; call before printing a full line. */
-void fri_view_line_begin(const fri_session *r);
 /* watch.c: bytes of process memory (on the CPU, resident set) that the engine did not reserve; 0 for a plan and if
  * unknown. *use: as the backend reports. */
 size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved);

@@ -1,4 +1,5 @@
 /* watch.c - warns about skipped steps and growing graphs; measures memory outside of the engine. */
+#include "session/step.h"
 #include "session/views.h"
 
 #include <frugal/number.h>
@@ -8,38 +9,39 @@
 
 enum { GROWING_STEPS = 3 };
 
-static void overflow_line(const fri_session *r) {
-    char text[FRI_ANOMALY_TEXT];
-    fri_view_line_begin(r);
-    fprintf(r->config->out, "step %" PRId64 " is skipped: ", r->numbers.known);
+static void say_overflow(const fri_session *r) {
+    char loss[96] = "", first[FRI_ANOMALY_TEXT + 2] = "", text[FRI_ANOMALY_TEXT];
     if (!isfinite(r->numbers.overflow_loss))
-        fr_fprintf(r->config->out, "the forward pass overflowed, its loss is %g; ",
-                   fri_unsigned_nan(r->numbers.overflow_loss));
-    if (r->numbers.anomaly.op != NULL) fprintf(r->config->out, "%s; ", fri_anomaly_text(&r->numbers.anomaly, text));
+        fr_snprintf(loss, sizeof loss, "the forward pass overflowed, its loss is %g; ",
+                    fri_unsigned_nan(r->numbers.overflow_loss));
+    if (r->numbers.anomaly.op != NULL)
+        snprintf(first, sizeof first, "%s; ", fri_anomaly_text(&r->numbers.anomaly, text));
     if (r->numbers.overflow_path == NULL)
-        fprintf(r->config->out, "inf or NaN in a gradient that is gone (%s)\n",
+        fri_say(r->config, FRI_SAY_STEP, "step %" PRId64 " is skipped: %s%sinf or NaN in a gradient that is gone (%s)",
+                r->numbers.known, loss, first,
                 fr_device_is_asynchronous(r->config->opts.device) ? "the device was ahead" : "--fused-step");
     else
-        fprintf(r->config->out, "inf or NaN first in the gradient of %s, made by op %s\n", r->numbers.overflow_path,
+        fri_say(r->config, FRI_SAY_STEP,
+                "step %" PRId64 " is skipped: %s%sinf or NaN first in the gradient of %s, made by op %s",
+                r->numbers.known, loss, first, r->numbers.overflow_path,
                 r->numbers.overflow_op != NULL && r->numbers.overflow_op[0] != '\0' ? r->numbers.overflow_op : "-");
 }
 
-static void growth_line(const fri_session *r) {
+static void say_growth(const fri_session *r) {
     fr_memory_stats m = {0};
     char text[FR_BYTES_TEXT];
     (void)fr_memory_stats_get(r->config->opts.device, &m);
-    fri_view_line_begin(r);
-    fprintf(r->config->out,
+    fri_say(r->config, FRI_SAY_STEP,
             "warning: the graph grew in each of the last %d steps: %" PRIu64 " nodes live between steps, with %s of "
-            "activations. Is something summed over steps that requires a gradient, a loss without fr_tensor_item?\n",
+            "activations. Is something summed over steps that requires a gradient, a loss without fr_tensor_item?",
             GROWING_STEPS, fr_graph_stats_get().nodes, fr_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
 }
 
 static fr_status watch_event(void *state, const fri_session *r, fr_run_event e) {
     (void)state;
-    if (e != FR_RUN_STEP || r->config->opts.quiet) return FR_OK;
-    if (r->numbers.step_skipped) overflow_line(r);
-    if (fr_graph_stats_get().growing_steps == GROWING_STEPS) growth_line(r);
+    if (e != FR_RUN_STEP) return FR_OK;
+    if (r->numbers.step_skipped) say_overflow(r);
+    if (fr_graph_stats_get().growing_steps == GROWING_STEPS) say_growth(r);
     return FR_OK;
 }
 

@@ -32,7 +32,7 @@ VALUE = {
     "fr_largest_op **": "&given.largest_op_slot", "const fr_largest_op *": "given.largest_op_slot",
     "fr_fit *": "&given.fit",
     "const fr_op *": "&given.op", "const fr_module_class *": "&given.class",
-    "struct DLManagedTensorVersioned **": "&given.dlpack", "struct DLManagedTensor **": "&given.dlpack_legacy",
+    "struct DLManagedTensorVersioned **": "&given.dlpack",
     "const char *": "NOWHERE", "char *": "given.text", "const char **": "&given.words", "FILE *": "given.file",
     "const void *": "given.bytes", "void *": "given.bytes", "uint8_t *": "given.bytes", "void **": "&(void *){NULL}",
     "const fr_flag *": "fr_flag_next(NULL, NULL)", "char *const *": "(char *[]){NULL}",
@@ -60,8 +60,8 @@ MAY_BE_NULL = set("""
     fr_state_find_latest.fn
 """.split())
 # What stands for nothing; else 0 or NULL.
-NONE = {"fr_train_run": 2, "fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
-OF_PROGRAMS = {"fr_train_main"}  # of frugal-cli
+NONE = {"fr_comm_size": 1, "fr_share_rounds": 1, "fr_share_micro_batch": 1}
+OF_PROGRAMS = {"fr_train_main", "fr_train_run"}  # of frugal-cli
 MUST_NOT = {"fr_fit_find.opts"}  # options without defaults
 
 

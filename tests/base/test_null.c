@@ -42,7 +42,6 @@ static struct {
     fr_largest_op *largest_op_slot;
     fr_fit fit;
     struct DLManagedTensorVersioned *dlpack;
-    struct DLManagedTensor *dlpack_legacy;
     FILE *file;
     const char *words;
     char text[FR_STATE_PATH_BYTES];

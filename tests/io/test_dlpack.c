@@ -23,16 +23,15 @@ static size_t live_bytes(void) {
 Test(dlpack, export_shares_memory_and_outlives_the_tensor) {
     size_t before = live_bytes();
     fr_tensor *t = NULL;
-    struct DLManagedTensorVersioned *m = NULL;
-    struct DLManagedTensor *legacy = NULL;
+    struct DLManagedTensorVersioned *m = NULL, *second = NULL;
     OK(fr_tensor_full(3, (int64_t[]){2, 3, 4}, 1.5, FR_F32, FR_CPU, &t));
     OK(fr_tensor_to_dlpack(t, &m));
-    OK(fr_tensor_to_dlpack_legacy(t, &legacy));
+    OK(fr_tensor_to_dlpack(t, &second));
     const fri_dl_tensor *d = &m->dl_tensor;
     cr_expect_eq(m->version.major, 1);
     cr_expect_eq(m->flags, 0);
     cr_expect_eq(d->data, fr_tensor_data(t));
-    cr_expect_eq(legacy->dl_tensor.data, fr_tensor_data(t));
+    cr_expect_eq(second->dl_tensor.data, fr_tensor_data(t));
     cr_expect(d->device_type == 1 && d->device_id == 0 && d->ndim == 3 && d->byte_offset == 0);
     cr_expect(d->dtype.code == 2 && d->dtype.bits == 32 && d->dtype.lanes == 1);
     static const int64_t shape[3] = {2, 3, 4}, strides[3] = {12, 4, 1};
@@ -42,7 +41,7 @@ Test(dlpack, export_shares_memory_and_outlives_the_tensor) {
     cr_expect_eq(((float *)d->data)[23], 1.5f);
     m->deleter(m);
     cr_expect_gt(live_bytes(), before, "the second export still holds it");
-    legacy->deleter(legacy);
+    second->deleter(second);
     cr_expect_eq(live_bytes(), before);
 }
 
@@ -70,16 +69,12 @@ Test(dlpack, every_type_goes_there_and_back) {
     for (int type = 0; type < FR_DTYPE_COUNT; type++) {
         fr_tensor *t = NULL, *back = NULL;
         struct DLManagedTensorVersioned *m = NULL;
-        struct DLManagedTensor *legacy = NULL;
         OK(fr_tensor_full(1, (int64_t[]){3}, 1, (fr_dtype)type, FR_CPU, &t));
         OK(fr_tensor_to_dlpack(t, &m));
         OK(fr_tensor_from_dlpack(&m, &back));
         cr_expect(m == NULL);
         cr_expect_eq(fr_tensor_dtype(back), type);
         cr_expect_eq(fr_tensor_data(back), fr_tensor_data(t));
-        OK(fr_tensor_to_dlpack_legacy(back, &legacy));
-        OK(fr_tensor_from_dlpack_legacy(&legacy, &back));
-        cr_expect(legacy == NULL);
         fr_tensor_release(&t);
         double value = 0;
         fr_tensor *one = NULL;

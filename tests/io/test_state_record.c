@@ -24,7 +24,9 @@ static const struct {
     const char *middle, *sentence; /* NULL: fine */
 } records[] = {
     {"\"step\":\"1\",\"epoch\":\"0\",", NULL},
-    {"\"step\":\"7\",\"epoch\":\"0\",\"optimizer\":{\"name\":\"sgd\",\"steps\":\"7\"},", NULL}, /* an older state */
+    {"\"step\":\"7\",\"epoch\":\"0\",\"optimizer\":{\"name\":\"sgd\",\"steps\":\"7\",\"tensors\":\"0\"},", NULL},
+    {"\"step\":\"7\",\"epoch\":\"0\",\"optimizer\":{\"name\":\"sgd\",\"steps\":\"7\"},",
+     "\"tensors\" is not a whole number"},
     {"\"step\":1,\"epoch\":\"0\",", "\"step\" is not a whole number"},
     {"\"step\":\"-1\",\"epoch\":\"0\",", "\"step\" is not a whole number"},
     {"\"step\":\"1 \",\"epoch\":\"0\",", "\"step\" is not a whole number"},

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <frugal/net.h>
 #include "net/layers.h"
+#include "net/module.h"
 #include "ops/op.h"
 
 #include <frugal/nn.h>
@@ -295,14 +296,14 @@ Test(layers, start_as_torchs) {
     must(fri_nn_conv2d(8, 64, 3, FR_CONV2D_OPTS(.groups = 2), true, test_device(), &m)); /* fan_in 3 * 3 * 4 */
     expect_moments("conv2d weight", fr_module_tensor(m, "weight"), 1 / sqrt(36 * 3), 1 / sqrt(36));
     expect_moments("conv2d bias", fr_module_tensor(m, "bias"), 1 / sqrt(36 * 3), 1 / sqrt(36));
-    must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), true));
+    must(fri_init_kaiming_normal(fr_module_tensor(m, "weight"), true));
     expect_moments("kaiming fan_out", fr_module_tensor(m, "weight"), sqrt(2.0 / (9 * 64)), INFINITY);
-    must(fr_init_kaiming_normal(fr_module_tensor(m, "weight"), false));
+    must(fri_init_kaiming_normal(fr_module_tensor(m, "weight"), false));
     expect_moments("kaiming fan_in", fr_module_tensor(m, "weight"), sqrt(2.0 / 36), INFINITY);
     must(fri_nn_linear(100, 300, true, test_device(), &m));
     expect_moments("linear weight", fr_module_tensor(m, "weight"), 1 / sqrt(300), 0.1);
     expect_moments("linear bias", fr_module_tensor(m, "bias"), 1 / sqrt(300), 0.1);
-    cr_expect_eq(fr_init_kaiming_normal(fr_module_tensor(m, "bias"), true), FR_ESHAPE);
+    cr_expect_eq(fri_init_kaiming_normal(fr_module_tensor(m, "bias"), true), FR_ESHAPE);
     must(fri_nn_conv_transpose2d(64, 8, 3, FR_CONV_TRANSPOSE2D_OPTS(.groups = 2), true, test_device(), &m));
     expect_moments("transposed weight", fr_module_tensor(m, "weight"), 1 / sqrt(36 * 3), 1 / sqrt(36)); /* 3 * 3 * 4 */
     must(fri_nn_embedding(200, 50, test_device(), &m));

@@ -1,5 +1,6 @@
 /* test_summary.c - the table of layers: published parameter counts, and bytes equal to the allocator's. */
 #include "plan/calibration.h"
+#include "plan/summary.h"
 #include <criterion/criterion.h>
 #include <frugal/frugal.h>
 #include <frugal/plan.h>
@@ -12,7 +13,7 @@ static void must(fr_status s) {
 
 typedef struct seen {
     fr_summary *summary;
-    fr_summary_totals totals;
+    fri_summary_totals totals;
     size_t activation, input, parameter; /* the allocator's counts at the start of backward */
 } seen;
 
@@ -39,7 +40,7 @@ static seen step_of(fr_module *m, int64_t batch, int64_t size, int segments) {
     must(fr_step_end(&scope));
     fr_module_zero_grad(m);
     must(fr_summary_end(s.summary));
-    fr_summary_totals_get(s.summary, &s.totals);
+    s.totals = *fri_summary_totals_of(s.summary);
     s.activation = t.requested_by[FR_MEM_ACTIVATION];
     s.input = t.requested_by[FR_MEM_INPUT];
     s.parameter = t.requested_by[FR_MEM_PARAMETER];
@@ -47,7 +48,7 @@ static seen step_of(fr_module *m, int64_t batch, int64_t size, int segments) {
 }
 
 static void expect_totals(const seen *s, const char *name) {
-    fr_summary_totals sum = {0};
+    fri_summary_totals sum = {0};
     for (int i = 0; i < fr_summary_layers(s->summary); i++) {
         fr_summary_layer l;
         must(fr_summary_layer_get(s->summary, i, &l));

@@ -1,10 +1,11 @@
 /* test_flags.c - numbers as people write them, and the command line by the table. */
 #include "cli/shell.h"
 #include "cli/size.h"
-#include "session/command.h"
 #include "session/flags.h"
+#include "trainer/command.h"
 
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,31 @@ static fr_status parse(const char *words, fr_train_opts *o) {
     return fri_flags_parse(&p, argc, argv, o, stderr);
 }
 
+/* The value of a retired flag is no argument of its own, and flags after the value are read. */
+Test(flags, a_retired_flag_is_noted_and_skipped) {
+    static const char *const given[] = {"--empty-cache-every 2 --epochs 3", "--empty-cache-every=2 --epochs 3",
+                                        "--epochs 3 --empty-cache-every"};
+    cr_redirect_stderr();
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        fr_train_opts o;
+        cr_expect_eq(parse(given[i], &o), FR_OK, "'%s': %s", given[i], fr_last_error());
+        cr_expect_eq(o.optim.epochs, 3, "%s", given[i]);
+    }
+    cr_expect_stderr_eq_str(
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
+        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n");
+}
+
+Test(flags, a_retired_variable_is_noted) {
+    fr_train_opts o;
+    cr_redirect_stderr();
+    setenv("FRUGAL_ALLOC", "max_split_size_mb:20", 1);
+    cr_expect_eq(parse("--epochs 3", &o), FR_OK, "%s", fr_last_error());
+    cr_expect_stderr_eq_str(
+        "note: FRUGAL_ALLOC has no effect since 0.3.0; the arena (--arena, the default) reserves less\n");
+}
+
 Test(flags, both_spellings_of_a_value) {
     fr_train_opts o;
     cr_assert_eq(parse("--epochs 3 --lr=0.125 --report r.json --memory-limit=2GiB --dataset cifar100", &o), FR_OK, "%s",
@@ -157,7 +183,7 @@ Test(flags, every_flag_has_a_name_a_help_and_a_default_in_range) {
         snprintf(words, sizeof words, "--%s=%s", f->name, text);
         cr_expect_eq(parse(words, &o), FR_OK, "the default of --%s is refused: %s", f->name, fr_last_error());
     }
-    cr_expect_leq(flags, 76, "%d flags: a further one takes the place of another", flags);
+    cr_expect_leq(flags, 77, "%d flags: a further one takes the place of another", flags);
 }
 
 Test(flags, times_for_people) {
@@ -196,7 +222,7 @@ static void add_switches(char line[512]) {
 /* Every memory switch, set opposite to --all-off, is taken back by --all-off. Flags for the place of memory or the
  * planning of a run are not switches. A new flag of the group must be put on a list. */
 Test(flags, all_off_takes_every_memory_switch_back) {
-    char set[512] = "--split-batch 3 --grad-zero --fused-step --offload=x --empty-cache-every 2 --pool-index u8 "
+    char set[512] = "--split-batch 3 --grad-zero --fused-step --offload=x --pool-index u8 "
                     "--workspace-limit 1MiB --checkpoint-segments 3 --prefix-parts 2 --inplace-abn";
     static const char *const others[] = {"memory-limit", "all-off", "arena", "memory-budget", "calibrate", "plan"};
     fr_train_opts before, off, both;
@@ -267,10 +293,30 @@ Test(flags, the_pages_name_no_flag_that_is_not_there) {
             p += 3;
             int n = (int)strspn(p, "abcdefghijklmnopqrstuvwxyz-");
             snprintf(name, sizeof name, "%.*s", n, p);
-            bool there = fri_flag_find(name) != NULL || strcmp(name, "help") == 0 ||
-                         fri_flag_missing(name, strlen(name)) == FR_EUNSUPPORTED;
+            bool no = false, there = fr_flag_named(NULL, name, strlen(name), &no) != NULL ||
+                                     strcmp(name, "help") == 0 ||
+                                     fri_flag_missing(name, strlen(name)) == FR_EUNSUPPORTED;
             cr_expect(there, "%s names --%s", pages[i], name);
         }
     }
     cr_expect_gt(named, 40, "%d flags are named", named);
+}
+
+Test(program, run_without_program_shell_or_words_is_a_usage_error) {
+    const fr_train_program program = {.name = "none"};
+    const fr_train_shell shell = {.out = stdout, .err = stderr};
+    const struct {
+        const fr_train_program *program;
+        int argc;
+        const fr_train_shell *shell;
+        const char *said;
+    } cells[] = {
+        {NULL, 0, &shell, "fr_train_run: program is NULL"},
+        {&program, 0, NULL, "fr_train_run: shell is NULL"},
+        {&program, 1, &shell, "fr_train_run: argv is NULL"},
+    };
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        cr_expect_eq(fr_train_run(cells[i].program, cells[i].argc, NULL, cells[i].shell), 2);
+        cr_expect_str_eq(fr_last_error(), cells[i].said);
+    }
 }

@@ -95,7 +95,6 @@ static void draw_switches(command *c) {
         add(c, " --checkpoint-segments %s", cuts[draw(3)]);
     if (draw(5) == 0 && strstr(c->flags, "--no-batch-norm") == NULL) add(c, " --inplace-abn");
     if (draw(8) == 0) add(c, " --offload");
-    if (draw(10) == 0) add(c, " --empty-cache-every %d", 1 + draw(3));
     if (draw(2) == 0) add(c, " --no-arena");
 }
 
@@ -160,8 +159,7 @@ static double difference(const cJSON *a, const cJSON *b) {
 
 /* Two epochs without an evaluation leave a larger cache than the evaluation finds. */
 static const command late_evaluation = {.program = "train_densenet",
-                                        .flags = TINY
-                                        "--batch-size 1499 --epochs 3 --eval-every 0 --empty-cache-every 3 --no-arena"};
+                                        .flags = TINY "--batch-size 1499 --epochs 3 --eval-every 0 --no-arena"};
 
 Test(planned, equals_the_run_to_the_byte) {
     const char *asked = getenv("FRUGAL_PLAN_CELLS");

@@ -24,6 +24,8 @@ typedef struct app {
     int cancel_read; /* number of the read that cancels; 0: none */
     double last_loss, last_accuracy;
     int64_t released;
+    int notes;
+    char note[2048]; /* last sentence, as o.out gets the text */
 } app;
 
 static fr_status frame(void *ctx, int64_t index, void *to, void *target) {
@@ -302,15 +304,27 @@ Test(session, a_budget_is_kept_or_refused_with_a_number) {
     fr_dataset_release(&d);
 }
 
-/* Text that a session prints to opts.out at its creation. */
+static void heard(void *ctx, const char *sentence) {
+    app *a = ctx;
+    a->notes++;
+    snprintf(a->note, sizeof a->note, "note: %s\n", sentence);
+}
+
+/* Text that a session prints to opts.out at its creation; on_note gets an equal one. */
 static const char *said(fr_session_opts o, fr_dataset *d) {
     static char text[2048];
     fr_session *s = NULL;
+    app *a = o.ctx;
     o.out = tmpfile();
     cr_assert_not_null(o.out);
+    o.on_note = heard;
+    a->notes = 0;
+    a->note[0] = '\0';
     MUST(fr_session_create(&o, d, NULL, &s));
     rewind(o.out);
     text[fread(text, 1, sizeof text - 1, o.out)] = '\0';
+    cr_expect_str_eq(a->note, text);
+    cr_expect_eq(a->notes, text[0] != '\0');
     fr_session_release(&s);
     fclose(o.out);
     return text;

@@ -69,12 +69,6 @@ Test(views, summary_of_vgg16) {
     }
 }
 
-Test(views, textbook_is_a_program_of_its_own) {
-    outcome o = program_run("train_vgg", "--summary --textbook");
-    cr_expect_eq(o.status, 2);
-    EXPECT_MATCH(o.err, "--textbook is no flag any more; build/benchmarks/textbook prints");
-}
-
 /* Flags that ask for a thing that a summary, or a plan, does not have. */
 Test(views, nothing_runs_nothing_to_write) {
     static const struct {

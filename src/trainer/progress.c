@@ -1,5 +1,5 @@
 /* progress.c - the output of a run: one line that is redrawn on a terminal, plain lines elsewhere. */
-#include "session/command.h"
+#include "trainer/command.h"
 
 #include "session/flags.h"
 
@@ -76,6 +76,12 @@ static void describe_progress(const fri_session *r, char line[LINE_BYTES]) {
     if (fri_loss_scaled(&r->config->opts) && r->net.scaler != NULL)
         fr_snprintf(line + at, LINE_BYTES - at, "  scale %g, %" PRId64 " skipped", r->numbers.scale,
                     r->numbers.skipped);
+}
+
+void fri_progress_said(void *config, fri_saying how, const char *text) {
+    const fri_config *c = config;
+    if (how == FRI_SAY_STEP && isatty(fileno(c->out)) == 1) fputs("\r\033[K", c->out);
+    fri_said_print(how == FRI_SAY_WARNING ? c->err : c->out, c->program->name, how, text);
 }
 
 static int terminal_columns(const fri_session *r) {

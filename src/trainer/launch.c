@@ -1,6 +1,6 @@
 /* launch.c - programs started several times by a launcher: connects the ranks, silences all but rank 0, ends
  * together. */
-#include "session/command.h"
+#include "trainer/command.h"
 
 #include <frugal/addon.h>
 #include <frugal/number.h>

@@ -1,5 +1,5 @@
 /* summary_command.c - --summary: prints the network's layers, measured in a dry run of one step. */
-#include "session/command.h"
+#include "trainer/command.h"
 #include "session/dry.h"
 #include "session/flags.h"
 

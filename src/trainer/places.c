@@ -1,5 +1,5 @@
 /* places.c - the paths of a command: two outputs need two files, and an output must not overwrite an input. */
-#include "session/command.h"
+#include "trainer/command.h"
 #include "session/flags.h"
 
 #include <stdio.h>
