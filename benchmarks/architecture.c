@@ -48,12 +48,12 @@ static fr_status build_global(const fr_model_opts *o, fr_module **out) {
     return build_head(o, FR_HEAD_GLOBAL, out);
 }
 
-static const peak_net flatten = {"flatten", "flatten", 224, 1000, false, false, NULL, build_flatten};
-static const peak_net global = {"global", "global", 224, 1000, false, false, NULL, build_global};
+static const peak_net flatten = {"flatten", "flatten", 224, 1000, false, NULL, build_flatten};
+static const peak_net global = {"global", "global", 224, 1000, false, NULL, build_global};
 
 static peak_result measure(const peak_net *net, int64_t batch, int64_t size, bool stride) {
     peak_setting at = {.net = net, .device = FR_META, .batch = batch, .image_size = size};
-    peak_case c = {.label = net->name, .switches = fr_switches_default(), .how = PEAK_PLAIN};
+    peak_case c = {.switches = fr_switches_default(), .how = PEAK_PLAIN};
     peak_result r;
     strided = stride;
     peak_measure(&at, &c, &r);

@@ -17,7 +17,7 @@ static fr_status hyper(const fr_model_opts *o, fr_module **m) {
     return guide_hyper_unet(top, o->image_size, o->device, m);
 }
 
-static const peak_net hyper_net = {"hyper", "U-Net with hypercolumns", 1024, 3, true, true, NULL, hyper};
+static const peak_net hyper_net = {"hyper", "U-Net with hypercolumns", 1024, 3, true, NULL, hyper};
 
 static const peak_net *net_of(const char *name) {
     for (int i = 0; i < peak_nets_count; i++)
@@ -26,8 +26,8 @@ static const peak_net *net_of(const char *name) {
 }
 
 static peak_result measure(const char *name, int64_t batch, int64_t side, bool amp) {
-    peak_setting at = {.net = net_of(name), .device = FR_META, .batch = batch, .image_size = side, .low = FR_F16};
-    peak_case c = {.label = "", .switches = fr_switches_all_off(), .how = PEAK_PLAIN, .amp = amp};
+    peak_setting at = {.net = net_of(name), .device = FR_META, .batch = batch, .image_size = side};
+    peak_case c = {.switches = fr_switches_all_off(), .how = PEAK_PLAIN, .amp = amp};
     peak_result r;
     peak_measure(&at, &c, &r);
     return r;

@@ -54,8 +54,8 @@ static fr_status dense_build(const fr_model_opts *o, fr_module **out) {
     return fr_densenet(6 * layers + 4, o, out);
 }
 
-static const peak_net chain = {"chain", "residual chain", SIZE, 10, false, true, NULL, chain_build};
-static const peak_net dense = {"densenet_bc", "DenseNet-BC", 32, 10, false, true, "denseblock", dense_build};
+static const peak_net chain = {"chain", "residual chain", SIZE, 10, false, NULL, chain_build};
+static const peak_net dense = {"densenet_bc", "DenseNet-BC", 32, 10, false, "denseblock", dense_build};
 
 /* ---- measuring ------------------------------------------------------------------------------------------------ */
 
@@ -76,7 +76,7 @@ static void measure_chain(peak_chart *chart) {
         chart->x[i] = layers;
         printf("| %d |", layers);
         for (int k = 0; k < METHODS; k++) {
-            peak_case c = {.label = names[k], .switches = fr_switches_all_off(), .how = how[k]};
+            peak_case c = {.switches = fr_switches_all_off(), .how = how[k]};
             peak_result r;
             peak_measure(&at, &c, &r);
             chart->y[k][i] = (double)r.activations;
@@ -98,7 +98,7 @@ static void measure_chain(peak_chart *chart) {
     printf("\n");
 }
 
-/* log: bytes = a + b log2(layers) by least squares, and the largest distance from it. */
+/* log: bytes = a + b log2(layers) by least squares, and the largest distance from the line. */
 static void fit_log(const peak_chart *chart, int k) {
     double sx = 0, sy = 0, sxx = 0, sxy = 0, worst = 0;
     for (int i = 0; i < DEPTHS; i++) {
@@ -126,7 +126,7 @@ static void measure_dense(void) {
         layers = per_block[i];
         x[i] = layers;
         for (int k = 0; k < 2; k++) {
-            peak_case c = {.label = "", .switches = fr_switches_all_off(), .how = PEAK_PLAIN};
+            peak_case c = {.switches = fr_switches_all_off(), .how = PEAK_PLAIN};
             peak_result r;
             c.switches.rebuild = k == 1;
             peak_measure(&at, &c, &r);
@@ -157,7 +157,7 @@ static bool number(const char *text, long long least, long long most, long long 
 
 static int train(int method, int steps, size_t limit) {
     peak_setting at = {.net = &chain, .device = FR_CPU, .batch = TRAIN_BATCH, .image_size = TRAIN_SIZE};
-    peak_case c = {.label = names[method], .switches = fr_switches_all_off(), .how = how[method]};
+    peak_case c = {.switches = fr_switches_all_off(), .how = how[method]};
     peak_must(fr_memory_limit_set(FR_CPU, limit));
     fr_status s = peak_train(&at, &c, steps);
     if (s == FR_OK) return 0;

@@ -69,7 +69,7 @@ class Benchmark:
 
     def beside(self):
         for launcher in RUN:
-            for more in ([], ["--fused-step"]):
+            for more in (["--no-fused-step"], ["--fused-step"]):
                 cost, exposed, ms = [], [], []
                 for _ in range(self.rounds):
                     apart = self.unconnected(VGG)

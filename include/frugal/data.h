@@ -108,6 +108,9 @@ typedef struct fr_dataset_info {
     int64_t left_out; /* of an image folder: number of ignored files and folders, hidden entries aside */
 } fr_dataset_info;
 
+/* Image files are read as they lie, without the EXIF orientation of JPEG files. Call before the first loader. */
+FR_API fr_status fr_dataset_as_stored(fr_dataset *dataset);
+
 FR_API fr_status fr_dataset_info_get(const fr_dataset *dataset, fr_dataset_info *out);
 
 /* The class of an image. FR_EUSAGE: the target is no class. */
@@ -220,9 +223,13 @@ typedef struct fr_image {
     } decoded, file, target; /* private, as all further members */
     bool labelled;           /* the image came with a label, which the dataset does not know */
     int64_t label;
+    bool header_only;
+    int orientation; /* of the file that was read; 1: upright */
+    bool as_stored;  /* public, set before a read: a JPEG file's EXIF orientation is left aside */
 } fr_image;
 
-/* A JPEG or PNG file, as RGB. FR_EIO, FR_EFORMAT, FR_ENOMEM name the file. */
+/* A JPEG or PNG file, as RGB, upright by the EXIF orientation (PIL.ImageOps.exif_transpose). FR_EIO, FR_EFORMAT,
+ * FR_ENOMEM name the file. */
 FR_API fr_status fr_image_read(const char *path, fr_image *image);
 FR_API void fr_image_clear(fr_image *image);
 /* Decodes an image from memory; messages call the image `name`. FR_EFORMAT, FR_ENOMEM. */

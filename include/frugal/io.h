@@ -137,6 +137,8 @@ typedef struct fr_network_file {
     const char *ending; /* ".onnx" */
     /* path NULL: only checks whether the network can be written, also on meta. */
     fr_status (*save)(fr_module *m, const char *path);
+    /* The file's network for images of a size, with its weights, which meta does not keep. NULL: cannot be read. */
+    fr_status (*load)(const char *path, fr_device device, int64_t height, int64_t width, fr_module **out);
 } fr_network_file;
 
 /* ---- logs --------------------------------------------------------------------------------------------------- */

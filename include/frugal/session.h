@@ -103,6 +103,38 @@ FR_API fr_status fr_session_export(fr_session *session, const char *path);
 /* *out: defaults, and the size, channels, mean and deviation of the session's images, for fr_predict. */
 FR_API fr_status fr_session_input(const fr_session *session, fr_loader_opts *out);
 
+/* ---- memory switches side by side -------------------------------------------------------------------------------- */
+
+enum { FR_PLAN_SWITCH_ROWS = 19 };
+
+/* A training under one choice of memory switches. */
+typedef struct fr_plan_switch_row {
+    const char *name;                  /* "encodings: 1 bit per relu" */
+    char flag[96];                     /* of a trainer, in place of its memory flags; "": the defaults */
+    const char *field;                 /* "memory.switches.encode" of fr_train_opts; NULL: several, or none */
+    size_t planned;                    /* requested bytes at a step's peak, as --plan with `flag` plans */
+    size_t at_peak[FR_CATEGORY_COUNT]; /* by category; `planned` is the sum */
+    size_t step_memory;                /* planned, without parameters and optimizer state */
+    double ratio;                      /* of the first row's step memory */
+    double seconds;                    /* of a step, measured; NAN: not measured */
+    char reason[256];                  /* why the row cannot be; "": it can */
+} fr_plan_switch_row;
+
+typedef struct fr_plan_switches_opts {
+    int64_t rounds FR_DEFAULT(0);      /* steps that measure a row's time, after one that does not; not on FR_META */
+    const char *only FR_DEFAULT(NULL); /* name of a row that is planned beside the first; NULL: all */
+} fr_plan_switches_opts;
+#define FR_PLAN_SWITCHES_DEFAULTS  .rounds = 0
+#define FR_PLAN_SWITCHES_OPTS(...) FR_OPTS(fr_plan_switches_opts, FR_PLAN_SWITCHES_DEFAULTS, __VA_ARGS__)
+FR_OPTS_DEFAULT(fr_plan_switches_opts, FR_PLAN_SWITCHES_OPTS())
+
+/* Plans the training of a session with all memory switches off (row 0), with each switch alone, with checkpoints, a
+ * divided batch and mixed precision, with the defaults, and in the smallest budget. Other options stay; those of memory
+ * are replaced. rows: room for FR_PLAN_SWITCH_ROWS is enough; *n: rows written. opts NULL: the defaults. FR_EINVAL: the
+ * training itself is wrong, or opts->only names no row; the sentence lists the rows. FR_EUSAGE: too little room. */
+FR_API fr_status fr_plan_switches(const fr_session_opts *o, fr_dataset *train, const fr_plan_switches_opts *opts,
+                                  fr_plan_switch_row *rows, int64_t room, int64_t *n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -74,7 +74,8 @@ typedef enum fr_train_plan {
     FR_TRAIN_PLAN_OFF,
     FR_TRAIN_PLAN_PEAK,
     FR_TRAIN_PLAN_ALL,
-    FR_TRAIN_PLAN_EVERY
+    FR_TRAIN_PLAN_EVERY,
+    FR_TRAIN_PLAN_SWITCHES, /* a table of single switches (fr_plan_switches) */
 } fr_train_plan;
 
 typedef enum fr_train_amp { FR_TRAIN_AMP_OFF, FR_TRAIN_AMP_FP16, FR_TRAIN_AMP_BF16 } fr_train_amp;
@@ -111,8 +112,9 @@ typedef struct fr_train_data {
     bool balanced_sampling; /* no flag: fr_loader_opts.balanced */
     int64_t workers;
     int64_t prefetch, shuffle_window; /* no flag: fr_loader_opts has both */
-    bool pin_memory;                  /* without effect on the CPU */
-    bool device_prefetch;             /* on a GPU, copy the next batch there during a step, into memory of its own */
+    bool exif;       /* turn photos upright; a resumed run, and a state of 0.2.0, which lacks it: as the training did */
+    bool pin_memory; /* without effect on the CPU */
+    bool device_prefetch; /* on a GPU, copy the next batch there during a step, into memory of its own */
 } fr_train_data;
 
 /* Steps, loss and optimizer. */
@@ -163,8 +165,9 @@ typedef struct fr_train_memory {
     fr_switches switches; /* workspace_limit SIZE_MAX: the default's; on CUDA, what does not raise the planned peak */
     int64_t accumulate;   /* AUTO: ranks */
     int64_t split_batch;
-    bool grad_zero; /* gradients are kept and cleared between steps instead of released */
-    fr_train_fused fused_step;
+    bool grad_zero;              /* gradients are kept and cleared between steps instead of released */
+    fr_train_fused fused_step;   /* AUTO, as a value of this type: ON on the CPU and on meta where no other option needs
+                                  * all gradients at once (accumulate, split_batch, clip, grad_zero, a loss scale) */
     const char *offload;         /* NULL: off; "": a temporary file */
     int64_t checkpoint_segments; /* AUTO: none */
     int64_t prefix_parts;        /* images in a part of the frozen prefix, or FR_TRAIN_PARTS_AUTO; AUTO: all at once */
@@ -318,7 +321,8 @@ typedef struct fr_train_program {
 /* Iterates over the flags of a program (NULL: those of all programs): the trainers', the add-ons', then the program's
  * own. f NULL: the first; NULL after the last. A row without a help has no flag: its field is the API's alone. */
 FR_API const fr_flag *fr_flag_next(const fr_train_program *p, const fr_flag *f);
-/* The flag with the name name[0..n); *no: `name` is "no-" and the name of a BOOL. NULL: none. */
+/* The flag with the name name[0..n); *no: `name` is "no-" and the name of a BOOL, or of a CHOICE whose `implied` is
+ * "on". NULL: none. */
 FR_API const fr_flag *fr_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no);
 /* The flag's value in o, as a command line has it; "" if unset. Returns buf. */
 enum { FR_FLAG_TEXT_BYTES = 64 };

@@ -185,11 +185,13 @@ static fr_status read_flag(const fr_train_program *p, int argc, char **argv, int
     const fr_flag *f = n > 2 && strncmp(word, "--", 2) == 0 ? fr_flag_named(p, word + 2, n - 2, &no) : NULL;
     if (f == NULL && n > 2 && strncmp(word, "--", 2) == 0) FRI_TRY(fri_flag_missing(word + 2, n - 2));
     if (f == NULL) return unknown_argument(p, word, n);
-    if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT) {
+    if (f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET || f->kind == FR_FLAG_ACT || no) {
         if (equals != NULL)
             return fr_fail(FR_EINVAL, "%.*s takes no value, but '%s' was given", (int)n, word, equals + 1);
         if (f->kind == FR_FLAG_ACT)
             f->act(o);
+        else if (f->kind == FR_FLAG_CHOICE)
+            return set_value(f, "off", o);
         else
             *(bool *)fr_flag_place(f, o) = !no;
         return FR_OK;

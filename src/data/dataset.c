@@ -76,13 +76,20 @@ void fr_dataset_release(fr_dataset **dataset) {
 
 fr_status fri_dataset_of_files(fr_dataset *d) {
     fr_image first = {0};
-    fr_status s = d->ops->read(d, 0, &first);
+    fr_status s = fri_dataset_read(d, 0, &first);
+    d->files = true;
     d->channels = 3;
     d->same_size = false; /* unknown */
     d->height = first.height;
     d->width = first.width;
     fr_image_clear(&first);
     return s;
+}
+
+fr_status fr_dataset_as_stored(fr_dataset *dataset) {
+    FRI_NOT_NULL(dataset);
+    if (!dataset->files || atomic_exchange(&dataset->as_stored, true)) return FR_OK;
+    return fri_dataset_of_files(dataset);
 }
 
 fr_status fri_dataset_array_allocate(fr_dataset *d) {
@@ -115,8 +122,25 @@ static fr_status check_index(const fr_dataset *d, int64_t index) {
 }
 
 fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image) {
-    fr_status s = check_index(d, index);
-    return s != FR_OK ? s : d->ops->read(d, index, image);
+    FRI_TRY(check_index(d, index));
+    image->as_stored = d->as_stored;
+    return d->ops->read(d, index, image);
+}
+
+/* i * count / n without overflow: image i of n at equal distances. */
+static int64_t spread(const fr_dataset *d, int64_t i, int64_t n) {
+    return i * (d->count / n) + i * (d->count % n) / n;
+}
+
+fr_status fri_dataset_count_turned(const fr_dataset *d, int64_t look, int64_t *seen, int64_t *turned) {
+    FRI_OWNED(fr_image_clear) fr_image image = {.header_only = true};
+    *seen = look < d->count ? look : d->count;
+    *turned = 0;
+    for (int64_t i = 0; i < *seen; i++) {
+        FRI_TRY(fri_dataset_read(d, spread(d, i, *seen), &image));
+        *turned += image.orientation > 1;
+    }
+    return FR_OK;
 }
 
 int64_t fri_target_numel(const fr_dataset *d, int64_t height, int64_t width) {
@@ -245,8 +269,7 @@ fr_status fr_dataset_mean_std(const fr_dataset *dataset, int64_t limit, double *
     fr_status s = FR_OK;
     int64_t n = limit < d->count ? limit : d->count;
     for (int64_t i = 0; i < n; i++) {
-        /* i * count / n without overflow */
-        FRI_TRY(fri_dataset_read(d, i * (d->count / n) + i * (d->count % n) / n, &image));
+        FRI_TRY(fri_dataset_read(d, spread(d, i, n), &image));
         add_moments(&m, &image);
     }
     for (int64_t c = 0; c < d->channels; c++) {

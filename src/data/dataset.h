@@ -36,6 +36,8 @@ struct fr_dataset {
     int64_t count, classes;
     int64_t height, width, channels;
     bool same_size, f32, live;
+    bool files; /* images come from files: fri_dataset_of_files */
+    atomic_bool as_stored;
     int64_t left_out;
     fr_target target;
     uint8_t *pixels;        /* count * height * width * channels, or NULL: ops->read knows */
@@ -48,7 +50,7 @@ struct fr_dataset {
 /* An empty dataset with a reference. fr_dataset_release frees the dataset at any stage of filling. */
 fr_status fri_dataset_new(const fri_dataset_ops *ops, const char *source, fr_dataset **out);
 
-/* Images in files, of any size, as RGB: the first image gives the dataset's size. */
+/* Images in files, of any size, as RGB: the first image gives the dataset's size. Again after a change of as_stored. */
 fr_status fri_dataset_of_files(fr_dataset *d);
 
 /* image_folder.c: names in a folder, in byte order. */
@@ -82,6 +84,13 @@ fr_status fri_target_check(const fr_dataset *d, int64_t index, const fr_image *i
 
 /* ops->read with the index checked. image->label gets a class, image->target a mask or vector. */
 fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image);
+
+/* Copies an image upright from its EXIF orientation, 1 to 8, and swaps height and width where the image lies on a
+ * side. */
+void fri_image_turn(int orientation, int64_t *height, int64_t *width, int64_t channels, const uint8_t *from,
+                    uint8_t *to);
+/* Number of images that are turned, of at most `look` at equal distances; reads headers of JPEG files alone. */
+fr_status fri_dataset_count_turned(const fr_dataset *d, int64_t look, int64_t *seen, int64_t *turned);
 
 enum { FRI_IMAGE_SIGNATURE = 4 }; /* bytes for fr_image_check_signature */
 /* Decodes a JPEG file as RGB. Messages use `name`. */

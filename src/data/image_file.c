@@ -23,10 +23,27 @@ fr_status fr_image_check_signature(const void *bytes, size_t n) {
 
 fr_status fr_image_decode(const char *name, const void *bytes, size_t n, fr_image *image) {
     FRI_NOT_NULL(name, bytes, image);
+    image->orientation = 1;
     fr_status s = fr_image_check_signature(bytes, n);
     if (s < 0) return fr_fail_prefix(s, "%s: ", name);
-    return begins_with(bytes, n, jpeg_first, sizeof jpeg_first) ? fri_jpeg_decode(name, bytes, n, image)
-                                                                : fri_png_decode(name, bytes, n, image);
+    if (begins_with(bytes, n, jpeg_first, sizeof jpeg_first)) return fri_jpeg_decode(name, bytes, n, image);
+    return image->header_only ? FR_OK : fri_png_decode(name, bytes, n, image);
+}
+
+void fri_image_turn(int orientation, int64_t *height, int64_t *width, int64_t channels, const uint8_t *from,
+                    uint8_t *to) {
+    static const bool from_below[9] = {[3] = true, [4] = true, [6] = true, [7] = true};
+    static const bool from_right[9] = {[2] = true, [3] = true, [7] = true, [8] = true};
+    const bool lies = orientation >= 5, up = from_below[orientation], left = from_right[orientation];
+    const int64_t h = *height, w = *width, rows = lies ? w : h, columns = lies ? h : w;
+    for (int64_t y = 0; y < rows; y++)
+        for (int64_t x = 0; x < columns; x++) {
+            const int64_t row = lies ? x : y, column = lies ? y : x;
+            const int64_t at = (up ? h - 1 - row : row) * w + (left ? w - 1 - column : column);
+            for (int64_t c = 0; c < channels; c++) *to++ = from[at * channels + c];
+        }
+    *height = rows;
+    *width = columns;
 }
 
 fr_status fr_image_room(fr_image *image, size_t bytes, void **out) {

@@ -66,17 +66,56 @@ static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uin
     }
 }
 
+static unsigned read_number(const uint8_t *at, int bytes, bool big_endian) {
+    unsigned v = 0;
+    for (int i = 0; i < bytes; i++) v = v << 8 | at[big_endian ? i : bytes - 1 - i];
+    return v;
+}
+
+/* The orientation in an EXIF segment (CIPA DC-008, 4.6.4: a TIFF file whose first directory has the short 0x0112), 1 to
+ * 8; 1 if the segment says nothing or is damaged. */
+static int exif_orientation(const uint8_t *data, size_t n) {
+    enum { HEAD = 6, ENTRY = 12, ORIENTATION = 0x0112, SHORT = 3 };
+    if (n < HEAD + 8 || memcmp(data, "Exif\0", HEAD) != 0) return 1;
+    const uint8_t *tiff = data + HEAD;
+    const size_t size = n - HEAD;
+    const bool big = tiff[0] == 'M';
+    if (memcmp(tiff, big ? "MM\0*" : "II*\0", 4) != 0) return 1;
+    const size_t at = read_number(tiff + 4, 4, big);
+    if (at > size - 2) return 1;
+    const size_t entries = read_number(tiff + at, 2, big), room = (size - at - 2) / ENTRY;
+    for (size_t i = 0; i < entries && i < room; i++) {
+        const uint8_t *e = tiff + at + 2 + i * ENTRY;
+        const unsigned v = read_number(e + 8, 2, big);
+        if (read_number(e, 2, big) == ORIENTATION && read_number(e + 2, 2, big) == SHORT)
+            return v >= 1 && v <= 8 ? (int)v : 1;
+    }
+    return 1;
+}
+
+static int orientation_of(const struct jpeg_decompress_struct *j) {
+    for (jpeg_saved_marker_ptr m = j->marker_list; m != NULL; m = m->next) {
+        const int orientation = exif_orientation(m->data, m->data_length);
+        if (orientation != 1) return orientation;
+    }
+    return 1;
+}
+
 /* All code with a possible longjmp. */
 static fr_status decode_jpeg(jpeg_context *c, const char *name, fr_image *image) {
     struct jpeg_decompress_struct *j = &c->cinfo;
+    jpeg_save_markers(j, JPEG_APP0 + 1, 0xffff);
     jpeg_read_header(j, TRUE);
     FRI_TRY(fri_image_check_size(name, j->image_height, j->image_width));
     bool cmyk = j->jpeg_color_space == JCS_CMYK || j->jpeg_color_space == JCS_YCCK;
     j->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     size_t width = j->image_width, height = j->image_height, pixels = width * height;
-    /* One more row at the end takes CMYK rows before they are converted. */
-    FRI_TRY(fri_buffer_reserve(&image->decoded, pixels * 3 + width * 4, name));
-    uint8_t *to = image->decoded.data, *cmyk_row = to + pixels * 3;
+    image->orientation = image->as_stored && !image->header_only ? 1 : orientation_of(j);
+    if (image->header_only) return FR_OK;
+    const bool turns = image->orientation > 1;
+    /* Rows are read behind the place of the turned image. One more row takes CMYK rows before they are converted. */
+    FRI_TRY(fri_buffer_reserve(&image->decoded, pixels * 3 * (turns ? 2 : 1) + width * 4, name));
+    uint8_t *const first = image->decoded.data, *to = first + (turns ? pixels * 3 : 0), *cmyk_row = to + pixels * 3;
     jpeg_start_decompress(j);
     for (size_t y = 0; y < height; y++) {
         JSAMPROW row = cmyk ? cmyk_row : to + y * width * 3;
@@ -84,10 +123,11 @@ static fr_status decode_jpeg(jpeg_context *c, const char *name, fr_image *image)
         if (cmyk) row_from_cmyk(cmyk_row, j->saw_Adobe_marker, (int64_t)width, to + y * width * 3);
     }
     jpeg_finish_decompress(j);
-    image->pixels = to;
+    image->pixels = first;
     image->f32 = NULL;
     image->height = (int64_t)height;
     image->width = (int64_t)width;
+    if (turns) fri_image_turn(image->orientation, &image->height, &image->width, 3, to, first);
     image->channels = 3;
     return FR_OK;
 }

@@ -50,6 +50,18 @@ static fr_status path_of(const mask_folder *f, int which, int64_t index, char pa
     return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", f->names[which].name[index], FRI_PATH_BYTES);
 }
 
+/* Turns a mask that lies as the image's file does. A mask that is upright already is kept. */
+static fr_status turn_mask(fr_image *image, int64_t *height, int64_t *width) {
+    const bool lies = image->orientation >= 5;
+    const size_t bytes = (size_t)(*height * *width);
+    if (*height != (lies ? image->width : image->height) || *width != (lies ? image->height : image->width))
+        return FR_OK;
+    FRI_TRY(fri_buffer_reserve(&image->file, bytes, "its mask"));
+    memcpy(image->file.data, image->target.data, bytes);
+    fri_image_turn(image->orientation, height, width, 1, image->file.data, image->target.data);
+    return FR_OK;
+}
+
 static fr_status mask_folder_read(const fr_dataset *d, int64_t index, fr_image *image) {
     const mask_folder *f = d->state;
     char path[FRI_PATH_BYTES], mask[FRI_PATH_BYTES];
@@ -57,9 +69,11 @@ static fr_status mask_folder_read(const fr_dataset *d, int64_t index, fr_image *
     size_t bytes = 0;
     FRI_TRY(path_of(f, IMAGES, index, path));
     FRI_TRY(fr_image_read(path, image));
+    if (image->header_only) return FR_OK;
     FRI_TRY(path_of(f, MASKS, index, mask));
     FRI_TRY(fri_image_file(mask, image, &bytes));
     FRI_TRY(fri_png_decode_mask(mask, image->file.data, bytes, image, &height, &width));
+    if (image->orientation > 1) FRI_TRY(turn_mask(image, &height, &width));
     if (height != image->height || width != image->width)
         return fr_fail(FR_EFORMAT, "%s: %" PRId64 " x %" PRId64 " pixels, but its image has %" PRId64 " x %" PRId64,
                        mask, width, height, image->width, image->height);

@@ -2,6 +2,7 @@
 #include "optim/optimizer.h"
 #include "base/status.h"
 
+#include "autograd/node.h"
 #include "autograd/state.h"
 
 #include <frugal/net.h>
@@ -224,8 +225,11 @@ fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const 
 
 fr_status fr_optimizer_step(fr_optimizer *o) {
     FRI_NOT_NULL(o);
-    if (o->fused) return FR_OK; /* backward has updated every parameter */
-    return fri_optimizer_step(o, NULL, NULL);
+    if (!o->fused) return fri_optimizer_step(o, NULL, NULL);
+    for (int i = 0; i < o->n; i++) /* a hook of the program has kept the gradient from the update in backward */
+        if (fr_tensor_get_grad(o->parameters[i].parameter) != NULL)
+            FRI_TRY(fri_optimizer_complete(o, &o->parameters[i]));
+    return FR_OK;
 }
 
 void fr_optimizer_zero_grad(fr_optimizer *o) {
@@ -283,11 +287,15 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     return s < 0 ? s : fr_tensor_set_grad(leaf, NULL);
 }
 
-/* Ranks have separate hooks, called when a gradient is complete on all ranks. */
+/* Ranks have separate hooks, called when a gradient is complete on all ranks. Hooks of the program stay. */
 fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
     FRI_NOT_NULL(o);
-    for (int i = 0; i < o->n && o->sharing == NULL; i++)
-        FRI_TRY(fr_tensor_set_grad_hook(o->parameters[i].parameter, on ? on_gradient : NULL, o));
+    for (int i = 0; i < o->n && o->sharing == NULL; i++) {
+        fr_tensor *leaf = o->parameters[i].parameter;
+        const fri_leaf *l = fri_leaf_of(leaf);
+        if (l == NULL || l->hook == NULL || l->hook == on_gradient)
+            FRI_TRY(fr_tensor_set_grad_hook(leaf, on ? on_gradient : NULL, o));
+    }
     o->fused = on;
     o->scaler = NULL;
     return FR_OK;

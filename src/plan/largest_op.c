@@ -29,7 +29,9 @@ static void end_op(fri_largest_op *l) {
     l->op = l->open[l->depth].tag;
 }
 
+/* Optimizer state that a fused step makes inside an op stays, and is no part of the op's working set. */
 static void take_block(fri_largest_op *l, const fr_event *e) {
+    if (e->tag.category == FR_MEM_OPTIMIZER) return;
     if (l->depth == 0 || l->depth > FRI_OP_NESTING || l->open[l->depth - 1].blocks == FRI_OP_BLOCKS) return;
     int i = l->depth - 1, n = l->open[i].blocks++;
     l->open[i].block[n] = e->block;

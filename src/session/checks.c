@@ -139,7 +139,7 @@ static fr_status check_fused_step(const fri_config *c) {
          "--fused-step does it in one pass"},
         {o->memory.grad_zero, "--fused-step with --grad-zero: a fused step releases gradients; choose one"},
     };
-    return o->memory.fused_step != FR_TRAIN_FUSED_OFF ? CHECK(c, rows) : FR_OK;
+    return fri_fused_step(c) != FR_TRAIN_FUSED_OFF ? CHECK(c, rows) : FR_OK;
 }
 
 /* ---- files, and flags that need a run to read or write files ------------------------------------------------- */

@@ -126,6 +126,12 @@ bool fri_fused_step_possible(const fri_config *c) {
            o->optim.clip == FR_TRAIN_AUTO && !fri_loss_scaled(o) && !o->memory.grad_zero;
 }
 
+fr_train_fused fri_fused_step(const fri_config *c) {
+    const fr_train_fused asked = c->opts.memory.fused_step;
+    if (asked != (fr_train_fused)FR_TRAIN_AUTO) return asked;
+    return c->target != FR_CUDA && fri_fused_step_possible(c) ? FR_TRAIN_FUSED_ON : FR_TRAIN_FUSED_OFF;
+}
+
 bool fri_without_data(const fr_train_opts *o) {
     return o->device == FR_META || o->plan || o->summary;
 }

@@ -124,8 +124,9 @@ fr_schedule fri_schedule(const fri_config *c);
 /* Element type requested by --amp or --half, or f32. */
 fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);
-bool fri_fused_step_possible(const fri_config *c); /* the other flags allow --fused-step */
-bool fri_without_data(const fr_train_opts *o);     /* no image is read: --device meta, --plan, --summary */
+bool fri_fused_step_possible(const fri_config *c);  /* the other flags allow --fused-step */
+fr_train_fused fri_fused_step(const fri_config *c); /* train.memory.fused_step; AUTO has become ON or OFF */
+bool fri_without_data(const fr_train_opts *o);      /* no image is read: --device meta, --plan, --summary */
 
 bool fri_trains_auto(const fr_train_opts *o); /* --train-only auto, not yet chosen */
 /* Replaces "auto" by at most FRI_TRAIN_ONLY_WORDS words, stored in *c. */

@@ -165,6 +165,18 @@ static fr_status find_augmentation(fri_config *c, const fr_dataset_info *images)
     return FR_OK;
 }
 
+/* Says how many photos lie on a side. Looks at the headers of some. */
+static fr_status note_turned(const fri_config *c, const fr_dataset *train) {
+    enum { LOOK_AT = 256 };
+    int64_t seen = 0, turned = 0;
+    if (!fri_dataset_in_folders(c->opts.data.dataset) || fri_without_data(&c->opts)) return FR_OK;
+    FRI_TRY(fri_dataset_count_turned(train, LOOK_AT, &seen, &turned));
+    if (turned > 0)
+        fri_say(c, FRI_SAY_NOTE, "%lld of %lld images looked at are not upright, by EXIF; --exif is %s",
+                (long long)turned, (long long)seen, c->opts.data.exif ? "on: they are turned" : "off: they stay so");
+    return FR_OK;
+}
+
 static int64_t max_number(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -176,6 +188,8 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     if (asked == FR_TRAIN_AUTO) o->data.classes = 10;
     FRI_TRY(open_split(c, FR_SPLIT_TRAIN, train));
     FRI_TRY(open_split(c, FR_SPLIT_TEST, test));
+    if (!o->data.exif) FRI_TRY(fr_dataset_as_stored(*train));
+    if (!o->data.exif && *test != NULL) FRI_TRY(fr_dataset_as_stored(*test));
     FRI_TRY(fr_dataset_info_get(*train, &of_train));
     if (*test != NULL) FRI_TRY(fr_dataset_info_get(*test, &of_test));
     if (o->data.dataset == FR_TRAIN_TAR && fr_dataset_class_name(*train, 0) == NULL) /* shards count classes by the
@@ -205,6 +219,7 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     c->train_count = of_train.count;
     c->test_count = of_test.count;
     FRI_TRY(fri_check_counts(c, of_train.source));
+    FRI_TRY(note_turned(c, *train));
     return find_mean_std(c, *train, of_train.channels);
 }
 

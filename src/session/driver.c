@@ -20,6 +20,11 @@ static fr_status drive_rounds(const fri_session *r, const fri_stepping *how, voi
     return FR_OK;
 }
 
+/* The optimizer is fused inside steps only: a backward pass of the program between steps leaves gradients. */
+static fr_status fuse(const fri_session *r, bool on) {
+    return fri_fused_step(r->config) == FR_TRAIN_FUSED_ON ? fr_optimizer_fuse(r->net.optimizer, on) : FR_OK;
+}
+
 fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
     fr_step_scope scope;
     const int64_t v0 = batch_of(r, 0);
@@ -29,11 +34,13 @@ fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri
     fri_step_values_forget(v);
     v->number = r->at.step + 1;
     fr_optimizer_set_lr(r->net.optimizer, fr_schedule_lr(&r->net.schedule, r->at.step));
+    FR_TRY(s, fuse(r, true));
     FR_TRY(s, drive_rounds(r, how, ctx));
     FR_TRY(s, how->update(ctx));
     if (r->net.share != NULL) FR_TRY(s, r->config->rank_calls->step_end(r->net.share));
     if (r->net.share != NULL && r->config->opts.check_replicas) FR_TRY(s, r->config->rank_calls->check(r->net.share));
 done:
+    if (s == FR_OK) s = fuse(r, false);
     return fr_step_end(&scope) < 0 && s == FR_OK ? FR_EINTERNAL : s;
 }
 

@@ -3,6 +3,7 @@
 
 #include "session/driver.h"
 #include "session/flags.h"
+#include "session/plan_switches.h"
 #include "session/prepare.h"
 
 #include <math.h>
@@ -142,7 +143,7 @@ void fr_session_cancel(fr_session *session) {
 
 /* ---- from options to a run --------------------------------------------------------------------------------------- */
 
-static fr_status check_opts(const fr_session_opts *o) {
+fr_status fri_session_check(const fr_session_opts *o) {
     const fr_train_opts *t = &o->train;
     const char *flag = t->plan                    ? "plan"
                        : t->summary               ? "summary"
@@ -164,8 +165,7 @@ static fr_status check_opts(const fr_session_opts *o) {
 }
 
 /* Takes image_size and image_width from the images if all have the same size. */
-static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
-    fr_train_opts *t = &s->config.opts;
+static fr_status resolve_image_size(fr_train_opts *t, const fr_dataset *train) {
     fr_dataset_info info;
     fr_status status = fr_dataset_info_get(train, &info);
     if (status < 0 || t->data.image_size != FR_TRAIN_AUTO) return status;
@@ -178,11 +178,28 @@ static fr_status resolve_image_size(fr_session *s, const fr_dataset *train) {
     return FR_OK;
 }
 
+fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_dataset *test,
+                                fr_train_program *program, fri_config *out) {
+    *program = (fr_train_program){.name = o->name != NULL ? o->name : "network",
+                                  .sgd_lr = 0.1,
+                                  .batch_norm_optional = true,
+                                  .loss = o->loss,
+                                  .metrics = o->metrics,
+                                  .metric_names = o->metric_names,
+                                  .n_metrics = o->n_metrics,
+                                  .ctx = o->ctx};
+    *out = (fri_config){.program = program,
+                        .opts = o->train,
+                        .model = o->model,
+                        .model_ctx = o->ctx,
+                        .given = {[FR_SPLIT_TRAIN] = train, [FR_SPLIT_TEST] = test}};
+    memcpy(out->mean, o->mean, sizeof o->mean);
+    memcpy(out->std, o->std, sizeof o->std);
+    return resolve_image_size(&out->opts, train);
+}
+
 static fr_status start_run(fr_session *s) {
     fri_session *r = &s->run;
-    FRI_TRY(resolve_image_size(s, s->config.given[FR_SPLIT_TRAIN]));
-    memcpy(s->config.mean, s->opts.mean, sizeof s->opts.mean);
-    memcpy(s->config.std, s->opts.std, sizeof s->opts.std);
     FRI_TRY(fri_run_prepare(&s->config, r, &s->views));
     r->watcher = (fri_run_watcher){embedded_event, s};
     r->interrupted = is_interrupted;
@@ -198,30 +215,18 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
                                        : "out");
     scope was = enter_scope();
     fr_session *s = NULL;
-    fr_status status = check_opts(opts);
+    fr_status status = fri_session_check(opts);
     if (status < 0) return fri_speak_of_fields(status);
     s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "session_create: out of host memory");
     s->opts = *opts;
-    s->program = (fr_train_program){.name = opts->name != NULL ? opts->name : "network",
-                                    .sgd_lr = 0.1,
-                                    .batch_norm_optional = true,
-                                    .loss = opts->loss,
-                                    .metrics = opts->metrics,
-                                    .metric_names = opts->metric_names,
-                                    .n_metrics = opts->n_metrics,
-                                    .ctx = opts->ctx};
-    s->config =
-        (fri_config){.program = &s->program,
-                     .opts = opts->train,
-                     .listener = {NULL, embedded_said, s},
-                     .model = opts->model,
-                     .model_ctx = opts->ctx,
-                     .given = {[FR_SPLIT_TRAIN] = fr_dataset_retain(train), [FR_SPLIT_TEST] = fr_dataset_retain(test)}};
+    status = fri_session_configure(opts, train, test, &s->program, &s->config);
+    for (int i = 0; i < 2; i++) s->config.given[i] = fr_dataset_retain(s->config.given[i]);
+    s->config.listener = (fri_listener){NULL, embedded_said, s};
     s->run = (fri_session){.config = &s->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
-    status = start_run(s);
+    if (status == FR_OK) status = start_run(s);
     if (status == FR_ENOMEM && opts->smallest_budget != NULL) *opts->smallest_budget = s->run.memory.fit.smallest;
     leave_scope(s, was);
     if (status == FR_OK) {

@@ -177,8 +177,7 @@ static void print_chosen(const fri_config *c, const fr_fit *f) {
         "%s"
         "  found by %d dry runs in %.2f s; %.0f %% of the kernel times measured%s",
         fri_units_text(&f->plan, units),
-        c->opts.memory.fused_step ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n"
-                                  : "",
+        fri_fused_step(c) ? "  parameters are updated as soon as their gradients are complete (--fused-step)\n" : "",
         f->dry_runs, f->milliseconds / 1000, calls > 0 ? 100.0 * (double)f->kernels_measured / (double)calls : 0,
         f->kernels_measured == 0 ? " (--calibrate measures)" : "");
 }

@@ -108,6 +108,12 @@ fr_status fri_flags_check(const fr_train_program *p) {
     return FR_OK;
 }
 
+/* True for --name and --no-name: a BOOL, and a CHOICE of on and off. */
+static bool has_no(const fr_flag *f) {
+    return f->kind == FR_FLAG_BOOL ||
+           (f->kind == FR_FLAG_CHOICE && f->implied != NULL && strcmp(f->implied, "on") == 0);
+}
+
 const fr_flag *fr_flag_named(const fr_train_program *p, const char *name, size_t n, bool *no) {
     for (const fr_flag *f = name != NULL && no != NULL ? fr_flag_next(p, NULL) : NULL; f != NULL;
          f = fr_flag_next(p, f)) {
@@ -116,8 +122,7 @@ const fr_flag *fr_flag_named(const fr_train_program *p, const char *name, size_t
         *no = false;
         if (length == n && memcmp(f->name, name, n) == 0) return f;
         *no = true;
-        if (f->kind == FR_FLAG_BOOL && length + 3 == n && memcmp(name, "no-", 3) == 0 &&
-            memcmp(name + 3, f->name, length) == 0)
+        if (has_no(f) && length + 3 == n && memcmp(name, "no-", 3) == 0 && memcmp(name + 3, f->name, length) == 0)
             return f;
     }
     return NULL;
@@ -137,7 +142,7 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
         const char *word = argv[i];
         if (strncmp(word, "--", 2) != 0) continue;
         word += 2;
-        if (f->kind == FR_FLAG_BOOL && strncmp(word, "no-", 3) == 0) word += 3;
+        if (has_no(f) && strncmp(word, "no-", 3) == 0) word += 3;
         if (strncmp(word, f->name, n) == 0 && (word[n] == '\0' || word[n] == '=')) return true;
     }
     return false;

@@ -2,6 +2,7 @@
 #include "session/data.h"
 #include "session/flags.h"
 #include "session/model.h"
+#include "io/session_files.h"
 #include "data/input.h"
 
 #include <frugal/number.h>
@@ -18,10 +19,26 @@ void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTE
         if (*c < '0' || *c > '9') *c = '.'; /* decimal point in every locale */
 }
 
+bool fri_weights_are_network(const fri_config *c, const fr_network_file **out) {
+    *out = NULL;
+    if (c->opts.files.weights != NULL) (void)fri_network_file_of(c->opts.files.weights, out);
+    return *out != NULL && (*out)->load != NULL;
+}
+
+static fr_status load_network(const fri_config *c, const fr_network_file *file, char name[FR_TRAIN_NAME_BYTES],
+                              fr_module **out) {
+    const char *path = c->opts.files.weights, *slash = strrchr(path, '/');
+    snprintf(name, FR_TRAIN_NAME_BYTES, "%.60s", slash != NULL ? slash + 1 : path);
+    return file->load(path, c->opts.device, c->opts.data.image_size, c->opts.data.image_width, out);
+}
+
 /* Creates the module without optimizer, frozen layers or loss. */
 static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
-    if (c->model != NULL) {
+    const fr_network_file *file = NULL;
+    if (fri_weights_are_network(c, &file)) {
+        FRI_TRY(load_network(c, file, name, &r->net.model));
+    } else if (c->model != NULL) {
         snprintf(name, FR_TRAIN_NAME_BYTES, "%s", c->program->name);
         FRI_TRY(FRI_CALLBACK("model", c->model(c->model_ctx, c->opts.device, c->outputs, &r->net.model)));
     } else {
@@ -187,7 +204,7 @@ fr_status fri_model_build(fri_session *r) {
     if (r->config->ranks > 1)
         FRI_TRY(r->config->rank_calls->share(r->net.model, r->net.optimizer, r->config->comm, o->memory.accumulate,
                                              r->config->streams, o->sync_batch_norm, &r->net.share));
-    if (o->memory.fused_step != FR_TRAIN_FUSED_OFF) FRI_TRY(fr_optimizer_fuse(r->net.optimizer, true));
+    if (o->memory.fused_step == FR_TRAIN_FUSED_TWO_PASS) FRI_TRY(fr_optimizer_fuse(r->net.optimizer, true));
     FRI_TRY(build_scaler(r));
     FRI_TRY(fri_class_weights_begin(r));
     return fri_session_input(r);

@@ -131,7 +131,7 @@ static void add_fit(cJSON *root, const fri_session *r) {
     cJSON *fit = cJSON_AddObjectToObject(root, "fit");
     add_bytes(fit, "budget", r->config->opts.memory.budget);
     cJSON_AddStringToObject(fit, "units", fri_units_text(&f->plan, units));
-    cJSON_AddBoolToObject(fit, "fused_step", r->config->opts.memory.fused_step != FR_TRAIN_FUSED_OFF);
+    cJSON_AddBoolToObject(fit, "fused_step", fri_fused_step(r->config) != FR_TRAIN_FUSED_OFF);
     add_bytes(fit, "planned_reserved", f->memory.peak_reserved);
     add_bytes(fit, "planned_allocated", f->memory.peak_allocated);
     add_number(fit, "relative_time", f->keep_seconds > 0 ? f->seconds / f->keep_seconds : NAN);
@@ -208,6 +208,8 @@ static void add_ranks(cJSON *root, const fri_session *r) {
 
 static cJSON *build_report(const fri_session *r) {
     char library[160];
+    fr_train_opts resolved = r->config->opts;
+    resolved.memory.fused_step = fri_fused_step(r->config);
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "model", r->config->model_name);
     cJSON_AddStringToObject(root, "device", fr_device_name(r->config->opts.device));
@@ -223,7 +225,7 @@ static cJSON *build_report(const fri_session *r) {
     add_number(root, "steps", (double)(r->planned ? fri_steps_total(r->config) : r->at.step));
     add_number(root, "epochs", (double)fri_epochs_total(r->config));
     cJSON_AddBoolToObject(root, "interrupted", r->at.signal != 0);
-    add_flags(root, r->config->program, &r->config->opts);
+    add_flags(root, r->config->program, &resolved);
     add_memory(root, r);
     add_process(root, r);
     add_arena(root, r);

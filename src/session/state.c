@@ -331,6 +331,13 @@ static void take_train_only(fri_config *c) {
     if (s == FR_OK && (strncmp(value, "last=", 5) == 0 || strcmp(value, "all") == 0)) fri_train_only_set(c, value);
 }
 
+/* Keeps the training's pixels. Version 0.2.0 turned no image and says nothing. */
+static void take_exif(fri_config *c) {
+    char value[8];
+    if (fri_state_setting_read(c->resume.path, "exif", value, sizeof value) == FR_OK)
+        c->opts.data.exif = strcmp(value, "on") == 0;
+}
+
 fr_status fri_resume_find(fri_config *c) {
     char path[FR_STATE_PATH_BYTES];
     if (c->opts.files.resume == NULL) return FR_OK;
@@ -343,6 +350,7 @@ fr_status fri_resume_find(fri_config *c) {
     const fr_state_number number[] = {{"evaluated", &c->resume.evaluated, true},
                                       {"since_best", &c->resume.since_best, true}};
     (void)fri_state_numbers_read(c->resume.path, &c->resume.step, number, 2); /* fri_resume reports a faulty state */
+    take_exif(c);
     if (fri_trains_auto(&c->opts)) take_train_only(c);
     return s == FR_OK && c->opts.memory.accumulate == FR_TRAIN_AUTO ? take_accumulate(c) : s;
 }
@@ -441,7 +449,8 @@ fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
                *has = "is for other classes";
-    if (c->opts.files.weights == NULL) return FR_OK;
+    const fr_network_file *file = NULL;
+    if (c->opts.files.weights == NULL || fri_weights_are_network(c, &file)) return FR_OK;
     if (head == NULL || !names_other_classes(r)) {
         fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
         if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;

@@ -40,7 +40,8 @@ static const fr_flag_choice amps[] = {{"fp16", FR_TRAIN_AMP_FP16},
                                       {"bf16", FR_TRAIN_AMP_BF16},
                                       {"off", FR_TRAIN_AMP_OFF},
                                       {0}};
-static const fr_flag_choice fusings[] = {{"on", FR_TRAIN_FUSED_ON},
+static const fr_flag_choice fusings[] = {{"auto", FR_TRAIN_AUTO},
+                                         {"on", FR_TRAIN_FUSED_ON},
                                          {"two-pass", FR_TRAIN_FUSED_TWO_PASS},
                                          {"off", FR_TRAIN_FUSED_OFF},
                                          {0}};
@@ -49,11 +50,9 @@ static const fr_flag_choice segmentations[] = {{"sqrt", FR_TRAIN_SQRT},
                                                {"log", FR_TRAIN_LOG},
                                                {"each", FR_TRAIN_EACH},
                                                {0}};
-static const fr_flag_choice plans[] = {{"on", FR_TRAIN_PLAN_PEAK},
-                                       {"all", FR_TRAIN_PLAN_ALL},
-                                       {"every", FR_TRAIN_PLAN_EVERY},
-                                       {"off", FR_TRAIN_PLAN_OFF},
-                                       {0}};
+static const fr_flag_choice plans[] = {{"on", FR_TRAIN_PLAN_PEAK},     {"all", FR_TRAIN_PLAN_ALL},
+                                       {"every", FR_TRAIN_PLAN_EVERY}, {"switches", FR_TRAIN_PLAN_SWITCHES},
+                                       {"off", FR_TRAIN_PLAN_OFF},     {0}};
 static const fr_flag_choice batches[] = {{"fit", FR_TRAIN_AUTO}, {0}};
 static const fr_flag_choice scales[] = {{"dynamic", FR_TRAIN_AUTO}, {0}};
 
@@ -116,6 +115,10 @@ const fr_flag fri_flags[] = {
      .choices = augments},
     {"workers", ROW(INT, DATA, data.workers), "N", "Threads that decode images; 0: the training thread does it.",
      RANGE(0, 256)},
+    {"exif", ROW(BOOL, DATA, data.exif), NULL,
+     "Turn photos upright as the EXIF orientation of their JPEG files says, and masks with them. A resumed run does as "
+     "before.",
+     .per_run = true, .if_missing = "off"},
     {"pin-memory", ROW(BOOL, DATA, data.pin_memory), NULL,
      "Batches go to a GPU through pinned host memory, so that the copy does not wait."},
     {"device-prefetch", ROW(BOOL, DATA, data.device_prefetch), NULL,
@@ -227,8 +230,10 @@ const fr_flag fri_flags[] = {
     {"grad-zero", ROW(SET, MEMORY, memory.grad_zero), NULL,
      "Keep gradients between steps and clear them (zero_grad(set_to_none=False)), instead of releasing them."},
     {"fused-step", ROW(CHOICE, MEMORY, memory.fused_step), "HOW",
-     "Update a parameter as soon as its gradient is complete, and release the gradient. 'two-pass' is for a loss "
-     "scale: each batch runs forward and backward twice, first only to look for inf and NaN.",
+     "Update a parameter as soon as its gradient is complete, and release the gradient; --no-fused-step keeps all "
+     "gradients until the step. 'auto': on, except on a GPU and where --accumulate, --split-batch, --clip, --grad-zero "
+     "or a loss scale needs all gradients. 'two-pass' is for a loss scale: each batch runs forward and backward twice, "
+     "first only to look for inf and NaN.",
      .implied = "on", .choices = fusings},
     {"offload", ROW(TEXT, MEMORY, memory.offload), "FILE",
      "Large saved activations wait in this file until backward needs them. '--offload' alone uses a temporary file, "
@@ -266,13 +271,15 @@ const fr_flag fri_flags[] = {
     {"plan", ROW(CHOICE, MEMORY, plan), "LINES",
      "Do not train: print the exact memory that this command would need, found by a dry run without data, and end. "
      "'all': peak and predicted relative time of combinations of switches and segments, and of fitted budgets, "
-     "without those that another beats in both; 'every': all of them, with a star at the former.",
+     "without those that another beats in both; 'every': all of them, with a star at the former. 'switches': the peak "
+     "under each memory switch alone, and with --memory-plot its picture.",
      .implied = "on", .choices = plans, .brief = "The exact memory, before a run: --plan --amp"},
 
     /* ---- files ---- */
     {"weights", ROW(TEXT, FILES, files.weights), "FILE",
-     "Start from these weights: safetensors, or torch.save's state dict (.pth); torchvision's names and layouts.", READ,
-     .brief = "Start from these weights (safetensors or .pth)"},
+     "Start from these weights: safetensors, or torch.save's state dict (.pth); torchvision's names and layouts. "
+     "FILE.onnx: the file's network is trained, too.",
+     READ, .brief = "Start from these weights (safetensors or .pth)"},
     {"export", ROW(TEXT, FILES, files.export_weights), "FILE",
      "Write the weights at the end; torchvision loads them. FILE.onnx: the network with them, for programs that infer.",
      WRITTEN},
@@ -344,6 +351,7 @@ fr_train_opts fr_train_opts_default(void) {
         .data.augment = FR_TRAIN_AUGMENT_LIGHT,
         .data.workers = 1,
         .data.prefetch = 1,
+        .data.exif = true,
         .data.pin_memory = true,
         .optim.epochs = 15,
         .optim.steps = FR_TRAIN_AUTO,
@@ -374,5 +382,6 @@ fr_train_opts fr_train_opts_default(void) {
         .optim.head_lr_scale = 1,
         .memory.budget = SIZE_MAX,
         .memory.fit_switches = true,
+        .memory.fused_step = (fr_train_fused)FR_TRAIN_AUTO,
     };
 }

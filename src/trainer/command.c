@@ -84,12 +84,13 @@ int fr_train_run(const fr_train_program *p, int argc, char *const *argv, const f
     if (s == FR_OK) s = shell->read(shell->ctx, &config.opts);
     if (s == FR_OK) s = fri_places_check(p, o);
     if (s == FR_OK) s = fri_ranks_begin(&config);
-    if (s == FR_OK) s = fri_run_prepare(&config, &r, &views);
-    if (s == FR_OK) fri_ranks_note(&r);
+    const bool table = o->plan == FR_TRAIN_PLAN_SWITCHES; /* prepares a run for each row itself */
+    if (s == FR_OK) s = table ? fri_switches_command(&config) : fri_run_prepare(&config, &r, &views);
+    if (s == FR_OK && !table) fri_ranks_note(&r);
     r.watcher = (fri_run_watcher){fri_views_event, views};
     const int failure = s == FR_EINVAL ? 2 : 1; /* 2: wrong flags; 1: failure of the run */
     const bool advises = s < 0 || o->plan || (!o->summary && o->files.predict == NULL);
-    if (s == FR_OK) s = run_command(&r, shell);
+    if (s == FR_OK && !table) s = run_command(&r, shell);
     if (s >= 0) s = flush_output(shell->out);
     if (s < 0) fri_ranks_failed(&r, s, shell->err);
     if (s == FR_ENOMEM && advises && config.ranks < 2) print_advice(&r, shell->err);

@@ -11,9 +11,10 @@
 /* plan_command.c: plans the run, prints the plan and writes the report. FR_ENOMEM: the run exceeds --memory-limit;
  * the sentence gives the bytes needed. */
 fr_status fri_plan_command(fri_session *r);
-fr_status fri_plan_all(const fri_config *c);   /* plan_all.c: --plan=all */
-fr_status fri_summary_command(fri_session *r); /* summary_command.c */
-fr_status fri_predict_command(fri_session *r); /* predict_command.c */
+fr_status fri_plan_all(const fri_config *c);         /* plan_all.c: --plan=all */
+fr_status fri_switches_command(const fri_config *c); /* switches_command.c: --plan=switches */
+fr_status fri_summary_command(fri_session *r);       /* summary_command.c */
+fr_status fri_predict_command(fri_session *r);       /* predict_command.c */
 
 /* places.c: FR_EINVAL if two outputs of the command are one file, or if an output is also an input. */
 fr_status fri_places_check(const fr_train_program *p, const fr_train_opts *o);

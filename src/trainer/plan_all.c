@@ -142,6 +142,7 @@ fr_status fri_plan_all(const fri_config *c) {
     o->memory.switches.pool_index = c->opts.memory.switches.pool_index;
     o->memory.checkpoint_segments = FR_TRAIN_AUTO;
     o->memory.unit_plan = NULL;
+    o->memory.fused_step = FR_TRAIN_FUSED_OFF;
     FRI_TRY(fri_model_units(c, &units));
     FRI_TRY(add_combinations(t, &base, 1));
     double off = t->lines[0].seconds;

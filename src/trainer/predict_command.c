@@ -69,6 +69,7 @@ static fr_status predict_one(fri_session *r, const fr_classifier *c, fr_image *i
     FRI_OWNED(fri_free) double *p = calloc((size_t)n, sizeof *p);
     if (p == NULL) return fr_fail(FR_ENOMEM, "%s: no host memory for %lld classes", path, (long long)n);
     FRI_TRY(fri_precision_begin(&r->config->opts, &was));
+    image->as_stored = !r->config->opts.data.exif;
     fr_status s = fr_image_read(path, image);
     if (s == FR_OK && !*pixels) s = fr_predict(c->model, image, &c->input, p, n);
     if (s == FR_OK && !*pixels) print_prediction(r, c, path, p);

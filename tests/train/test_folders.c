@@ -44,6 +44,38 @@ Test(folders, other_datasets) {
     EXPECT_MATCH(o.out, "synthetic: .* 3 classes");
 }
 
+/* Writes a training image that lies on a side: EXIF orientation 6. */
+static void write_lying(const char *name) {
+    static const uint8_t exif[] = {0xff, 0xe1, 0,    34, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0,
+                                   1,    0,    0x12, 1,  3,   0,   1,   0,   0, 0, 6,   0,   0,  0, 0, 0, 0, 0};
+    uint8_t rgb[16 * 16 * 3], *plain = NULL, file[4096];
+    picture_fill(rgb, 16, 16);
+    const size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &plain);
+    memcpy(file, plain, 2);
+    memcpy(file + 2, exif, sizeof exif);
+    memcpy(file + 2 + sizeof exif, plain + 2, n - 2);
+    files_write(name, file, n + sizeof exif);
+    free(plain);
+}
+
+/* A resumed run sees the training's pixels, whatever the default. */
+Test(folders, photos_are_turned_and_a_resumed_run_does_as_before) {
+    char flags[2048];
+    const char *set = write_folder_set();
+    write_lying("set/train/a/lying.jpg");
+    outcome o = program_run("train_densenet", set);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "note: 1 of 7 images looked at are not upright, by EXIF; --exif is on: they are turned");
+    snprintf(flags, sizeof flags, "%s --no-exif --steps 1 --save %s", set, files_path("states"));
+    o = program_run("train_densenet", flags);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "--exif is off: they stay so");
+    snprintf(flags, sizeof flags, "%s --epochs 2 --resume latest --save %s", set, files_path("states"));
+    o = program_run("train_densenet", flags);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    EXPECT_MATCH(o.out, "--exif is off: they stay so");
+}
+
 /* The network of a file of weights, and the file's description. */
 static fr_module *network_of(const char *path, int64_t classes, fr_weights_info *info) {
     fr_module *m = NULL;

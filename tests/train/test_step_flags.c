@@ -41,19 +41,30 @@ Test(step_flags, what_only_moves_bytes_changes_no_loss) {
                                        "--checkpoint-segments 3",
                                        "--offload",
                                        "--grad-zero",
-                                       "--fused-step",
+                                       "--no-fused-step",
                                        "--accumulate 1 --split-batch 1",
                                        "--no-deterministic --cudnn-benchmark",
                                        "--clip 1e20"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) expect_same(same[i], "");
     expect_same("--amp=bf16 --checkpoint-segments each", "--amp=bf16");
-    expect_same("--amp=bf16 --fused-step", "--amp=bf16");
+    expect_same("--amp=bf16 --no-fused-step", "--amp=bf16");
     expect_same("--amp --fused-step=two-pass", "--amp");
     expect_same("--amp --fused-step=two-pass --optimizer adam --checkpoint-segments 2", "--amp --optimizer adam");
     expect_same("--amp --loss-scale 65536", "--amp --loss-scale dynamic");
     expect_same("--half --master-weights --loss-scale 65536", "--half --master-weights");
     expect_same("--half --master-weights --fused-step=two-pass", "--half --master-weights");
-    expect_same("--optimizer adam --fused-step", "--optimizer adam");
+    static const char *const optimizers[] = {"--optimizer adam",
+                                             "--optimizer adamw",
+                                             "--optimizer adam8",
+                                             "--optimizer rmsprop",
+                                             "--half=bf16 --master-weights",
+                                             "--inplace-abn",
+                                             "--train-only norm head"};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        char flags[128];
+        snprintf(flags, sizeof flags, "--no-fused-step %s", optimizers[i]);
+        expect_same(flags, optimizers[i]);
+    }
 }
 
 Test(step_flags, masters_are_optimizer_state) {
@@ -111,7 +122,7 @@ Test(step_flags, planned_is_measured) {
                                         "--split-batch 4 --rebuild --amp",
                                         "--split-batch 2 --accumulate 2 --half --master-weights",
                                         "--split-batch 2 --accumulate 2 --clip 1 --amp",
-                                        "--fused-step --optimizer adam",
+                                        "--no-fused-step --optimizer adam",
                                         "--fused-step=two-pass --amp",
                                         "--grad-zero --checkpoint-segments log",
                                         "--offload",
@@ -233,7 +244,7 @@ Test(step_flags, refused) {
         {"--fused-step --grad-zero", "--fused-step with --grad-zero"},
         {"--fused-step=two-pass", "--fused-step=two-pass: looks for inf and NaN under a loss scale"},
         {"--fused-step=two-pass --amp --clip 1", "--fused-step with --clip"},
-        {"--fused-step=three", "--fused-step three: must be one of on, two-pass, off"},
+        {"--fused-step=three", "--fused-step three: must be one of auto, on, two-pass, off"},
         {"--checkpoint-segments 0", "--checkpoint-segments 0: must lie in 1"},
         {"--checkpoint-segments 99", "--checkpoint-segments 99: .* so at most"},
         {"--checkpoint-segments root", "--checkpoint-segments root: neither a whole number nor one of sqrt, log, each"},

@@ -32,7 +32,7 @@ WAYS = {
               []),
     "fused": (4, ["--optimizer", "adamw"], ["--fused-step"]),
     "masters": (5, ["--half", "--master-weights", "--clip", "1", "--optimizer", "adamw"], []),
-    "half": (2, ["--half=bf16"], ["--fused-step"]),
+    "half": (2, ["--half=bf16"], ["--no-fused-step"]),
     "rmsprop": (3, ["--optimizer", "rmsprop", "--half", "--master-weights"], []),
 }
 RECIPE = (4, ["--eval-every", "1"], [])

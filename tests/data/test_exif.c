@@ -1,0 +1,146 @@
+/* test_exif.c - JPEG files lie as cameras wrote them; the EXIF orientation says which side of the picture row 0 and
+ * column 0 are. */
+#include "files.h"
+
+#include "data/dataset.h"
+
+enum { H = 6, W = 9, EXIF_MOST = 64 };
+
+TestSuite(exif, .init = files_begin, .fini = files_end);
+
+/* CIPA DC-008-2019, table of 4.6.4: the sides of row 0 and column 0. */
+enum side { TOP, BOTTOM, LEFT, RIGHT };
+static const enum side sides[9][2] = {{TOP, LEFT}, {TOP, LEFT},  {TOP, RIGHT},    {BOTTOM, RIGHT}, {BOTTOM, LEFT},
+                                      {LEFT, TOP}, {RIGHT, TOP}, {RIGHT, BOTTOM}, {LEFT, BOTTOM}};
+
+/* Place of a stored pixel in the upright picture of height x width. */
+static int64_t place_of(int orientation, int64_t row, int64_t column, int64_t height, int64_t width) {
+    const int64_t at[2] = {row, column};
+    int64_t y = 0, x = 0;
+    for (int i = 0; i < 2; i++) switch (sides[orientation][i]) {
+        case TOP: y = at[i]; break;
+        case BOTTOM: y = height - 1 - at[i]; break;
+        case LEFT: x = at[i]; break;
+        case RIGHT: x = width - 1 - at[i]; break;
+        }
+    return y * width + x;
+}
+
+/* An EXIF segment with another entry before the orientation; returns its size. */
+static size_t exif_bytes(bool big, int orientation, uint8_t *to) {
+    static const uint8_t little_tiff[] = {'I', 'I', 42, 0,    8,    0, 0, 0, 2, 0, 0x0f, 0x01, 2, 0, 4, 0, 0, 0, 'f',
+                                          'r', 'u', 0,  0x12, 0x01, 3, 0, 1, 0, 0, 0,    0,    0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t big_tiff[] = {'M', 'M', 0, 42,   0,    0, 0, 8, 0, 2, 0x01, 0x0f, 0, 2, 0, 0, 0, 4, 'f',
+                                       'r', 'u', 0, 0x01, 0x12, 0, 3, 0, 0, 0, 1,    0,    0, 0, 0, 0, 0, 0, 0};
+    enum { TIFF = sizeof little_tiff, VALUE = 10 + 12 + 8 };
+    const size_t length = 2 + 6 + TIFF;
+    memcpy(to, (uint8_t[]){0xff, 0xe1, 0, (uint8_t)length, 'E', 'x', 'i', 'f', 0, 0}, 10);
+    memcpy(to + 10, big ? big_tiff : little_tiff, TIFF);
+    to[10 + VALUE + big] = (uint8_t)orientation;
+    return 2 + length;
+}
+
+/* A JPEG file with the segment behind its first two bytes; the caller frees it. */
+static uint8_t *with_segment(const uint8_t *segment, size_t n, size_t *bytes) {
+    uint8_t rgb[3 * H * W], *plain = NULL;
+    picture_fill(rgb, H, W);
+    const size_t size = jpeg_bytes(JPEG_RGB, rgb, H, W, &plain);
+    uint8_t *file = malloc(size + n);
+    memcpy(file, plain, 2);
+    memcpy(file + 2, segment, n);
+    memcpy(file + 2 + n, plain + 2, size - 2);
+    free(plain);
+    *bytes = size + n;
+    return file;
+}
+
+static void expect_turned(int orientation, const uint8_t *segment, size_t n, const char *what) {
+    fr_image stored = {.as_stored = true}, image = {0};
+    size_t bytes = 0;
+    uint8_t *file = with_segment(segment, n, &bytes);
+    MUST(fr_image_decode("stored.jpg", file, bytes, &stored));
+    MUST(fr_image_decode("turned.jpg", file, bytes, &image));
+    cr_expect_eq(stored.height, H);
+    cr_expect_eq(image.height, orientation >= 5 ? W : H, "%s", what);
+    cr_expect_eq(image.width, orientation >= 5 ? H : W, "%s", what);
+    for (int64_t y = 0; y < H; y++)
+        for (int64_t x = 0; x < W; x++)
+            cr_expect_arr_eq(stored.pixels + 3 * (y * W + x),
+                             image.pixels + 3 * place_of(orientation, y, x, image.height, image.width), 3,
+                             "%s, orientation %d, row %d, column %d", what, orientation, (int)y, (int)x);
+    fr_image_clear(&stored);
+    fr_image_clear(&image);
+    free(file);
+}
+
+Test(exif, all_orientations_become_upright) {
+    uint8_t segment[EXIF_MOST];
+    for (int orientation = 0; orientation <= 8; orientation++)
+        for (int big = 0; big < 2; big++) {
+            const size_t n = exif_bytes(big, orientation, segment);
+            expect_turned(orientation, segment, n, big ? "big-endian" : "little-endian");
+        }
+}
+
+/* Damage turns nothing and is no error: the picture is whole. The buffer ends with the segment, for sanitizers. */
+Test(exif, damaged_segments_turn_nothing) {
+    uint8_t whole[EXIF_MOST];
+    const size_t n = exif_bytes(false, 6, whole);
+    for (size_t length = 4; length < n - 8; length++) {
+        uint8_t cut[EXIF_MOST];
+        memcpy(cut, whole, n);
+        cut[3] = (uint8_t)(length - 2);
+        const bool still_there = length >= n - 4; /* the entry ends four bytes before the end */
+        expect_turned(still_there ? 6 : 1, cut, length, "cut");
+    }
+    static const struct {
+        size_t at;
+        uint8_t value;
+    } wrong[] = {{4, 'e'}, {10, 'X'}, {12, 43}, {14, 0xff}, {17, 0xff}, {18, 0}, {32, 0x13}, {34, 4}, {40, 9}, {41, 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint8_t bad[EXIF_MOST];
+        memcpy(bad, whole, n);
+        bad[wrong[i].at] = wrong[i].value;
+        expect_turned(1, bad, n, "damaged");
+    }
+}
+
+/* A mask that lies as its image does is turned with it; one that is upright already stays. */
+Test(exif, masks_follow) {
+    uint8_t segment[EXIF_MOST], lying[H * W], upright[H * W], rgb[3 * H * W], *png = NULL;
+    fr_dataset *d = NULL;
+    fr_image image = {0};
+    files_make_folder("train");
+    files_make_folder("train/images");
+    files_make_folder("train/masks");
+    for (int i = 0; i < H * W; i++) lying[i] = (uint8_t)(i % 7);
+    for (int64_t y = 0; y < H; y++)
+        for (int64_t x = 0; x < W; x++) upright[place_of(6, y, x, W, H)] = lying[y * W + x];
+    for (int k = 0; k < 2; k++) {
+        size_t bytes = 0;
+        const uint8_t *mask = k == 0 ? lying : upright;
+        uint8_t *file = with_segment(segment, exif_bytes(true, 6, segment), &bytes);
+        files_write(k == 0 ? "train/images/a.jpg" : "train/images/b.jpg", file, bytes);
+        for (int i = 0; i < 3 * H * W; i++) rgb[i] = mask[i / 3];
+        bytes = png_bytes(PNG_KIND_GRAY, rgb, k == 0 ? H : W, k == 0 ? W : H, &png);
+        files_write(k == 0 ? "train/masks/a.png" : "train/masks/b.png", png, bytes);
+        free(png);
+        free(file);
+    }
+    MUST(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, 7, &d));
+    for (int k = 0; k < 2; k++) {
+        MUST(fri_dataset_read(d, k, &image));
+        cr_expect_eq(image.height, W);
+        cr_expect_arr_eq(image.target.data, upright, sizeof upright, "mask %d", k);
+    }
+    int64_t seen = 0, turned = 0;
+    MUST(fri_dataset_count_turned(d, 1, &seen, &turned));
+    cr_expect(seen == 1 && turned == 1);
+    MUST(fr_dataset_as_stored(d));
+    MUST(fri_dataset_read(d, 0, &image));
+    cr_expect_eq(image.height, H);
+    cr_expect_arr_eq(image.target.data, lying, sizeof lying);
+    EXPECT_FAIL(fri_dataset_read(d, 1, &image), FR_EFORMAT, "b.png", "6 x 9 pixels", "9 x 6");
+    fr_image_clear(&image);
+    fr_dataset_release(&d);
+}
