@@ -29,6 +29,7 @@ Test(fused_default, is_on_where_the_other_options_allow) {
     } runs[] = {
         {"", "on"},
         {"--device meta", "on"},
+        {"--device cuda", "off"},
         {"--amp=bf16", "on"},
         {"--half", "on"},
         {"--checkpoint-segments 2 --optimizer adam", "on"},

@@ -54,13 +54,15 @@ static int rows_of(const char *program, const char *command, line *rows, int roo
     return n;
 }
 
-static double peak_of(const char *program, const char *command, const char *flags, const char *more) {
+/* Requested bytes at the peak; *step: without parameters and optimizer state. */
+static double peak_of(const char *program, const char *command, const char *flags, const char *more, double *step) {
     char arguments[1536];
     snprintf(arguments, sizeof arguments, "%s %s %s --report %s", command, flags, more, files_path("r.json"));
     const outcome o = program_run(program, arguments);
     cr_assert_eq(o.status, 0, "%s %s: %s", program, arguments, o.err);
-    cJSON *r = report_read(files_path("r.json"));
+    cJSON *r = report_read(files_path("r.json")), *parts = report_at(r, "memory", "at_peak_requested");
     const double peak = report_number(r, "memory", "peak_requested");
+    *step = peak - report_number(parts, "parameter", NULL) - report_number(parts, "optimizer", NULL);
     cJSON_Delete(r);
     return peak;
 }
@@ -75,10 +77,12 @@ static int expect_plans(const char *program, const char *command, bool run) {
         const line *l = &rows[i];
         impossible += l->planned == 0;
         if (l->planned == 0) continue;
-        const double plan = peak_of(program, command, l->flags, "--plan");
+        double step = 0;
+        const double plan = peak_of(program, command, l->flags, "--plan", &step);
+        cr_expect_eq(step, (double)l->step_memory, "%s, %s: step memory %.0f", program, l->name, step);
         cr_expect_eq(plan, (double)l->planned, "%s, %s: %.0f, the row has %zu", program, l->name, plan, l->planned);
         if (run) {
-            const double peak = peak_of(program, command, l->flags, "");
+            const double peak = peak_of(program, command, l->flags, "", &step);
             cr_expect_eq(peak, plan, "%s, %s: measured %.0f, planned %.0f", program, l->name, peak, plan);
         }
         cr_expect_float_eq(l->ratio, (double)l->step_memory / (double)rows[0].step_memory, 6e-4, "%s", l->name);
@@ -94,6 +98,21 @@ Test(plan_switches, rows_are_the_plans_of_their_flags_and_what_runs_take) {
     cr_expect_eq(expect_plans("train_vgg", "--depth 11 --dataset synthetic --device meta " OWN, false), 0);
     cr_expect_eq(expect_plans("train_densenet", "--depth 10 --growth 4 --image-size 8 --half=bf16 " OWN, true), 1);
     cr_expect_eq(expect_plans("train_unet", "--depth 2 --image-size 32 --optimizer adam --device meta " OWN, false), 0);
+}
+
+/* A quarter of the batch is a quarter, and nothing fits below the smallest budget. */
+Test(plan_switches, the_flags_are_what_the_names_say) {
+    static line rows[FR_PLAN_SWITCH_ROWS];
+    char command[256];
+    const int n = rows_of("train_own", OWN, rows, FR_PLAN_SWITCH_ROWS);
+    cr_assert_eq(n, FR_PLAN_SWITCH_ROWS);
+    cr_expect_str_eq(rows[14].flags, "--all-off --accumulate 4 --batch-size 2");
+    cr_expect_str_eq(rows[11].flags, "--all-off --checkpoint-segments log");
+    cr_expect_str_eq(rows[17].flags, "--checkpoint-segments log");
+    cr_expect_str_empty(rows[16].flags);
+    snprintf(command, sizeof command, OWN " --plan --memory-budget %d", atoi(rows[18].flags + 16) - 1);
+    const outcome o = program_run("train_own", command);
+    cr_expect_eq(o.status, 1, "%s fits: %s", command, o.out);
 }
 
 Test(plan_switches, a_network_from_an_onnx_file_has_the_table) {
@@ -207,6 +226,7 @@ Test(plan_switches, programs_get_rows_and_times) {
         cr_expect_eq(r->planned == 0, r->reason[0] != '\0', "%s: %s", r->name, r->reason);
         cr_expect(timed[i].planned == r->planned && (r->planned == 0 || timed[i].seconds > 0), "%s", r->name);
     }
+    cr_expect(timed[0].seconds < 60 && rows[0].ratio == 1);
     cr_expect_str_eq(rows[2].field, "memory.switches.encode");
     cr_expect_not_null(strstr(rows[5].reason, "fr_net_inplace_abn"), "%s", rows[5].reason);
     MUST(fr_plan_switches(&o, d, FR_PLAN_SWITCHES_OPTS(.only = "early release"), timed, 2, &k));
