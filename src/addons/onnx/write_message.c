@@ -13,15 +13,15 @@
 typedef Onnx__NodeProto node;
 typedef Onnx__TensorProto tensor;
 
-static void fail(fri_onnx_writer *w, fr_status s) {
-    if (w->status == FR_OK) w->status = s;
+void fri_onnx_fail(fri_onnx_writer *w, fr_status s) {
+    if (w->status == FR_OK && s < 0) w->status = s;
 }
 
 void *fri_onnx_block(fri_onnx_writer *w, size_t bytes) {
     if (w->status < 0) return NULL;
     fr_status s = FRI_ROOM(w->block, w->blocks, "ONNX blocks");
     void *b = s == FR_OK ? calloc(1, bytes + 1) : NULL;
-    if (b == NULL) fail(w, fr_fail(FR_ENOMEM, "no host memory for %zu bytes", bytes));
+    if (b == NULL) fri_onnx_fail(w, fr_fail(FR_ENOMEM, "no host memory for %zu bytes", bytes));
     if (b != NULL) w->block[w->blocks++] = b;
     return b;
 }
@@ -49,8 +49,7 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
     names[n_in] = (char *)out;
     *n = (node)ONNX__NODE_PROTO__INIT;
     n->op_type = (char *)type;
-    const char *what = out != l->out ? strrchr(out, '/') : NULL; /* nodes of a type within a layer have different
-                                                                  * names */
+    const char *what = out != l->out ? strrchr(out, '/') : NULL; /* nodes of a type in a layer have different names */
     n->name = fri_onnx_text(w, "/%s/%s%s%s", l->layer->name != NULL ? l->layer->name : "layer", type,
                             what != NULL ? "_" : "", what != NULL ? what + 1 : "");
     for (size_t i = 0; i < w->nodes && n->name != NULL; i++) /* of a repeated layer */
@@ -62,9 +61,8 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
     n->n_input = n_in;
     n->output = names + n_in;
     n->n_output = 1;
-    fr_status s = FRI_ROOM(w->node, w->nodes, "ONNX nodes");
-    if (s < 0) fail(w, s);
-    if (s == FR_OK) w->node[w->nodes++] = n;
+    fri_onnx_fail(w, FRI_ROOM(w->node, w->nodes, "ONNX nodes"));
+    if (w->status == FR_OK) w->node[w->nodes++] = n;
     return n;
 }
 
@@ -122,9 +120,8 @@ static tensor *constant(fri_onnx_writer *w, const char *name, int type, int rank
     int64_t *dims = fri_onnx_block(w, (size_t)rank * sizeof *dims);
     void *data = fri_onnx_block(w, bytes);
     if (t == NULL || dims == NULL || data == NULL || name == NULL) return NULL;
-    fr_status s = FRI_ROOM(w->constant, w->constants, "ONNX constants");
-    if (s < 0) fail(w, s);
-    if (s < 0) return NULL;
+    fri_onnx_fail(w, FRI_ROOM(w->constant, w->constants, "ONNX constants"));
+    if (w->status < 0) return NULL;
     if (rank > 0) memcpy(dims, dim, (size_t)rank * sizeof *dims); /* a scalar has no dim */
     *t = (tensor)ONNX__TENSOR_PROTO__INIT;
     t->name = (char *)name;
@@ -139,23 +136,25 @@ static tensor *constant(fri_onnx_writer *w, const char *name, int type, int rank
     return t;
 }
 
-const char *fri_onnx_floats(const fri_onnx_writing *l, const char *name, int rank, const int64_t *dim, const float *v) {
-    size_t n = 1;
+/* A constant of the layer; returns the name. */
+static const char *constant_of(const fri_onnx_writing *l, const char *name, int type, int rank, const int64_t *dim,
+                               size_t bytes, const void *v) {
     bool fresh = false;
-    for (int i = 0; i < rank; i++) n *= (size_t)dim[i];
     const char *full = fri_onnx_text(l->w, "%s.%s", l->layer->name, name);
-    tensor *t = constant(l->w, full, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, rank, dim, n * sizeof *v, &fresh);
-    if (fresh) memcpy(t->raw_data.data, v, n * sizeof *v);
+    tensor *t = constant(l->w, full, type, rank, dim, bytes, &fresh);
+    if (fresh) memcpy(t->raw_data.data, v, bytes);
     return full;
 }
 
-const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, int64_t count, const int64_t *v) {
-    bool fresh = false;
-    const char *full = fri_onnx_text(l->w, "%s.%s", l->layer->name, name);
-    tensor *t =
-        constant(l->w, full, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 1, &count, (size_t)count * sizeof *v, &fresh);
-    if (fresh) memcpy(t->raw_data.data, v, (size_t)count * sizeof *v);
-    return full;
+const char *fri_onnx_floats(const fri_onnx_writing *l, const char *name, int rank, const int64_t *dim, const float *v) {
+    size_t n = 1;
+    for (int i = 0; i < rank; i++) n *= (size_t)dim[i];
+    return constant_of(l, name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, rank, dim, n * sizeof *v, v);
+}
+
+const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, const int64_t *v, size_t count) {
+    return constant_of(l, name, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 1, &(int64_t){(int64_t)count}, count * sizeof *v,
+                       v);
 }
 
 /* The tensor's values as f32, in PyTorch's layout. */
@@ -173,13 +172,11 @@ static fr_status values(const fr_entry *e, float *out) {
 const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t) {
     fri_onnx_writer *w = l->w;
     fr_entry e = {NULL, t, true, 1, 1, 1};
-    if (fr_tensor_rank(t) == 4)
-        e = (fr_entry){NULL,
-                       t,
-                       true,
-                       fr_tensor_dim(t, 0),
-                       fr_tensor_dim(t, 1) * fr_tensor_dim(t, 2),
-                       fr_tensor_dim(t, 3)};
+    if (fr_tensor_rank(t) == 4) {
+        e.outer = fr_tensor_dim(t, 0);
+        e.spatial = fr_tensor_dim(t, 1) * fr_tensor_dim(t, 2);
+        e.channels = fr_tensor_dim(t, 3);
+    }
     for (size_t i = 0; i < w->entries.n; i++)
         if (w->entries.entry[i].tensor == t) e = w->entries.entry[i];
     const fr_shape as = fr_entry_torch_shape(&e);
@@ -188,10 +185,7 @@ const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tens
     bool fresh = false;
     tensor *to = constant(w, full, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, as.rank, as.dim,
                           (size_t)fr_tensor_numel(t) * sizeof(float), &fresh);
-    if (fresh && !w->dry) {
-        const fr_status s = values(&e, (float *)(void *)to->raw_data.data);
-        if (s < 0) fail(w, s);
-    }
+    if (fresh && !w->dry) fri_onnx_fail(w, values(&e, (float *)(void *)to->raw_data.data));
     return full;
 }
 
