@@ -229,38 +229,24 @@ const char *fri_onnx_result(const fri_onnx_reader *r, int i) {
     return name != NULL ? name : "";
 }
 
+/* Counts the readers of each value; nodes that no result needs are done, and read nothing. */
 static void count_readers(fri_onnx_reader *r) {
     const Onnx__GraphProto *g = r->graph;
-    for (size_t i = 0; i < g->n_node; i++)
-        for (size_t k = 0; k < g->node[i]->n_input && !r->done[i]; k++) {
-            fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
-            if (v == NULL) continue;
-            v->readers++;
-            v->reader = (int)i;
-        }
     for (int i = 0; i < fri_onnx_results(r); i++) {
         fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
         if (v != NULL) v->readers++;
     }
-}
-
-/* Nodes that no result needs are done. */
-static void skip_unneeded(fri_onnx_reader *r) {
-    const Onnx__GraphProto *g = r->graph;
-    for (int i = 0; i < fri_onnx_results(r); i++) {
-        fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
-        if (v != NULL) v->wanted = true;
-    }
     for (size_t i = g->n_node; i-- > 0;) {
-        bool wanted = false;
+        r->done[i] = true;
         for (size_t k = 0; k < g->node[i]->n_output; k++) {
             const fri_onnx_value *v = fri_onnx_value_find(r, g->node[i]->output[k]);
-            wanted = wanted || (v != NULL && v->wanted);
+            if (v != NULL && v->readers > 0) r->done[i] = false;
         }
-        r->done[i] = !wanted;
-        for (size_t k = 0; k < g->node[i]->n_input && wanted; k++) {
+        for (size_t k = 0; k < g->node[i]->n_input && !r->done[i]; k++) {
             fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
-            if (v != NULL) v->wanted = true;
+            if (v == NULL) continue;
+            v->readers++;
+            if (v->reader < 0) v->reader = (int)i;
         }
     }
 }
@@ -324,15 +310,15 @@ static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProt
 
 static fr_status read_inputs(fri_onnx_reader *r) {
     int64_t dim[4];
-    int rank = 0, count = 0;
+    int rank = 0;
     for (size_t i = 0; i < r->graph->n_input; i++) {
         const Onnx__ValueInfoProto *in = r->graph->input[i];
         fri_onnx_value *v = fri_onnx_value_find(r, in->name);
         if (v == NULL || v->constant != NULL) continue;
         if (v->x.id >= 0) return fr_fail(FR_EFORMAT, "input '%.200s' is listed twice", in->name);
-        if (++count > MOST_INPUTS)
-            return fr_fail(FR_EUNSUPPORTED, "input '%.200s' is number %d; a network has %d at most", in->name, count,
-                           MOST_INPUTS);
+        if (++r->inputs > MOST_INPUTS)
+            return fr_fail(FR_EUNSUPPORTED, "input '%.200s' is number %d; a network has %d at most", in->name,
+                           r->inputs, MOST_INPUTS);
         v->last = channels_last(r, in);
         FRI_TRY(input_shape(r, in, v->last, dim, &rank));
         r->batch = dim[0];
@@ -400,15 +386,6 @@ static fr_status check_model(fri_onnx_reader *r) {
     return FR_OK;
 }
 
-static bool is_network_input(fri_onnx_reader *r, fr_value x) {
-    bool found = false;
-    for (size_t i = 0; i < r->graph->n_input && !found; i++) {
-        const fri_onnx_value *v = fri_onnx_value_find(r, r->graph->input[i]->name);
-        found = v != NULL && v->x.id == x.id;
-    }
-    return found;
-}
-
 /* A result that is an input gets a layer: a network without layers is refused. */
 static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
     const int n = fri_onnx_results(r);
@@ -419,7 +396,7 @@ static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
         if (v != NULL && v->last) return fr_fail(FR_EUNSUPPORTED, "result '%.200s' has its channels last", v->name);
         if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
             return fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer", fri_onnx_result(r, i));
-        result[i] = is_network_input(r, v->x) ? fr_net_identity(r->net, NULL, v->x) : v->x;
+        result[i] = v->x.id < r->inputs ? fr_net_identity(r->net, NULL, v->x) : v->x;
     }
     return fr_net_end(&r->net, result, n, m);
 }
@@ -430,7 +407,6 @@ fr_status fri_onnx_build(fri_onnx_reader *r, fr_module **out) {
     FRI_TRY(list_values(r));
     r->done = calloc(r->graph->n_node, sizeof *r->done);
     if (r->done == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu nodes", r->graph->n_node);
-    skip_unneeded(r);
     count_readers(r);
     FRI_TRY(read_initializers(r));
     FRI_TRY(fri_onnx_name_nodes(r));

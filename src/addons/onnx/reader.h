@@ -38,8 +38,7 @@ typedef struct fri_onnx_value {
     fr_value x;          /* id -1: no activation */
     bool last;           /* channels last in the file: a Transpose's result, equal to x */
     int64_t pad[2];      /* zeros around x's height and width from a Pad node, for the next layer */
-    int readers, reader; /* readers of the value; a reading node, -1: none */
-    bool wanted;         /* by a result */
+    int readers, reader; /* readers of the value; the last reading node, -1: none */
 } fri_onnx_value;
 
 /* Initial values of a parameter. */
@@ -63,6 +62,7 @@ typedef struct fri_onnx_reader {
     bool *again;                 /* by node: repeats an earlier layer */
     bool *done;                  /* by node: fused into an earlier node */
     fr_net *net;
+    int inputs; /* of the network, its first values */
     fri_onnx_fill *fill;
     size_t fills;
     char part[2][FRI_ONNX_NAME + 16]; /* of fri_onnx_part */

@@ -66,46 +66,38 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
     return n;
 }
 
-static Onnx__AttributeProto *attribute(fri_onnx_writer *w, node *n, const char *name, int type) {
+/* Adds the attribute to the node. */
+static void attribute(fri_onnx_writer *w, node *n, const char *name, Onnx__AttributeProto v) {
     enum { MOST = 8 };
     if (n != NULL && n->attribute == NULL) n->attribute = fri_onnx_block(w, MOST * sizeof *n->attribute);
     Onnx__AttributeProto *a = fri_onnx_block(w, sizeof *a);
-    if (a == NULL || n == NULL || n->attribute == NULL || n->n_attribute == MOST) return NULL;
+    if (a == NULL || n == NULL || n->attribute == NULL || n->n_attribute == MOST) return;
     *a = (Onnx__AttributeProto)ONNX__ATTRIBUTE_PROTO__INIT;
-    a->name = (char *)name;
-    a->has_type = 1;
-    a->type = (Onnx__AttributeProto__AttributeType)type;
+    v.base = a->base;
+    v.name = (char *)name;
+    v.has_type = 1;
+    *a = v;
     n->attribute[n->n_attribute++] = a;
-    return a;
 }
 
+#define ATTRIBUTE(t, ...) \
+    attribute(w, n, name, (Onnx__AttributeProto){.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##t, __VA_ARGS__})
+
 void fri_onnx_set_int(fri_onnx_writer *w, node *n, const char *name, int64_t v) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
-    if (a == NULL) return;
-    a->has_i = 1;
-    a->i = v;
+    ATTRIBUTE(INT, .has_i = 1, .i = v);
 }
 
 void fri_onnx_set_ints(fri_onnx_writer *w, node *n, const char *name, const int64_t *v, size_t count) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
-    if (a == NULL || (a->ints = fri_onnx_block(w, count * sizeof *v)) == NULL) return;
-    memcpy(a->ints, v, count * sizeof *v);
-    a->n_ints = count;
+    int64_t *ints = fri_onnx_block(w, count * sizeof *v);
+    if (ints != NULL) ATTRIBUTE(INTS, .ints = memcpy(ints, v, count * sizeof *v), .n_ints = count);
 }
 
 void fri_onnx_set_float(fri_onnx_writer *w, node *n, const char *name, double v) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
-    if (a == NULL) return;
-    a->has_f = 1;
-    a->f = (float)v;
+    ATTRIBUTE(FLOAT, .has_f = 1, .f = (float)v);
 }
 
 void fri_onnx_set_text(fri_onnx_writer *w, node *n, const char *name, const char *v) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
-    if (a == NULL) return;
-    a->has_s = 1;
-    a->s.data = (uint8_t *)v;
-    a->s.len = strlen(v);
+    ATTRIBUTE(STRING, .has_s = 1, .s = {.data = (uint8_t *)v, .len = strlen(v)});
 }
 
 /* ---- constants ------------------------------------------------------------------------------------------- */
@@ -204,37 +196,38 @@ static void append(ProtobufCBuffer *b, size_t n, const uint8_t *data) {
 }
 
 static Onnx__ValueInfoProto *info(fri_onnx_writer *w, int value) {
+    struct parts {
+        Onnx__ValueInfoProto value;
+        Onnx__TypeProto type;
+        Onnx__TypeProto__Tensor tensor;
+        Onnx__TensorShapeProto shape;
+        Onnx__TensorShapeProto__Dimension dim[4], *dims[4];
+    } *p = fri_onnx_block(w, sizeof *p);
     const fr_net_value v = fri_onnx_written_value(w, value);
     const int at[4] = {0, v.shape.rank == 4 ? 3 : 1, 1, 2}, rank = v.shape.rank;
-    Onnx__ValueInfoProto *p = fri_onnx_block(w, sizeof *p);
-    Onnx__TypeProto *type = fri_onnx_block(w, sizeof *type);
-    Onnx__TypeProto__Tensor *t = fri_onnx_block(w, sizeof *t);
-    Onnx__TensorShapeProto *shape = fri_onnx_block(w, sizeof *shape);
-    Onnx__TensorShapeProto__Dimension **dims = fri_onnx_block(w, 4 * sizeof *dims);
-    Onnx__TensorShapeProto__Dimension *d = fri_onnx_block(w, 4 * sizeof *d);
-    if (d == NULL) return NULL;
-    *p = (Onnx__ValueInfoProto)ONNX__VALUE_INFO_PROTO__INIT;
-    *type = (Onnx__TypeProto)ONNX__TYPE_PROTO__INIT;
-    *t = (Onnx__TypeProto__Tensor)ONNX__TYPE_PROTO__TENSOR__INIT;
-    *shape = (Onnx__TensorShapeProto)ONNX__TENSOR_SHAPE_PROTO__INIT;
+    if (p == NULL) return NULL;
+    *p = (struct parts){.value = ONNX__VALUE_INFO_PROTO__INIT,
+                        .type = ONNX__TYPE_PROTO__INIT,
+                        .tensor = ONNX__TYPE_PROTO__TENSOR__INIT,
+                        .shape = ONNX__TENSOR_SHAPE_PROTO__INIT};
     for (int i = 0; i < rank; i++) {
-        d[i] = (Onnx__TensorShapeProto__Dimension)ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT;
-        d[i].value_case = i == 0 ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
-                                 : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-        if (i == 0) d[i].dim_param = (char *)"batch";
-        if (i > 0) d[i].dim_value = v.shape.dim[at[i]];
-        dims[i] = &d[i];
+        Onnx__TensorShapeProto__Dimension *d = p->dims[i] = &p->dim[i];
+        *d = (Onnx__TensorShapeProto__Dimension)ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT;
+        d->value_case = i == 0 ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
+                               : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        if (i == 0) d->dim_param = (char *)"batch";
+        if (i > 0) d->dim_value = v.shape.dim[at[i]];
     }
-    shape->dim = dims;
-    shape->n_dim = (size_t)rank;
-    t->has_elem_type = 1;
-    t->elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
-    t->shape = shape;
-    type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-    type->tensor_type = t;
-    p->name = w->name[value];
-    p->type = type;
-    return p;
+    p->shape.dim = p->dims;
+    p->shape.n_dim = (size_t)rank;
+    p->tensor.has_elem_type = 1;
+    p->tensor.elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    p->tensor.shape = &p->shape;
+    p->type.value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    p->type.tensor_type = &p->tensor;
+    p->value.name = w->name[value];
+    p->value.type = &p->type;
+    return &p->value;
 }
 
 fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path) {
