@@ -40,13 +40,13 @@ enum { STEPS = 9 };
 #define X    NAN
 #define ROOT 0.70710678118654752440
 
-/* Nodes in a row that are one layer: each is the only reader of the node before, and its other operand is a number, or
- * the first node's activation X. */
+/* Nodes in a row for a single layer: each is the only reader of the node before; the second operand is a number, or the
+ * first node's activation X. */
 static const struct chain {
     one_call *layer;
     struct {
         const char *op;
-        double with; /* 0: no other operand */
+        double with; /* 0: none */
     } step[STEPS];
 } chains[] = {
     /* x sigmoid(x), and x clip(x + 3, 0, 6) / 6, as HardSigmoid and in files of Paddle */
@@ -71,7 +71,7 @@ static const struct chain {
       {"Mul", 0.5}}},
 };
 
-/* Is `with` the other operand of the node, and are bounds and factors of the node those of a hardswish? */
+/* Is `with` the node's second operand, and are the node's bounds and factors a hardswish's? */
 static bool fits(fri_onnx_reader *r, const node *n, double with, const fri_onnx_value *x, bool first) {
     double low = 0, high = 6;
     if (strcmp(n->op_type, "Clip") == 0) fri_onnx_bounds(r, n, &low, &high);
@@ -84,7 +84,7 @@ static bool fits(fri_onnx_reader *r, const node *n, double with, const fri_onnx_
            (near(fri_onnx_number(r, n, 1), with) || (n->op_type[0] != 'D' && near(fri_onnx_number(r, n, 0), with)));
 }
 
-/* The layer of a chain that begins at the node; FR_END: none does. */
+/* The layer of a chain with the node at the front; FR_END: no chain. */
 static fr_status chained(reading *l) {
     const fri_onnx_value *v = fri_onnx_input(l->r, l->n, 0);
     const size_t i = v != NULL && v->constant != NULL;

@@ -66,7 +66,7 @@ fr_status fri_onnx_prelu(reading *l) {
 
 /* ---- picking --------------------------------------------------------------------------------------------- */
 
-/* Channels start .. end - 1 of x, or x if these are all. */
+/* Channels start .. end - 1 of x, or x for all channels. */
 static fr_value narrow(const reading *l, const char *name, fr_value x, int64_t start, int64_t end) {
     if (start == 0 && end == fr_net_dim(l->net, x, -1)) return x;
     return fr_net_narrow(l->net, name, x, start, end - start);

@@ -26,7 +26,7 @@ fr_status fri_onnx_transpose(reading *l) {
 
 /* ---- layer norm ------------------------------------------------------------------------------------------ */
 
-/* The layer with weight and bias of these names. */
+/* The layer, with weight and bias by name. */
 static fr_status norm(reading *l, double eps, const char *weight, const char *bias) {
     const fri_onnx_constant *c[4] = {NULL};
     for (int i = 0; i < 2; i++) {

@@ -229,7 +229,7 @@ const char *fri_onnx_result(const fri_onnx_reader *r, int i) {
     return name != NULL ? name : "";
 }
 
-/* Counts the readers of each value; nodes that no result needs are done, and read nothing. */
+/* Counts the readers of each value; nodes without use for a result are done, and not counted. */
 static void count_readers(fri_onnx_reader *r) {
     const Onnx__GraphProto *g = r->graph;
     for (int i = 0; i < fri_onnx_results(r); i++) {

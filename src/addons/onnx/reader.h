@@ -62,21 +62,21 @@ typedef struct fri_onnx_reader {
     bool *again;                 /* by node: repeats an earlier layer */
     bool *done;                  /* by node: fused into an earlier node */
     fr_net *net;
-    int inputs; /* of the network, its first values */
+    int inputs; /* the network's first values */
     fri_onnx_fill *fill;
     size_t fills;
     char part[2][FRI_ONNX_NAME + 16]; /* of fri_onnx_part */
     int parts;
 } fri_onnx_reader;
 
-/* A node that becomes a layer, and an input of the node. */
+/* A node on the way to a layer, and an input of the node. */
 typedef struct fri_onnx_reading {
     fri_onnx_reader *r;
     fr_net *net;
     const Onnx__NodeProto *n;
     const char *name;   /* of the layer */
-    int at, end;        /* the node; the node whose result the layer makes, the last of a chain */
-    bool again, last;   /* repeats an earlier layer; the result has its channels last in the file */
+    int at, end;        /* the node; the node with the layer's result, the last of a chain */
+    bool again, last;   /* an earlier layer is repeated; the result has channels last in the file */
     fri_onnx_value *in; /* the input, with the activation x */
     fr_value x;
     int rank;
@@ -134,8 +134,8 @@ fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const Onnx__NodeProto *n, siz
 fri_onnx_value *fri_onnx_value_find(fri_onnx_reader *r, const char *name);
 /* The value of result 0; NULL: none. */
 fri_onnx_value *fri_onnx_made(fri_onnx_reader *r, const Onnx__NodeProto *n);
-/* Fills the input's members with input i of the node, an activation. takes: values with padding, or with their channels
- * last, too; images alone. */
+/* Fills the input's members with input i of the node, an activation. takes: values with padding, or with channels last,
+ * too; images alone. */
 enum { FRI_ONNX_PADS = 1, FRI_ONNX_LAST = 2, FRI_ONNX_IMAGES = 4 };
 fr_status fri_onnx_fetch(fri_onnx_reading *l, const Onnx__NodeProto *n, size_t i, unsigned takes);
 fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i,
@@ -159,8 +159,8 @@ fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fr
 fr_status fri_onnx_constants_before(fri_onnx_reader *r, int at, int end);
 /* The only reader of the node's result 0, if of the type; -1: none. */
 int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
-/* Follows nodes of these types, NULL at the end, each the only reader of the node before, into part[]; returns the
- * last, -1: none. */
+/* Follows nodes by type, NULL at the end, each the only reader of the node before, into part[]; returns the last, -1:
+ * none. */
 int fri_onnx_chain(fri_onnx_reader *r, int node, const char *const *ops, int *part);
 /* Is the node's layer a second node's, too? */
 bool fri_onnx_shared(const fri_onnx_reader *r, int node);
@@ -198,7 +198,7 @@ fr_status fri_onnx_layer(fri_onnx_reader *r, int node);
 
 /* Fills r->name and r->again. */
 fr_status fri_onnx_name_nodes(fri_onnx_reader *r);
-/* The node's name with an ending, for one of several layers of a node. The text lives until the next but one. */
+/* The node's name with an ending, for several layers of a node. The text lives until the second call after. */
 const char *fri_onnx_part(const fri_onnx_reading *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- weights.c ------------------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char 
                               const fri_onnx_constant *from);
 /* The layer repeated on x. */
 fr_value fri_onnx_again(const fri_onnx_reading *l, fr_value x);
-/* Puts y, the result of a layer; a new layer gets weight, bias, running mean and variance. NULL: it has none. */
+/* Puts y, the result of a layer; a new layer gets weight, bias, running mean and variance. NULL: none. */
 fr_status fri_onnx_filled(fri_onnx_reading *l, fr_value y, const fri_onnx_constant *const c[4]);
 fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m);
 

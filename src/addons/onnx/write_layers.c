@@ -7,7 +7,7 @@
 typedef fri_onnx_writing writing;
 typedef Onnx__NodeProto node;
 #define NODE FRI_ONNX_NODE
-/* Integers of an attribute of node n; of a constant of the layer, by its name. */
+/* Integers of an attribute of node n; of a constant of the layer, by name. */
 #define LIST(...)           (int64_t[]){__VA_ARGS__}, sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t)
 #define INTS(n, name, ...)  fri_onnx_set_ints(l->w, n, name, LIST(__VA_ARGS__))
 #define WHOLE(l, name, ...) fri_onnx_integers_of(l, name, LIST(__VA_ARGS__))
@@ -410,7 +410,7 @@ static void concat(const writing *l) {
 
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
-/* Classes: a node with equal inputs, or the function, to which some say the node's type. */
+/* Classes: a node with equal inputs, or a function, for the type of node. */
 static const struct kind {
     const char *name, *type;
     void (*write)(const writing *l);
