@@ -104,6 +104,7 @@ def read(path):
 
 
 HEADING = r"/\* -{3,} (.*?) -{3,}(?: \*/)?\n?"
+PAIR = r"((?:^/\*(?:.|\n)*?\*/\n?)?)((?:^(?!/\*).*\n)*)"  # a comment, and the code below
 FUNCTION = r"(?:FR_API|static inline)\b[^;{]*?\b(fr_\w+)\("
 
 
@@ -128,10 +129,11 @@ def index(path):
         heading = re.match(HEADING, chunk)
         if heading:
             above = heading.group(1)
-        for comment, code in re.findall(r"((?:^/\*(?:.|\n)*?\*/\n?)?)((?:^(?!/\*).*\n)*)", chunk + "\n", flags=re.M):
+        for comment, code in re.findall(PAIR, chunk + "\n", flags=re.M):
             plain = comment and not re.match(HEADING, comment)
             group, said = [], sentence(comment) if plain else above
-            for line, remark in re.findall(r"^((?:FR_API|static inline)[^;{]*[;{])[ \n]*(/\*(?:.|\n)*?\*/)?", code, re.M):
+            prototype = r"^((?:FR_API|static inline)[^;{]*[;{])[ \n]*(/\*(?:.|\n)*?\*/)?"
+            for line, remark in re.findall(prototype, code, re.M):
                 name = re.match(FUNCTION, line)
                 if not name:
                     continue
@@ -148,8 +150,8 @@ def index(path):
 
 def print_index():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-    print("# Functions by header\n\n`docs/man.py --index` writes this page from the headers, which have shapes, options "
-          "and errors:\n`man fr_conv2d`, `man frugal-ops`.")
+    print("# Functions by header\n\n`docs/man.py --index` writes this page from the headers, which have shapes, "
+          "options and errors:\n`man fr_conv2d`, `man frugal-ops`.")
     for path in sorted(glob.glob(f"{root}/include/frugal/*.h") + glob.glob(f"{root}/src/addons/*/*.h"),
                        key=os.path.basename):
         name = os.path.basename(path)
@@ -184,7 +186,7 @@ def header_page(path, version):
             page.append(f".SH {roff(heading.group(1)).upper()}")
             chunk = "/*\n" + chunk[heading.end():] if not heading.group(0).rstrip().endswith("*/") else \
                 chunk[heading.end():]
-        for comment, code in re.findall(r"((?:^/\*(?:.|\n)*?\*/\n?)?)((?:^(?!/\*).*\n)*)", chunk + "\n", flags=re.M):
+        for comment, code in re.findall(PAIR, chunk + "\n", flags=re.M):
             page += declarations(code.rstrip("\n")) if code.strip() else []
             if comment:
                 page += explained(comment) if code.strip() else [".PP"] + prose(uncomment(comment))
@@ -202,7 +204,9 @@ def main():
         if path.endswith((".h", ".hpp")):
             name, page, functions = header_page(path, version)
             pages.update({f"man3/{f}.3": [f".so man3/{name}.3"] for f in functions})
-            pages[f"man3/{name}.3"] = page + (contents(p for p in paths if p.endswith(".h")) if name == "frugal" else [])
+            if name == "frugal":
+                page += contents(p for p in paths if p.endswith(".h"))
+            pages[f"man3/{name}.3"] = page
         else:
             name, page = program_page(path, version)
             pages[f"man1/{name}.1"] = page
