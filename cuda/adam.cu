@@ -27,13 +27,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 extern "C" fr_status fri_cuda_adam(const fri_exec *e, const fri_adam_desc *d, int count, const fri_step_item *items,
                                    const float *inv_scale, const float *found) {
-    FRI_FLOAT_TYPES(d->dtype, "adam", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam", {
-                        constexpr int N = 4; /* 16 bytes of f32 */
-                        fri_step_lists(count, items, FRI_STEP_PACKS * FRI_THREADS * N,
-                                       [&](const fri_step_list &all, unsigned blocks) {
-                                           step<T, G, N>
-                                               <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, inv_scale, found);
-                                       });
-                    }))
-    return fri_cuda_launched("adam");
+    return fri_step_launch(
+        e, "adam", d, count, items,
+        [](auto t, auto g) { return fri_step_walker<4>(step<decltype(t), decltype(g), 4>); }, inv_scale, found);
 }

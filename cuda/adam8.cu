@@ -59,12 +59,11 @@ __global__ void __launch_bounds__(FRI_THREADS) step(const __grid_constant__ fri_
 
 extern "C" fr_status fri_cuda_adam8(const fri_exec *e, const fri_adam_desc *d, const float *maps, int count,
                                     const fri_step_item *items, const float *inv_scale, const float *found) {
-    FRI_FLOAT_TYPES(d->dtype, "adam8", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "adam8", {
-                        fri_step_lists(count, items, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK,
-                                       [&](const fri_step_list &all, unsigned blocks) {
-                                           step<T, G><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, maps,
-                                                                                                 inv_scale, found);
-                                       });
-                    }))
-    return fri_cuda_launched("adam8");
+    return fri_step_launch(
+        e, "adam8", d, count, items,
+        [](auto t, auto g) {
+            auto run = step<decltype(t), decltype(g)>;
+            return fri_step_kernel<decltype(run)>{run, FRI_CODES_BLOCKS * FRI_SCALE_BLOCK};
+        },
+        maps, inv_scale, found);
 }

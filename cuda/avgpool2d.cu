@@ -4,10 +4,10 @@
 #include "window.cuh"
 
 extern "C" fr_status fri_cuda_avgpool2d_forward(const fri_exec *e, const fri_pool2d_desc *d, const void *x, void *y) {
-    return fri_launch_window<false>(e, "avgpool2d_forward", d, false, x, y);
+    return fri_launch_mean<false>(e, "avgpool2d_forward", *d, false, x, y);
 }
 
 extern "C" fr_status fri_cuda_avgpool2d_backward(const fri_exec *e, const fri_pool2d_desc *d, const void *dy,
                                                  void *dx) {
-    return fri_launch_window<false>(e, "avgpool2d_backward", d, true, dy, dx);
+    return fri_launch_mean<false>(e, "avgpool2d_backward", *d, true, dy, dx);
 }

@@ -55,19 +55,15 @@ extern "C" size_t fri_cuda_bce_workspace(const fri_loss_desc *d) {
 
 extern "C" fr_status fri_cuda_bce_forward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,
                                           const void *weight, void *loss, void *, void *factors, int64_t *bad) {
-    const char *kernel = "bce_forward";
-    const int64_t blocks = fri_reduce_blocks(d->rows * d->classes);
-    fri_loss_sum *partial = (fri_loss_sum *)e->workspace;
-    fr_status s = fri_loss_begin(e, kernel, fri_cuda_bce_workspace(d), bad);
-    if (s < 0) return s;
-    if (blocks > 0)
-        FRI_FLOAT_TYPES(d->dtype, kernel,
-                        forward<T>
-                        <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, (const T *)x,
-                                                                              fri_targets_of(d, target, weight),
-                                                                              partial, bad);)
-    fri_loss_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
-    return fri_cuda_launched(kernel);
+    const fri_targets t = fri_targets_of(d, target, weight);
+    return fri_loss_mean(e, "bce_forward", fri_reduce_blocks(d->rows * d->classes), loss, factors, bad,
+                         [&](int64_t blocks, fri_loss_sum *partial, int64_t *) {
+                             FRI_FLOAT_TYPES(d->dtype, "bce_forward",
+                                             forward<T>
+                                             <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, (const T *)x, t,
+                                                                                                   partial, bad);)
+                             return FR_OK;
+                         });
 }
 
 extern "C" fr_status fri_cuda_bce_backward(const fri_exec *e, const fri_loss_desc *d, const void *x, const void *target,

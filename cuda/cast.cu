@@ -11,19 +11,17 @@ static __device__ __forceinline__ float fri_load(uint8_t v) {
     return (float)v;
 }
 
-template <typename A, typename B, int N>
-__global__ void __launch_bounds__(FRI_THREADS) convert(int64_t n, const A *x, B *y) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    if (i + N <= n) {
-        fri_pack<A, N> p = fri_load_pack<A, N>(x + i);
-        fri_pack<B, N> q;
+template <typename A, typename B> struct converted {
+    const A *x;
+    B *y;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        const fri_pack<A, M> p = fri_load_pack<A, M>(x + i);
+        fri_pack<B, M> q;
 #pragma unroll
-        for (int k = 0; k < N; k++) fri_store(&q.v[k], fri_load(p.v[k]));
-        fri_store_pack<B, N>(y + i, q);
-    } else {
-        for (; i < n; i++) fri_store(&y[i], fri_load(x[i]));
+        for (int k = 0; k < M; k++) fri_store(&q.v[k], fri_load(p.v[k]));
+        fri_store_pack<B, M>(y + i, q);
     }
-}
+};
 
 __global__ void __launch_bounds__(FRI_THREADS)
     convert_any(int64_t n, fr_dtype from, fr_dtype to, bool real, const void *x, void *y) {
@@ -39,11 +37,8 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 template <typename A, typename B> static fr_status launch(const fri_exec *e, int64_t n, const void *x, void *y) {
     constexpr int N = 4; /* 16 bytes of the wider type at most */
-    if (fri_aligned(x, N * sizeof(A)) && fri_aligned(y, N * sizeof(B)))
-        convert<A, B, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, (const A *)x, (B *)y);
-    else
-        convert<A, B, 1><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const A *)x, (B *)y);
-    return fri_cuda_launched("cast");
+    return fri_launch_each<B, N>(e, "cast", n, fri_aligned(x, N * sizeof(A)) && fri_aligned(y, N * sizeof(B)),
+                                 converted<A, B>{(const A *)x, (B *)y});
 }
 
 template <typename B> static fr_status launch_to(const fri_exec *e, fr_dtype from, int64_t n, const void *x, void *y) {

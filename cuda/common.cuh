@@ -109,57 +109,63 @@ static inline cudaStream_t fri_stream(const fri_exec *e) {
 
 /* ---- elementwise: a pack per thread, the tail by element ------------------------------------------------------- */
 
-/* y[i] = f(x[i]) */
-template <typename T, int N, typename F>
-__global__ void __launch_bounds__(FRI_THREADS) fri_map1(int64_t n, const T *x, T *y, F f) {
+/* f.at<M>(i) of elements i .. i + M, for all n elements. T, the type of what f stores, names the kernel. */
+template <typename T, int N, typename F> __global__ void __launch_bounds__(FRI_THREADS) fri_each(int64_t n, F f) {
     int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    if (i + N <= n) {
-        fri_pack<T, N> a = fri_load_pack<T, N>(x + i);
-#pragma unroll
-        for (int k = 0; k < N; k++) fri_store(&a.v[k], f(fri_load(a.v[k])));
-        fri_store_pack<T, N>(y + i, a);
-    } else {
-        for (; i < n; i++) fri_store(&y[i], f(fri_load(x[i])));
-    }
+    if (i + N <= n)
+        f.template at<N>(i);
+    else
+        for (; i < n; i++) f.template at<1>(i);
 }
+
+/* A view may start anywhere: packs of N, 16 bytes, require aligned pointers. */
+template <typename T, int N = 16 / sizeof(T), typename F>
+static fr_status fri_launch_each(const fri_exec *e, const char *kernel, int64_t n, bool aligned, F f) {
+    if (n == 0) return FR_OK;
+    if (aligned)
+        fri_each<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, f);
+    else
+        fri_each<T, 1><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, f);
+    return fri_cuda_launched(kernel);
+}
+
+/* y[i] = f(x[i]) */
+template <typename T, typename F> struct fri_map1 {
+    const T *x;
+    T *y;
+    F f;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        fri_pack<T, M> p = fri_load_pack<T, M>(x + i);
+#pragma unroll
+        for (int k = 0; k < M; k++) fri_store(&p.v[k], f(fri_load(p.v[k])));
+        fri_store_pack<T, M>(y + i, p);
+    }
+};
 
 /* y[i] = f(a[i], b[i]) */
-template <typename T, int N, typename F>
-__global__ void __launch_bounds__(FRI_THREADS) fri_map2(int64_t n, const T *a, const T *b, T *y, F f) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    if (i + N <= n) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(a + i), q = fri_load_pack<T, N>(b + i);
+template <typename T, typename F> struct fri_map2 {
+    const T *a, *b;
+    T *y;
+    F f;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        fri_pack<T, M> p = fri_load_pack<T, M>(a + i), q = fri_load_pack<T, M>(b + i);
 #pragma unroll
-        for (int k = 0; k < N; k++) fri_store(&p.v[k], f(fri_load(p.v[k]), fri_load(q.v[k])));
-        fri_store_pack<T, N>(y + i, p);
-    } else {
-        for (; i < n; i++) fri_store(&y[i], f(fri_load(a[i]), fri_load(b[i])));
+        for (int k = 0; k < M; k++) fri_store(&p.v[k], f(fri_load(p.v[k]), fri_load(q.v[k])));
+        fri_store_pack<T, M>(y + i, p);
     }
-}
+};
 
-/* A view may start anywhere: packs require aligned pointers. */
 template <typename T, typename F>
 static fr_status fri_launch_map1(const fri_exec *e, const char *kernel, int64_t n, const void *x, void *y, F f) {
-    constexpr int N = 16 / sizeof(T);
-    if (n == 0) return FR_OK;
-    if (fri_aligned(x, 16) && fri_aligned(y, 16))
-        fri_map1<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)x, (T *)y, f);
-    else
-        fri_map1<T, 1><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)x, (T *)y, f);
-    return fri_cuda_launched(kernel);
+    return fri_launch_each<T>(e, kernel, n, fri_aligned(x, 16) && fri_aligned(y, 16),
+                              fri_map1<T, F>{(const T *)x, (T *)y, f});
 }
 
 template <typename T, typename F>
 static fr_status fri_launch_map2(const fri_exec *e, const char *kernel, int64_t n, const void *a, const void *b,
                                  void *y, F f) {
-    constexpr int N = 16 / sizeof(T);
-    if (n == 0) return FR_OK;
-    if (fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16))
-        fri_map2<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)a, (const T *)b,
-                                                                                          (T *)y, f);
-    else
-        fri_map2<T, 1><<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, (const T *)a, (const T *)b, (T *)y, f);
-    return fri_cuda_launched(kernel);
+    return fri_launch_each<T>(e, kernel, n, fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16),
+                              fri_map2<T, F>{(const T *)a, (const T *)b, (T *)y, f});
 }
 
 /* ---- sums over a block or a warp, in a fixed order ----------------------------------------------------- */

@@ -12,6 +12,7 @@ enum {
     STRIP = 4,      /* neighbouring results of a thread, with concurrent loads */
     WIDE = 2,       /* neighbouring results of a thread that walks */
     BAND_MOST = 14, /* rows of a walk */
+    WALK_TAPS = 9,
     WALK_LEAST = 16 /* results of a thread of the weight gradient, at least: each chunk's sums are written once */
 };
 
@@ -94,19 +95,47 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- walks down bands of rows: 3 x 3, no dilation ------------------------------------------------------------ */
 
-/* Bands of results, of `rows` rows at most. */
+/* Bands of a map [height, columns], of `rows` rows at most. */
 typedef struct fri_bands {
-    int32_t columns, bands, rows; /* columns: of results that go together */
+    int32_t columns, height, bands, rows;
     int64_t count;
 } fri_bands;
 
-static inline fri_bands fri_bands_of(const fri_depthwise &m, int wide) {
+static inline fri_bands fri_bands_of(int64_t n, int64_t height, int64_t columns) {
     fri_bands b;
-    b.columns = (int32_t)fri_ceil_div(m.out_w, wide);
-    b.bands = (int32_t)fri_ceil_div(m.out_h, BAND_MOST);
-    b.rows = (int32_t)fri_ceil_div(m.out_h, b.bands > 0 ? b.bands : 1);
-    b.count = m.n * b.columns * b.bands;
+    b.columns = (int32_t)columns;
+    b.height = (int32_t)height;
+    b.bands = (int32_t)fri_ceil_div(height, BAND_MOST);
+    b.rows = (int32_t)fri_ceil_div(height, b.bands > 0 ? b.bands : 1);
+    b.count = n * b.columns * b.bands;
     return b;
+}
+
+/* A band: its image, its column, rows begin .. end. */
+typedef struct fri_band {
+    int64_t image;
+    int32_t column, begin, end;
+} fri_band;
+
+static __device__ __forceinline__ fri_band fri_band_of(const fri_bands &b, int64_t u) {
+    const int32_t begin = (int32_t)(u / b.columns % b.bands) * b.rows;
+    const int32_t end = begin + b.rows < b.height ? begin + b.rows : b.height;
+    return {u / b.columns / b.bands, (int32_t)(u % b.columns), begin, end};
+}
+
+/* f32 weights of the block's channels in shared memory, [tap][4 channels of a pack][packs]. Returns the thread's first
+ * channel. */
+template <typename T, int N, bool TURNED>
+static __device__ __forceinline__ int64_t load_weights(int64_t c, const T *w, fri_pack<float, 4> *weights) {
+    const int tx = (int)blockDim.x, threads = tx * (int)blockDim.y, channels = tx * N;
+    const int64_t left = (int64_t)blockIdx.x * channels;
+    for (int i = (int)threadIdx.y * tx + (int)threadIdx.x; i < channels * WALK_TAPS; i += threads) {
+        const int tap = i / channels, four = i % channels / (4 * tx), pack = i / 4 % tx;
+        const int64_t channel = left + pack * N + four * 4 + i % 4, from = TURNED ? WALK_TAPS - 1 - tap : tap;
+        if (channel < c) weights[i / 4].v[i % 4] = fri_load(w[channel * WALK_TAPS + from]);
+    }
+    __syncthreads();
+    return left + threadIdx.x * N;
 }
 
 /* COLUMNS elements of row h of an image, from column v on; zeros outside. */
@@ -122,6 +151,18 @@ static __device__ __forceinline__ void load_row(const fri_depthwise &m, int64_t 
     }
 }
 
+/* Adds an element of the input, under a tap, to a result. */
+template <typename T, int N>
+static __device__ __forceinline__ void add_tap(const fri_pack<T, N> &x, const fri_pack<float, 4> *weights,
+                                               float sum[N]) {
+#pragma unroll
+    for (int k = 0; k < N; k += 4) {
+        const fri_pack<float, 4> w = weights[k / 4 * (int)blockDim.x + (int)threadIdx.x];
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[k + i] = fmaf(fri_load(x.v[k + i]), w.v[i], sum[k + i]);
+    }
+}
+
 /* Adds a row of the input, under a row of taps, to results. */
 template <typename T, int N, int S>
 static __device__ __forceinline__ void add_row(const fri_pack<T, N> *x, const fri_pack<float, 4> *weights,
@@ -129,31 +170,19 @@ static __device__ __forceinline__ void add_row(const fri_pack<T, N> *x, const fr
 #pragma unroll
     for (int s = 0; s < 3; s++)
 #pragma unroll
-        for (int k = 0; k < N; k += 4) {
-            const fri_pack<float, 4> w = weights[(s * N + k) / 4 * (int)blockDim.x + (int)threadIdx.x];
-#pragma unroll
-            for (int i = 0; i < WIDE * 4; i++)
-                sum[i / 4][k + i % 4] =
-                    fmaf(fri_load(x[i / 4 * S + s].v[k + i % 4]), w.v[i % 4], sum[i / 4][k + i % 4]);
-        }
+        for (int j = 0; j < WIDE; j++) add_tap<T, N>(x[j * S + s], weights + s * (N / 4) * (int)blockDim.x, sum[j]);
 }
 
 /* The map of fri_depthwise_map, whose gradient of x is a map of dy with turned weights. An input row goes into all
- * rows of results with windows over the row. Weights are f32, [tap][4 channels of a pack][packs]. */
+ * rows of results with windows over the row. */
 template <typename T, int N, int S, bool GRADIENT>
 __global__ void __launch_bounds__(FRI_THREADS, 2)
     fri_depthwise_walk(int64_t c, fri_bands b, fri_depthwise m, const T *in, const T *w, const T *bias,
                        const float *wide_bias, T *out) {
-    constexpr int TAPS = 9, COLUMNS = (WIDE - 1) * S + 3, FOURS = N / 4, BEGUN = 3 - S;
-    __shared__ fri_pack<float, 4> weights[TAPS * FOURS * FRI_COLUMN_PACKS];
-    const int tx = (int)blockDim.x, threads = tx * (int)blockDim.y, channels = tx * N;
-    const int64_t left = (int64_t)blockIdx.x * channels, at = left + threadIdx.x * N;
-    for (int i = (int)threadIdx.y * tx + (int)threadIdx.x; i < channels * TAPS; i += threads) {
-        const int tap = i / channels, four = i % channels / (4 * tx), pack = i / 4 % tx;
-        const int64_t channel = left + pack * N + four * 4 + i % 4;
-        if (channel < c) weights[i / 4].v[i % 4] = fri_load(w[channel * TAPS + (GRADIENT ? TAPS - 1 - tap : tap)]);
-    }
-    __syncthreads();
+    constexpr int COLUMNS = (WIDE - 1) * S + 3, FOURS = N / 4, BEGUN = 3 - S;
+    __shared__ fri_pack<float, 4> weights[WALK_TAPS * FOURS * FRI_COLUMN_PACKS];
+    const int tx = (int)blockDim.x;
+    const int64_t at = load_weights<T, N, GRADIENT>(c, w, weights);
     if (at >= c) return;
     float first[N], sum[BEGUN + 1][WIDE][N] = {};
 #pragma unroll
@@ -161,11 +190,10 @@ __global__ void __launch_bounds__(FRI_THREADS, 2)
         first[k] = bias != NULL ? fri_load(bias[at + k]) : wide_bias != NULL ? wide_bias[at + k] : 0;
     for (int64_t u = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; u < b.count;
          u += (int64_t)gridDim.y * blockDim.y) {
-        const int32_t q = (int32_t)(u % b.columns) * WIDE, band = (int32_t)(u / b.columns % b.bands);
-        const int64_t image = u / b.columns / b.bands;
-        const int32_t begin = band * b.rows, end = begin + b.rows < m.out_h ? begin + b.rows : m.out_h;
-        const T *from = in + image * m.in_h * m.in_w * c + at;
-        for (int32_t p = begin - BEGUN; p < end; p++) {
+        const fri_band o = fri_band_of(b, u);
+        const int32_t q = o.column * WIDE;
+        const T *from = in + o.image * m.in_h * m.in_w * c + at;
+        for (int32_t p = o.begin - BEGUN; p < o.end; p++) {
             fri_pack<T, N> x[COLUMNS];
             load_row<T, N, COLUMNS>(m, c, from, p * S - m.pad_h + 2, q * S - m.pad_w, x);
 #pragma unroll
@@ -178,15 +206,51 @@ __global__ void __launch_bounds__(FRI_THREADS, 2)
                 fri_pack<T, N> y;
 #pragma unroll
                 for (int k = 0; k < N; k++) fri_store(&y.v[k], sum[0][j][k]);
-                if (p >= begin && q + j < m.out_w)
-                    fri_store_pack<T, N>(out + ((image * m.out_h + p) * m.out_w + q + j) * c + at, y);
+                if (p >= o.begin && q + j < m.out_w)
+                    fri_store_pack<T, N>(out + ((o.image * m.out_h + p) * m.out_w + q + j) * c + at, y);
             }
 #pragma unroll
             for (int i = 0; i < BEGUN * WIDE * N; i++)
                 sum[i / (WIDE * N)][i / N % WIDE][i % N] = sum[i / (WIDE * N) + 1][i / N % WIDE][i % N];
-            if (S == 1 || p + 1 == end) continue;
+            if (S == 1 || p + 1 == o.end) continue;
             load_row<T, N, COLUMNS>(m, c, from, p * S - m.pad_h + 3, q * S - m.pad_w, x);
             add_row<T, N, S>(x, weights + 3 * FOURS * tx, sum[0]);
+        }
+    }
+}
+
+/* The gradient of x for strides of 2: bands are of corners of windows, with the 2 x 2 results under each. Tap (r, s)
+ * adds to the result of its parity, from the window of the corner, or of the one before where r or s is 2. */
+template <typename T, int N>
+__global__ void __launch_bounds__(FRI_THREADS, 2)
+    fri_depthwise_spread(int64_t c, fri_bands b, fri_depthwise m, const T *dy, const T *w, T *dx) {
+    constexpr int FOURS = N / 4;
+    __shared__ fri_pack<float, 4> weights[WALK_TAPS * FOURS * FRI_COLUMN_PACKS];
+    const int64_t at = load_weights<T, N, false>(c, w, weights);
+    if (at >= c) return;
+    for (int64_t u = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; u < b.count;
+         u += (int64_t)gridDim.y * blockDim.y) {
+        const fri_band o = fri_band_of(b, u);
+        const T *from = dy + o.image * m.in_h * m.in_w * c + at;
+        fri_pack<T, N> row[2][2]; /* above and at the corner; before and at it */
+        load_row<T, N, 2>(m, c, from, o.begin - 1, o.column - 1, row[0]);
+        for (int32_t p = o.begin; p < o.end; p++) {
+            float sum[4][N] = {};
+            load_row<T, N, 2>(m, c, from, p, o.column - 1, row[1]);
+#pragma unroll
+            for (int t = 0; t < WALK_TAPS; t++)
+                add_tap<T, N>(row[1 - t / 6][1 - t % 3 / 2], weights + t * FOURS * (int)blockDim.x,
+                              sum[t / 3 % 2 * 2 + t % 3 % 2]);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int32_t h = 2 * p - m.pad_h + e / 2, v = 2 * o.column - m.pad_w + e % 2;
+                fri_pack<T, N> y;
+                if (h < 0 || v < 0 || h >= m.out_h || v >= m.out_w) continue;
+#pragma unroll
+                for (int k = 0; k < N; k++) fri_store(&y.v[k], sum[e][k]);
+                fri_store_pack<T, N>(dx + ((o.image * m.out_h + h) * m.out_w + v) * c + at, y);
+            }
+            row[0][0] = row[1][0], row[0][1] = row[1][1];
         }
     }
 }
@@ -195,28 +259,26 @@ __global__ void __launch_bounds__(FRI_THREADS, 2)
 template <typename T, int N, int S>
 __global__ void __launch_bounds__(FRI_THREADS, 2)
     fri_depthwise_walk_chunks(fri_columns g, fri_bands b, fri_depthwise m, const T *x, const T *dy, float *partial) {
-    constexpr int TAPS = 9, KEPT = 3 - S;
+    constexpr int TAPS = WALK_TAPS, KEPT = 3 - S;
     __shared__ float shared[FRI_THREADS * N * TAPS];
     const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N, first = (int64_t)blockIdx.y * g.chunk;
     const int64_t last = first + g.chunk < g.rows ? first + g.chunk : g.rows;
     float sum[TAPS * N] = {};
     for (int64_t u = first + threadIdx.y; c < g.c && u < last; u += blockDim.y) {
-        const int32_t q = (int32_t)(u % b.columns), band = (int32_t)(u / b.columns % b.bands);
-        const int64_t image = u / b.columns / b.bands;
-        const int32_t begin = band * b.rows, end = begin + b.rows < m.out_h ? begin + b.rows : m.out_h;
-        const T *from = x + image * m.in_h * m.in_w * g.c + c;
+        const fri_band o = fri_band_of(b, u);
+        const T *from = x + o.image * m.in_h * m.in_w * g.c + c;
         float row[3][3][N];
-        for (int32_t p = begin - KEPT; p < end; p++) { /* the first ones are for rows alone */
+        for (int32_t p = o.begin - KEPT; p < o.end; p++) { /* the first ones are for rows alone */
 #pragma unroll
             for (int r = 0; r < 3; r++) {
                 fri_pack<T, N> v[3];
-                if (r >= KEPT) load_row<T, N, 3>(m, g.c, from, p * S - m.pad_h + r, q * S - m.pad_w, v);
+                if (r >= KEPT) load_row<T, N, 3>(m, g.c, from, p * S - m.pad_h + r, o.column * S - m.pad_w, v);
 #pragma unroll
                 for (int i = 0; i < 3 * N; i++)
                     row[r][i / N][i % N] = r < KEPT ? row[r + S][i / N][i % N] : fri_load(v[i / N].v[i % N]);
             }
-            if (p < begin) continue;
-            const fri_pack<T, N> d = fri_load_pack<T, N>(dy + ((image * m.out_h + p) * m.out_w + q) * g.c + c);
+            if (p < o.begin) continue;
+            const fri_pack<T, N> d = fri_load_pack<T, N>(dy + ((o.image * m.out_h + p) * m.out_w + o.column) * g.c + c);
 #pragma unroll
             for (int i = 0; i < TAPS * N; i++)
                 sum[i] = fmaf(row[i / N / 3][i / N % 3][i % N], fri_load(d.v[i % N]), sum[i]);
@@ -300,25 +362,29 @@ static fri_depthwise geometry(const fri_conv2d_desc *d, bool gradient) {
     return g;
 }
 
-/* Walks: the gradient of x is a map of dy, with the padding that is left of the filter. */
-static bool walks(const fri_conv2d_desc *d, bool gradient) {
-    return d->r == 3 && d->stride_h == d->stride_w && d->stride_h <= (gradient ? 1 : 2) && d->dilation_h == 1 &&
-           d->dilation_w == 1 && d->pad_h <= 2 && d->pad_w <= 2;
+/* The gradient of x with a stride of 1 is a map of dy, with the padding that is left of the filter. */
+static bool walks(const fri_conv2d_desc *d) {
+    return d->r == 3 && d->stride_h == d->stride_w && d->stride_h <= 2 && d->dilation_h == 1 && d->dilation_w == 1 &&
+           d->pad_h <= 2 && d->pad_w <= 2;
 }
 
-template <typename T, int N, int S, bool GRADIENT>
-static void launch_walk(const fri_exec *e, fri_depthwise m, int64_t c, const void *in, const void *w, const void *bias,
-                        bool wide, void *out) {
-    const fri_bands b = fri_bands_of(m, WIDE);
+template <typename T, int N, bool GRADIENT>
+static void launch_walk(const fri_exec *e, fri_depthwise m, int64_t c, const T *in, const T *w, const T *bias,
+                        const float *wide_bias, T *out) {
+    const bool spread = GRADIENT && m.stride_h == 2;
+    const fri_bands b = spread ? fri_bands_of(m.n, (m.out_h + m.pad_h + 1) / 2, (m.out_w + m.pad_w + 1) / 2)
+                               : fri_bands_of(m.n, m.out_h, fri_ceil_div(m.out_w, WIDE));
     const fri_columns g = fri_columns_of(b.count, c, N);
     const int64_t rows = fri_ceil_div(b.count, g.ty), most = fri_ceil_div(4 * fri_columns_slots(), g.across);
-    const dim3 grid((unsigned)g.across, (unsigned)(rows < most ? rows : most));
+    const dim3 grid((unsigned)g.across, (unsigned)(rows < most ? rows : most)), block = fri_columns_block(g);
+    if (b.count == 0) return;
+    if (spread) {
+        fri_depthwise_spread<T, N><<<grid, block, 0, fri_stream(e)>>>(c, b, m, in, w, out);
+        return;
+    }
     if (GRADIENT) m.pad_h = 2 - m.pad_h, m.pad_w = 2 - m.pad_w;
-    if (b.count > 0)
-        fri_depthwise_walk<T, N, S, GRADIENT>
-            <<<grid, fri_columns_block(g), 0, fri_stream(e)>>>(c, b, m, (const T *)in, (const T *)w,
-                                                               wide ? NULL : (const T *)bias,
-                                                               wide ? (const float *)bias : NULL, (T *)out);
+    auto run = m.stride_h == 1 ? fri_depthwise_walk<T, N, 1, GRADIENT> : fri_depthwise_walk<T, N, 2, false>;
+    run<<<grid, block, 0, fri_stream(e)>>>(c, b, m, in, w, bias, wide_bias, out);
 }
 
 template <typename T, int N, bool GRADIENT>
@@ -331,19 +397,12 @@ static void launch_map(const fri_exec *e, const fri_conv2d_desc *d, const void *
     const float *wide_bias = wide ? (const float *)bias_ : NULL;
     const dim3 grid = fri_columns_grid(g), block = fri_columns_block(g);
     T *out = (T *)out_;
-    if (N > 1 && walks(d, GRADIENT)) {
-        constexpr int WALKED = 16 / sizeof(T);
-        if (d->stride_h == 1) launch_walk<T, WALKED, 1, GRADIENT>(e, m, d->c, in_, w_, bias_, wide, out_);
-        if (d->stride_h == 2) launch_walk<T, WALKED, 2, false>(e, m, d->c, in_, w_, bias_, wide, out_);
-        return;
-    }
+    if (N > 1 && walks(d)) return launch_walk<T, 16 / sizeof(T), GRADIENT>(e, m, d->c, in, w, bias, wide_bias, out);
     if (g.chunks == 0) return;
-    if (d->r == 3)
-        fri_depthwise_map<T, N, 3, GRADIENT><<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
-    if (d->r == 5)
-        fri_depthwise_map<T, N, 5, GRADIENT><<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
-    if (d->r == 7)
-        fri_depthwise_map<T, N, 7, GRADIENT><<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
+    auto run = d->r == 3   ? fri_depthwise_map<T, N, 3, GRADIENT>
+               : d->r == 5 ? fri_depthwise_map<T, N, 5, GRADIENT>
+                           : fri_depthwise_map<T, N, 7, GRADIENT>;
+    run<<<grid, block, 0, fri_stream(e)>>>(g, m, in, w, bias, wide_bias, out);
 }
 
 template <bool GRADIENT>
@@ -377,8 +436,8 @@ static int pack_of(const fri_conv2d_desc *d, bool aligned) {
 }
 
 static fri_columns chunks_of(const fri_conv2d_desc *d, int pack) {
-    const bool walked = pack == 4 && walks(d, false);
-    fri_columns g = fri_columns_of(walked ? fri_bands_of(geometry(d, false), 1).count : d->n * d->p * d->q, d->c, pack);
+    const bool walked = pack == 4 && walks(d);
+    fri_columns g = fri_columns_of(walked ? fri_bands_of(d->n, d->p, d->q).count : d->n * d->p * d->q, d->c, pack);
     if (walked) return g;
     const int64_t least = (int64_t)g.ty * WALK_LEAST;
     if (g.chunk < least && g.rows > 0) {
@@ -393,24 +452,6 @@ extern "C" size_t fri_cuda_conv2d_depthwise_weight_workspace(const fri_conv2d_de
     return (size_t)((wide > narrow ? wide : narrow) * d->r * d->s * d->c) * sizeof(float);
 }
 
-template <typename T, int N, int SIZE>
-static void run_chunks(const fri_exec *e, const fri_columns &g, const fri_depthwise &m, const void *x, const void *dy) {
-    float *partial = (float *)e->workspace;
-    if (g.chunks > 0)
-        fri_depthwise_chunks<T, N, SIZE>
-            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, m, (const T *)x, (const T *)dy,
-                                                                              partial);
-}
-
-template <typename T, int S>
-static void run_walks(const fri_exec *e, const fri_columns &g, const fri_depthwise &m, const void *x, const void *dy) {
-    float *partial = (float *)e->workspace;
-    if (g.chunks > 0)
-        fri_depthwise_walk_chunks<T, 4, S>
-            <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, fri_bands_of(m, 1), m, (const T *)x,
-                                                                              (const T *)dy, partial);
-}
-
 extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x,
                                                       const void *dy, void *dw) {
     static const char kernel[] = "conv2d_depthwise_weight";
@@ -423,14 +464,17 @@ extern "C" fr_status fri_cuda_conv2d_depthwise_weight(const fri_exec *e, const f
     fr_status s = fri_cuda_workspace(e, kernel, fri_cuda_conv2d_depthwise_weight_workspace(d));
     if (s < 0) return s;
     FRI_FLOAT_TYPES(d->dtype, kernel, {
-        const bool walked = pack == 4 && walks(d, false);
-        if (walked && m.stride_h == 1) run_walks<T, 1>(e, g, m, x, dy);
-        if (walked && m.stride_h == 2) run_walks<T, 2>(e, g, m, x, dy);
-        if (d->r == 3 && pack == 4 && !walked) run_chunks<T, 4, 3>(e, g, m, x, dy);
-        if (d->r == 3 && pack == 1) run_chunks<T, 1, 3>(e, g, m, x, dy);
-        if (d->r == 5 && pack > 1) run_chunks<T, 2, 5>(e, g, m, x, dy);
-        if (d->r == 5 && pack == 1) run_chunks<T, 1, 5>(e, g, m, x, dy);
-        if (d->r == 7) run_chunks<T, 1, 7>(e, g, m, x, dy);
+        const dim3 grid = fri_columns_grid(g), block = fri_columns_block(g);
+        float *to = (float *)e->workspace;
+        auto walk = m.stride_h == 1 ? fri_depthwise_walk_chunks<T, 4, 1> : fri_depthwise_walk_chunks<T, 4, 2>;
+        auto run = d->r == 3   ? (pack == 4 ? fri_depthwise_chunks<T, 4, 3> : fri_depthwise_chunks<T, 1, 3>)
+                   : d->r == 5 ? (pack == 2 ? fri_depthwise_chunks<T, 2, 5> : fri_depthwise_chunks<T, 1, 5>)
+                               : fri_depthwise_chunks<T, 1, 7>;
+        if (g.chunks > 0 && pack == 4 && walks(d))
+            walk<<<grid, block, 0, fri_stream(e)>>>(g, fri_bands_of(d->n, d->p, d->q), m, (const T *)x, (const T *)dy,
+                                                    to);
+        else if (g.chunks > 0)
+            run<<<grid, block, 0, fri_stream(e)>>>(g, m, (const T *)x, (const T *)dy, to);
     })
     s = fri_cuda_launched(kernel);
     if (s < 0) return s;

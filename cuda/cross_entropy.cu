@@ -1,11 +1,10 @@
-/* cross_entropy.cu - softmax and negative log-likelihood, fused; size = bytes of an element. A row has as many lanes as
- * it has classes, rounded up to a power of two, at most a warp.
- *   forward         rows * (classes * size + 12) bytes       x, target, lse; later passes over a row hit the cache
+/* cross_entropy.cu - softmax and negative log-likelihood, fused; size = bytes of an element. Lanes: softmax.cuh.
+ *   forward         rows * (classes * size + 12) bytes       x, target, lse; up to 1,024 classes stay in registers
  *   backward        rows * (2 * classes * size + 12) bytes   x, dx, target, lse
  *   count_correct   rows * (classes * size + 8) bytes        x, target
  *
- * A row's maximum is subtracted before exp; sums over a row and over rows are in f64. The number of blocks depends on
- * the number of rows only, and their sums are added in order. */
+ * A row's maximum is subtracted before exp; sums over rows are in f64. The number of blocks depends on the shape only,
+ * and their sums are added in order. */
 #include "softmax.cuh"
 
 enum { BLOCKS = 1024 /* partial sums at most */ };
@@ -42,7 +41,7 @@ static __device__ __forceinline__ double row_loss_of_shares(const fri_loss_desc 
     return log_sum == log_sum ? loss : log_sum;
 }
 
-template <typename T>
+template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
     forward(fri_loss_desc d, int lanes, const T *x, fri_targets t, float *lse, fri_loss_sum *partial, int64_t *bad) {
     const int rows = FRI_THREADS / lanes;
@@ -52,7 +51,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
         const bool there = row < d.rows;
         const int64_t classes = there ? d.classes : 0, target = there && t.classes != NULL ? t.classes[row] : -1;
         const T *own = x + row * d.classes;
-        const double log_sum = fri_row_log_sum_exp(lanes, classes, own);
+        const double log_sum = fri_row_log_sum_exp<T, N>(lanes, classes, own);
         const double l = t.classes != NULL && t.weight == NULL
                              ? row_loss(d, lanes, classes, own, target, log_sum)
                              : row_loss_of_shares(d, lanes, classes, own, t, row, log_sum);
@@ -70,43 +69,33 @@ __global__ void __launch_bounds__(FRI_THREADS)
 
 /* ---- kernels: backward and accuracy ------------------------------------------------------------------------ */
 
-/* q_other is the smoothed target of the wrong classes, q_target of the right one. */
-template <typename T>
+/* SHARES: targets are shares, or classes have weights; else q_target is the smoothed target of the right class, and
+ * q_other of wrong ones. */
+template <typename T, int N, bool SHARES>
 __global__ void __launch_bounds__(FRI_THREADS)
-    backward(fri_loss_desc d, int lanes, float q_target, float q_other, const T *x, const int64_t *target,
-             const float *lse, const float *count, const float *dloss, T *dx) {
-    const float g = *dloss / *count;
-    const int rows = FRI_THREADS / lanes;
-    for (int64_t row = (int64_t)blockIdx.x * rows + (int)threadIdx.x / lanes; row < d.rows;
-         row += (int64_t)gridDim.x * rows) {
-        const int64_t t = target[row];
-        const bool counted = fri_row_counts(d, t);
-        const float own = lse[row];
-        for (int64_t j = (int)threadIdx.x & (lanes - 1); j < d.classes; j += lanes) {
-            const int64_t at = row * d.classes + j;
-            float v = counted ? fri_cross_entropy_gradient(fri_load(x[at]), own, j == t ? q_target : q_other, g) : 0;
-            fri_store(&dx[at], v);
-        }
-    }
-}
-
-template <typename T>
-__global__ void __launch_bounds__(FRI_THREADS)
-    backward_of_shares(fri_loss_desc d, int lanes, const T *x, fri_targets t, const float *lse, const float *count,
-                       const float *dloss, T *dx) {
+    backward(fri_loss_desc d, int lanes, float q_target, float q_other, const T *x, fri_targets t, const float *lse,
+             const float *count, const float *dloss, T *dx) {
     const float g = *dloss / *count;
     const int rows = FRI_THREADS / lanes, lane = (int)threadIdx.x & (lanes - 1);
     for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
-        const int64_t row = first + (int)threadIdx.x / lanes;
-        const int64_t classes = row < d.rows ? d.classes : 0;
-        const bool counted = classes > 0 && (t.classes == NULL || fri_row_counts(d, t.classes[row]));
+        const int64_t row = first + (int)threadIdx.x / lanes, classes = row < d.rows ? d.classes : 0;
+        const int64_t target = classes > 0 && t.classes != NULL ? t.classes[row] : -1;
+        const bool counted = classes > 0 && (t.classes == NULL || fri_row_counts(d, target));
+        const float own = counted ? lse[row] : 0;
         double all = 0;
-        for (int64_t j = lane; j < classes; j += lanes) all += (double)share(d, t, row, j);
-        all = fri_row_sum(lanes, all);
-        for (int64_t j = lane; j < classes; j += lanes) {
-            const int64_t at = row * d.classes + j;
-            fri_store(&dx[at],
-                      counted ? fri_share_gradient(fri_load(x[at]), lse[row], (float)all, share(d, t, row, j), g) : 0);
+        if (SHARES) {
+            for (int64_t j = lane; j < classes; j += lanes) all += (double)share(d, t, row, j);
+            all = fri_row_sum(lanes, all);
+        }
+        for (int64_t j = lane * N; j < classes; j += lanes * N) {
+            fri_pack<T, N> p = fri_load_pack<T, N>(x + row * d.classes + j);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const float q = SHARES ? share(d, t, row, j + k) : j + k == target ? q_target : q_other;
+                const float of = SHARES ? (float)all : 1;
+                fri_store(&p.v[k], counted ? fri_share_gradient(fri_load(p.v[k]), own, of, q, g) : 0);
+            }
+            fri_store_pack<T, N>(dx + row * d.classes + j, p);
         }
     }
 }
@@ -162,47 +151,35 @@ extern "C" size_t fri_cuda_cross_entropy_workspace(const fri_loss_desc *d) {
 extern "C" fr_status fri_cuda_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *d, const void *x,
                                                     const void *target, const void *weight, void *loss, void *lse,
                                                     void *factors, int64_t *bad) {
-    const char *kernel = "cross_entropy_forward";
-    const int64_t blocks = fri_row_blocks(d, BLOCKS);
-    fri_loss_sum *partial = (fri_loss_sum *)e->workspace;
-    fr_status s = fri_loss_begin(e, kernel, fri_cuda_cross_entropy_workspace(d), bad);
-    if (s < 0) return s;
-    if (blocks > 0)
-        FRI_FLOAT_TYPES(d->dtype, kernel,
-                        forward<T>
-                        <<<(unsigned)blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, fri_row_lanes(d->classes),
-                                                                              (const T *)x,
-                                                                              fri_targets_of(d, target, weight),
-                                                                              (float *)lse, partial, bad);)
-    fri_loss_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)factors);
-    return fri_cuda_launched(kernel);
+    const fri_targets t = fri_targets_of(d, target, weight);
+    return fri_loss_mean(e, "cross_entropy_forward", fri_row_blocks(d, BLOCKS), loss, factors, bad,
+                         [&](int64_t most, fri_loss_sum *partial, int64_t *blocks) {
+                             FRI_FLOAT_TYPES(d->dtype, "cross_entropy_forward",
+                                             FRI_PACKS_OF(T, d->classes, fri_aligned(x, 16), {
+                                                 *blocks = fri_row_blocks(d, most, N);
+                                                 forward<T, N><<<(unsigned)*blocks, FRI_THREADS, 0, fri_stream(e)>>>(
+                                                     *d, fri_row_lanes(d->classes, N), (const T *)x, t, (float *)lse,
+                                                     partial, bad);
+                                             }))
+                             return FR_OK;
+                         });
 }
 
 extern "C" fr_status fri_cuda_cross_entropy_backward(const fri_exec *e, const fri_loss_desc *d, const void *x,
                                                      const void *target, const void *weight, const void *lse,
                                                      const void *factors, const void *dloss, void *dx) {
-    const char *kernel = "cross_entropy_backward";
     const float q_other = (float)(d->label_smoothing / (double)d->classes);
     const float q_target = (float)(1 - d->label_smoothing + d->label_smoothing / (double)d->classes);
-    const unsigned blocks = (unsigned)fri_row_blocks(d, 65536);
-    const int lanes = fri_row_lanes(d->classes);
     if (d->rows * d->classes == 0) return FR_OK;
-    if (d->shares || weight != NULL) {
-        FRI_FLOAT_TYPES(d->dtype, kernel,
-                        backward_of_shares<T>
-                        <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes, (const T *)x,
-                                                                    fri_targets_of(d, target, weight),
-                                                                    (const float *)lse, (const float *)factors,
-                                                                    (const float *)dloss, (T *)dx);)
-    } else {
-        FRI_FLOAT_TYPES(d->dtype, kernel,
-                        backward<T>
-                        <<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(*d, lanes, q_target, q_other, (const T *)x,
-                                                                    (const int64_t *)target, (const float *)lse,
-                                                                    (const float *)factors, (const float *)dloss,
-                                                                    (T *)dx);)
-    }
-    return fri_cuda_launched(kernel);
+    FRI_FLOAT_TYPES(d->dtype, "cross_entropy_backward",
+                    FRI_PACKS_OF(T, d->classes, fri_aligned(x, 16) && fri_aligned(dx, 16), {
+                        auto run = d->shares || weight != NULL ? backward<T, N, true> : backward<T, N, false>;
+                        run<<<(unsigned)fri_row_blocks(d, 65536, N), FRI_THREADS, 0, fri_stream(e)>>>(
+                            *d, fri_row_lanes(d->classes, N), q_target, q_other, (const T *)x,
+                            fri_targets_of(d, target, weight), (const float *)lse, (const float *)factors,
+                            (const float *)dloss, (T *)dx);
+                    }))
+    return fri_cuda_launched("cross_entropy_backward");
 }
 
 extern "C" fr_status fri_cuda_count_correct(const fri_exec *e, const fri_loss_desc *d, const void *x,

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
     const int rows = FRI_THREADS / lanes;
     for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
         const int64_t row = first + (int)threadIdx.x / lanes;
-        const double log_sum = fri_row_log_sum_exp(lanes, row < d.rows ? d.classes : 0, x + row * d.classes);
+        const double log_sum = fri_row_log_sum_exp<T, 1>(lanes, row < d.rows ? d.classes : 0, x + row * d.classes);
         if (row >= d.rows || ((int)threadIdx.x & (lanes - 1)) > 0) continue;
         lse[row] = (float)log_sum;
         if (target[row] != d.ignore_index && !fri_row_counts(d, target[row]))

@@ -43,47 +43,46 @@ template <int N> static __device__ __forceinline__ void keeps(const rule &r, int
     }
 }
 
-template <typename T, int N, bool PACKED>
-__global__ void __launch_bounds__(FRI_THREADS) drop(rule r, const T *x, T *y) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    bool keep[N];
-    if (i >= r.n) return;
-    keeps<N>(r, i, keep);
-    if (PACKED && i + N <= r.n) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(x + i);
+template <typename T> struct dropped {
+    rule r;
+    const T *x;
+    T *y;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        fri_pack<T, M> p = fri_load_pack<T, M>(x + i);
+        bool keep[M];
+        keeps<M>(r, i, keep);
 #pragma unroll
-        for (int k = 0; k < N; k++) fri_store(&p.v[k], keep[k] ? fri_load(p.v[k]) * r.scale : 0.0f);
-        fri_store_pack<T, N>(y + i, p);
-    } else {
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            if (i + k < r.n) fri_store(&y[i + k], keep[k] ? fri_load(x[i + k]) * r.scale : 0.0f);
+        for (int k = 0; k < M; k++) fri_store(&p.v[k], keep[k] ? fri_load(p.v[k]) * r.scale : 0.0f);
+        fri_store_pack<T, M>(y + i, p);
     }
-}
+};
 
-__global__ void __launch_bounds__(FRI_THREADS) write_mask(rule r, uint8_t *mask) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * 4;
-    bool keep[4];
-    if (i >= r.n) return;
-    keeps<4>(r, i, keep);
+struct kept {
+    rule r;
+    uint8_t *mask;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        fri_pack<uint8_t, M> p;
+        bool keep[M];
+        keeps<M>(r, i, keep);
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        if (i + k < r.n) mask[i + k] = keep[k];
-}
-
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) apply(int64_t n, float scale, const uint8_t *mask, const T *x, T *y) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    if (i + N <= n) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(x + i);
-        fri_pack<uint8_t, N> m = fri_load_pack<uint8_t, N>(mask + i);
-#pragma unroll
-        for (int k = 0; k < N; k++) fri_store(&p.v[k], m.v[k] ? fri_load(p.v[k]) * scale : 0.0f);
-        fri_store_pack<T, N>(y + i, p);
-    } else {
-        for (; i < n; i++) fri_store(&y[i], mask[i] ? fri_load(x[i]) * scale : 0.0f);
+        for (int k = 0; k < M; k++) p.v[k] = keep[k];
+        fri_store_pack<uint8_t, M>(mask + i, p);
     }
-}
+};
+
+template <typename T> struct masked {
+    float scale;
+    const uint8_t *mask;
+    const T *x;
+    T *y;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        fri_pack<T, M> p = fri_load_pack<T, M>(x + i);
+        const fri_pack<uint8_t, M> m = fri_load_pack<uint8_t, M>(mask + i);
+#pragma unroll
+        for (int k = 0; k < M; k++) fri_store(&p.v[k], m.v[k] ? fri_load(p.v[k]) * scale : 0.0f);
+        fri_store_pack<T, M>(y + i, p);
+    }
+};
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
@@ -102,30 +101,21 @@ static rule rule_of(const fri_dropout_desc *d) {
 
 extern "C" fr_status fri_cuda_dropout(const fri_exec *e, const fri_dropout_desc *d, const void *x, void *y) {
     const rule r = rule_of(d);
-    if (r.n == 0) return FR_OK;
-    FRI_FLOAT_TYPES(d->dtype, "dropout", constexpr int N = 16 / sizeof(T);
-                    unsigned blocks = fri_blocks(fri_ceil_div(r.n, N)); if (fri_aligned(x, 16) && fri_aligned(y, 16))
-                        drop<T, N, true><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(r, (const T *)x, (T *)y);
-                    else drop<T, N, false><<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(r, (const T *)x, (T *)y);)
-    return fri_cuda_launched("dropout");
+    FRI_FLOAT_TYPES(d->dtype, "dropout",
+                    return fri_launch_each<T>(e, "dropout", r.n, fri_aligned(x, 16) && fri_aligned(y, 16),
+                                              dropped<T>{r, (const T *)x, (T *)y});)
 }
 
 extern "C" fr_status fri_cuda_dropout_mask(const fri_exec *e, const fri_dropout_desc *d, uint8_t *mask) {
     const rule r = rule_of(d);
-    if (r.n == 0) return FR_OK;
-    write_mask<<<fri_blocks(fri_ceil_div(r.n, 4)), FRI_THREADS, 0, fri_stream(e)>>>(r, mask);
-    return fri_cuda_launched("dropout_mask");
+    return fri_launch_each<uint8_t, 4>(e, "dropout_mask", r.n, fri_aligned(mask, 4), kept{r, mask});
 }
 
 extern "C" fr_status fri_cuda_dropout_apply_mask(const fri_exec *e, const fri_dropout_desc *d, const uint8_t *mask,
                                                  const void *x, void *y) {
     const rule r = rule_of(d);
-    if (r.n == 0) return FR_OK;
-    FRI_FLOAT_TYPES(d->dtype, "dropout_apply_mask", constexpr int N = 16 / sizeof(T);
-                    if (fri_aligned(x, 16) && fri_aligned(y, 16) && fri_aligned(mask, N)) apply<T, N>
-                    <<<fri_blocks(fri_ceil_div(r.n, N)), FRI_THREADS, 0, fri_stream(e)>>>(r.n, r.scale, mask,
-                                                                                          (const T *)x, (T *)y);
-                    else apply<T, 1>
-                    <<<fri_blocks(r.n), FRI_THREADS, 0, fri_stream(e)>>>(r.n, r.scale, mask, (const T *)x, (T *)y);)
-    return fri_cuda_launched("dropout_apply_mask");
+    const bool aligned = fri_aligned(x, 16) && fri_aligned(y, 16) && fri_aligned(mask, 16);
+    FRI_FLOAT_TYPES(d->dtype, "dropout_apply_mask",
+                    return fri_launch_each<T>(e, "dropout_apply_mask", r.n, aligned,
+                                              masked<T>{r.scale, mask, (const T *)x, (T *)y});)
 }

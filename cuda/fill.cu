@@ -5,24 +5,15 @@
 
 /* ---- kernels ----------------------------------------------------------------------------------------------- */
 
-/* 16 equal bytes per thread; the element divides 16. The tail is written by element. */
-template <typename E> __global__ void __launch_bounds__(FRI_THREADS) fill_packs(int64_t n, E value, E *y) {
-    constexpr int N = 16 / sizeof(E);
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    if (i + N <= n) {
-        fri_pack<E, N> p;
+template <typename E> struct equal {
+    E value, *y;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        fri_pack<E, M> p;
 #pragma unroll
-        for (int k = 0; k < N; k++) p.v[k] = value;
-        fri_store_pack<E, N>(y + i, p);
-    } else {
-        for (; i < n; i++) y[i] = value;
+        for (int k = 0; k < M; k++) p.v[k] = value;
+        fri_store_pack<E, M>(y + i, p);
     }
-}
-
-template <typename E> __global__ void __launch_bounds__(FRI_THREADS) fill_elements(int64_t n, E value, E *y) {
-    int64_t i = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x;
-    if (i < n) y[i] = value;
-}
+};
 
 /* A block is `across` threads wide and copies FRI_THREADS / across rows; U is the widest unit of all rows' starts and
  * sizes. */
@@ -40,13 +31,7 @@ __global__ void __launch_bounds__(FRI_THREADS) copy_units(int64_t rows, int64_t 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
 template <typename E> static fr_status launch_fill(const fri_exec *e, int64_t n, const void *element, void *y) {
-    constexpr int N = 16 / sizeof(E);
-    E value = *(const E *)element;
-    if (fri_aligned(y, 16))
-        fill_packs<<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, value, (E *)y);
-    else
-        fill_elements<<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, value, (E *)y);
-    return fri_cuda_launched("fill");
+    return fri_launch_each<E>(e, "fill", n, fri_aligned(y, 16), equal<E>{*(const E *)element, (E *)y});
 }
 
 extern "C" fr_status fri_cuda_fill(const fri_exec *e, fr_dtype dtype, int64_t n, double value, void *y) {
@@ -93,5 +78,5 @@ extern "C" fr_status fri_cuda_copy_rows(const fri_exec *e, int64_t rows, size_t 
 
 /* A kernel of the build, to ask whether the device has code. */
 extern "C" const void *fri_cuda_fill_kernel(void) {
-    return (const void *)fill_elements<uint8_t>;
+    return (const void *)fri_each<uint8_t, 1, equal<uint8_t>>;
 }

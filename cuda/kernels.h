@@ -20,6 +20,10 @@ fr_status fri_cuda_bias_add(const fri_exec *e, fr_dtype dtype, fr_dtype bias_dty
 fr_status fri_cuda_column_sum(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t rows, int64_t c,
                               const void *x, fr_dtype out_dtype, void *out);
 
+/* sums [n, c] = the sums over the pixels of dy [n, hw, c], or of a * dy, divided by `by`. */
+fr_status fri_cuda_image_sum(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t n, int64_t hw, int64_t c,
+                             const void *a, const void *dy, float by, void *sums);
+
 /* A kernel of the build. */
 const void *fri_cuda_fill_kernel(void);
 

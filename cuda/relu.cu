@@ -32,30 +32,24 @@ __global__ void __launch_bounds__(FRI_THREADS) encode(int64_t n, fri_mask_rule r
     bits[byte] = (uint8_t)code;
 }
 
-/* y = the rectifier's gradient of a + b, or of a where b is NULL. N elements per thread, 4 or 8, with bits in a byte. N
- * = 1: any alignment. */
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS)
-    mask(int64_t n, float slope, const uint8_t *bits, const T *a, const T *b, T *y) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    if (i >= n) return;
-    unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
-    if (i + N <= n) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(a + i), q = p;
-        if (b != NULL) q = fri_load_pack<T, N>(b + i);
+/* y = the rectifier's gradient of a + b, or of a where b is NULL. The bits of a pack, of 4 or 8, lie in a byte. */
+template <typename T> struct masked {
+    float slope;
+    const uint8_t *bits;
+    const T *a, *b;
+    T *y;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        const unsigned code = (unsigned)bits[i >> 3] >> (i & 7);
+        fri_pack<T, M> p = fri_load_pack<T, M>(a + i), q = p;
+        if (b != NULL) q = fri_load_pack<T, M>(b + i);
 #pragma unroll
-        for (int k = 0; k < N; k++) {
+        for (int k = 0; k < M; k++) {
             const float v = b != NULL ? fri_load(p.v[k]) + fri_load(q.v[k]) : fri_load(p.v[k]);
             fri_store(&p.v[k], fri_relu_gradient_bit(code >> k & 1, slope, v));
         }
-        fri_store_pack<T, N>(y + i, p);
-    } else {
-        for (int k = 0; i + k < n; k++) {
-            const float v = b != NULL ? fri_load(a[i + k]) + fri_load(b[i + k]) : fri_load(a[i + k]);
-            fri_store(&y[i + k], fri_relu_gradient_bit(code >> k & 1, slope, v));
-        }
+        fri_store_pack<T, M>(y + i, p);
     }
-}
+};
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
@@ -73,18 +67,9 @@ extern "C" fr_status fri_cuda_relu_encode(const fri_exec *e, fr_dtype dtype, int
 static fr_status launch_mask(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t n, double slope,
                              const uint8_t *bits, const void *a, const void *b, void *y) {
     const bool aligned = fri_aligned(a, 16) && fri_aligned(b, 16) && fri_aligned(y, 16);
-    const float k = (float)slope;
-    if (n == 0) return FR_OK;
-    FRI_FLOAT_TYPES(dtype, kernel, {
-        constexpr int N = 16 / sizeof(T);
-        if (aligned)
-            mask<T, N><<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)a,
-                                                                                          (const T *)b, (T *)y);
-        else
-            mask<T, 1>
-                <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, k, bits, (const T *)a, (const T *)b, (T *)y);
-    })
-    return fri_cuda_launched(kernel);
+    FRI_FLOAT_TYPES(dtype, kernel,
+                    return fri_launch_each<T>(e, kernel, n, aligned,
+                                              masked<T>{(float)slope, bits, (const T *)a, (const T *)b, (T *)y});)
 }
 
 extern "C" fr_status fri_cuda_relu_backward_bits(const fri_exec *e, fr_dtype dtype, int64_t n, double slope,

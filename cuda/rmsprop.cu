@@ -23,16 +23,14 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_STEP_BLOCKS - (MOMENTUM || CE
 
 extern "C" fr_status fri_cuda_rmsprop(const fri_exec *e, const fri_rmsprop_desc *d, int count,
                                       const fri_step_item *items, const float *inv_scale, const float *found) {
-    const bool momentum = d->momentum != 0;
-    FRI_FLOAT_TYPES(d->dtype, "rmsprop", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "rmsprop", {
-                        constexpr int N = 4; /* 16 bytes of f32 */
-                        auto kernel = d->centered
-                                          ? (momentum ? step<T, G, N, true, true> : step<T, G, N, false, true>)
-                                          : (momentum ? step<T, G, N, true, false> : step<T, G, N, false, false>);
-                        fri_step_lists(count, items, FRI_STEP_PACKS * FRI_THREADS * N,
-                                       [&](const fri_step_list &all, unsigned blocks) {
-                                           kernel<<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, inv_scale, found);
-                                       });
-                    }))
-    return fri_cuda_launched("rmsprop");
+    const bool momentum = d->momentum != 0, centered = d->centered;
+    return fri_step_launch(
+        e, "rmsprop", d, count, items,
+        [=](auto t, auto g) {
+            typedef decltype(t) T;
+            typedef decltype(g) G;
+            return fri_step_walker<4>(centered ? (momentum ? step<T, G, 4, true, true> : step<T, G, 4, false, true>)
+                                               : (momentum ? step<T, G, 4, true, false> : step<T, G, 4, false, false>));
+        },
+        inv_scale, found);
 }

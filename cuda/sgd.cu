@@ -29,13 +29,14 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_STEP_BLOCKS)
 
 extern "C" fr_status fri_cuda_sgd(const fri_exec *e, const fri_sgd_desc *d, int count, const fri_step_item *items,
                                   const float *inv_scale, const float *found) {
-    FRI_FLOAT_TYPES(d->dtype, "sgd", FRI_FLOAT_TYPES_AS(G, d->grad_dtype, "sgd", {
-                        constexpr int N = 16 / (sizeof(T) > sizeof(G) ? sizeof(T) : sizeof(G));
-                        fri_step_lists(count, items, FRI_STEP_PACKS * FRI_THREADS * N,
-                                       [&](const fri_step_list &all, unsigned blocks) {
-                                           auto kernel = d->momentum != 0 ? step<T, G, N, true> : step<T, G, N, false>;
-                                           kernel<<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, inv_scale, found);
-                                       });
-                    }))
-    return fri_cuda_launched("sgd");
+    const bool momentum = d->momentum != 0;
+    return fri_step_launch(
+        e, "sgd", d, count, items,
+        [=](auto t, auto g) {
+            constexpr int N = 16 / (sizeof t > sizeof g ? sizeof t : sizeof g);
+            typedef decltype(t) T;
+            typedef decltype(g) G;
+            return fri_step_walker<N>(momentum ? step<T, G, N, true> : step<T, G, N, false>);
+        },
+        inv_scale, found);
 }

@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(FRI_THREADS) forward(fri_loss_desc d, int lane
     const int rows = FRI_THREADS / lanes;
     for (int64_t first = (int64_t)blockIdx.x * rows; first < d.rows; first += (int64_t)gridDim.x * rows) {
         const int64_t row = first + (int)threadIdx.x / lanes, classes = row < d.rows ? d.classes : 0;
-        const double lse = fri_row_log_sum_exp(lanes, classes, x + row * d.classes);
+        const double lse = fri_row_log_sum_exp<T, 1>(lanes, classes, x + row * d.classes);
         for (int64_t j = (int)threadIdx.x & (lanes - 1); j < classes; j += lanes)
             fri_store(&y[row * d.classes + j], fri_softmax(fri_load(x[row * d.classes + j]), lse, logarithm));
     }

@@ -1,18 +1,21 @@
-/* softmax.cuh - rows of classes: lanes, targets, and the mean of losses. A row has a lane per class, rounded up to a
- * power of two, at most a warp. All lanes of a warp call shuffles, also lanes after the last row, with 0 classes. */
+/* softmax.cuh - rows of classes: lanes, targets, and the mean of losses. A row of few classes has one lane, other rows
+ * one per pack of classes, rounded up to a power of two, at most a warp. All lanes of a warp call shuffles, also lanes
+ * after the last row, with 0 classes. */
 #ifndef FRI_CUDA_SOFTMAX_CUH
 #define FRI_CUDA_SOFTMAX_CUH
 
 #include "common.cuh"
 
-static inline int fri_row_lanes(int64_t classes) {
+enum { FRI_FEW_CLASSES = 21 /* in most masks */, FRI_ROW_KEPT = 4 /* packs of a lane in registers */ };
+
+static inline int fri_row_lanes(int64_t classes, int pack = 1) {
     int lanes = 1;
-    while (lanes < classes && lanes < 32) lanes *= 2;
+    while (classes > FRI_FEW_CLASSES && lanes * pack < classes && lanes < 32) lanes *= 2;
     return lanes;
 }
 
-static inline int64_t fri_row_blocks(const fri_loss_desc *d, int64_t most) {
-    const int64_t blocks = fri_ceil_div(d->rows, FRI_THREADS / fri_row_lanes(d->classes));
+static inline int64_t fri_row_blocks(const fri_loss_desc *d, int64_t most, int pack = 1) {
+    const int64_t blocks = fri_ceil_div(d->rows, FRI_THREADS / fri_row_lanes(d->classes, pack));
     return blocks < most ? blocks : most;
 }
 
@@ -26,17 +29,35 @@ static __device__ __forceinline__ double fri_row_sum(int lanes, double v) {
     return v;
 }
 
-/* log(sum(exp(x))), with the maximum subtracted before exp; the sum is in f64. A NaN in the row gives NaN. */
-template <typename T> static __device__ double fri_row_log_sum_exp(int lanes, int64_t classes, const T *x) {
-    const int lane = (int)threadIdx.x & (lanes - 1);
+/* log(sum(exp(x))), with the maximum subtracted before exp; sums of packs are added in f64. A NaN in the row gives NaN.
+ * Packs beyond what is kept are read twice. */
+template <typename T, int N> static __device__ double fri_row_log_sum_exp(int lanes, int64_t classes, const T *x) {
+    const int64_t lane = ((int)threadIdx.x & (lanes - 1)) * N, step = lanes * N, rest = lane + FRI_ROW_KEPT * step;
+    fri_pack<T, N> kept[FRI_ROW_KEPT] = {};
     float max = -INFINITY;
     double exps = 0;
-    for (int64_t j = lane; j < classes; j += lanes) {
-        float v = fri_load(x[j]);
-        max = v > max ? v : max;
-    }
-    for (int step = lanes / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
-    for (int64_t j = lane; j < classes; j += lanes) exps += (double)expf(fri_load(x[j]) - max);
+    auto most = [&](const fri_pack<T, N> &p) {
+#pragma unroll
+        for (int k = 0; k < N; k++) max = fri_load(p.v[k]) > max ? fri_load(p.v[k]) : max;
+    };
+    auto add = [&](const fri_pack<T, N> &p) {
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += expf(fri_load(p.v[k]) - max);
+        exps += (double)sum;
+    };
+#pragma unroll
+    for (int i = 0; i < FRI_ROW_KEPT; i++)
+        if (lane + i * step < classes) kept[i] = fri_load_pack<T, N>(x + lane + i * step);
+#pragma unroll
+    for (int i = 0; i < FRI_ROW_KEPT; i++)
+        if (lane + i * step < classes) most(kept[i]);
+    for (int64_t j = rest; j < classes; j += step) most(fri_load_pack<T, N>(x + j));
+    for (int on = lanes / 2; on > 0; on /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, on));
+#pragma unroll
+    for (int i = 0; i < FRI_ROW_KEPT; i++)
+        if (lane + i * step < classes) add(kept[i]);
+    for (int64_t j = rest; j < classes; j += step) add(fri_load_pack<T, N>(x + j));
     return (double)max + log(fri_row_sum(lanes, exps));
 }
 
@@ -65,12 +86,6 @@ static __device__ __forceinline__ float fri_target_weight(const fri_targets &t, 
 
 /* ---- the mean of losses, from partial sums per block, in order --------------------------------------------- */
 
-/* Checks the scratch of a loss's forward; no row has a bad target yet. */
-static inline fr_status fri_loss_begin(const fri_exec *e, const char *kernel, size_t need, int64_t *bad) {
-    fr_status s = fri_cuda_workspace(e, kernel, need);
-    return s == FR_OK ? fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad) : s;
-}
-
 typedef struct fri_loss_sum {
     double loss, counted;
 } fri_loss_sum;
@@ -95,6 +110,25 @@ __global__ void __launch_bounds__(FRI_THREADS)
     if (threadIdx.x > 0) return;
     *loss = (L)(sum / counted); /* NaN if all rows are ignored, as in PyTorch */
     *count = (L)counted;
+}
+
+/* Scratch of a loss's forward; no row has a bad target yet. */
+static inline fr_status fri_loss_begin(const fri_exec *e, const char *kernel, size_t need, int64_t *bad) {
+    fr_status s = fri_cuda_workspace(e, kernel, need);
+    return s == FR_OK ? fri_cuda_set_bytes(e, kernel, bad, 0xff, sizeof *bad) : s;
+}
+
+/* The mean from sums of `most` blocks at most: launch(most, partial, &blocks) writes a sum per block. */
+template <typename L>
+static fr_status fri_loss_mean(const fri_exec *e, const char *kernel, int64_t most, void *loss, void *count,
+                               int64_t *bad, L launch) {
+    fri_loss_sum *partial = (fri_loss_sum *)e->workspace;
+    int64_t blocks = most;
+    fr_status s = fri_loss_begin(e, kernel, (size_t)most * sizeof *partial, bad);
+    if (s >= 0 && most > 0) s = launch(most, partial, &blocks);
+    if (s < 0) return s;
+    fri_loss_end<<<1, FRI_THREADS, 0, fri_stream(e)>>>(blocks, partial, (float *)loss, (float *)count);
+    return fri_cuda_launched(kernel);
 }
 
 #endif

@@ -72,14 +72,30 @@ static __device__ __forceinline__ void fri_step_walk(const fri_step_list &all, b
     }
 }
 
-/* launch(all, blocks) for as many lists as the items need. */
-template <typename L>
-static inline void fri_step_lists(int count, const fri_step_item *items, int64_t chunk, L launch) {
-    fri_step_list all;
-    for (int at = 0; at < count;) {
-        const unsigned blocks = fri_list_fill(&all, count, items, chunk, &at);
-        if (blocks > 0) launch(all, blocks);
-    }
+/* A kernel of an optimizer, and how many elements a block of the kernel moves. */
+template <typename F> struct fri_step_kernel {
+    F run;
+    int64_t chunk;
+};
+
+/* The kernel of_types(T(), G()), for as many lists as the items need; T, G: types of parameter and gradient. */
+template <typename D, typename K, typename... A>
+static fr_status fri_step_launch(const fri_exec *e, const char *name, const D *d, int count, const fri_step_item *items,
+                                 K of_types, A... rest) {
+    FRI_FLOAT_TYPES(d->dtype, name, FRI_FLOAT_TYPES_AS(G, d->grad_dtype, name, {
+                        const auto [run, chunk] = of_types(T(), G());
+                        fri_step_list all;
+                        for (int at = 0; at < count;) {
+                            const unsigned blocks = fri_list_fill(&all, count, items, chunk, &at);
+                            if (blocks > 0) run<<<blocks, FRI_THREADS, 0, fri_stream(e)>>>(all, *d, rest...);
+                        }
+                    }))
+    return fri_cuda_launched(name);
+}
+
+/* The kernel of a walk in packs of N. */
+template <int N, typename F> static fri_step_kernel<F> fri_step_walker(F run) {
+    return {run, FRI_STEP_PACKS * FRI_THREADS * N};
 }
 
 #endif

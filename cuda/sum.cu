@@ -19,20 +19,17 @@ template <typename T> struct put_scaled {
     }
 };
 
-template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS) spread(int64_t n, double alpha, const T *s, T *y) {
-    int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N;
-    fri_pack<T, N> p;
-    T value;
-    fri_store(&value, (float)(alpha * (double)fri_load(s[0])));
-    if (i + N <= n) {
+template <typename T> struct spread {
+    double alpha;
+    const T *s;
+    T *y;
+    template <int M> __device__ __forceinline__ void at(int64_t i) const {
+        fri_pack<T, M> p;
 #pragma unroll
-        for (int k = 0; k < N; k++) p.v[k] = value;
-        fri_store_pack<T, N>(y + i, p);
-    } else {
-        for (; i < n; i++) y[i] = value;
+        for (int k = 0; k < M; k++) fri_store(&p.v[k], (float)(alpha * (double)fri_load(s[0])));
+        fri_store_pack<T, M>(y + i, p);
     }
-}
+};
 
 /* ---- launchers --------------------------------------------------------------------------------------------- */
 
@@ -48,10 +45,7 @@ extern "C" fr_status fri_cuda_sum(const fri_exec *e, fr_dtype dtype, int64_t n, 
 
 extern "C" fr_status fri_cuda_broadcast(const fri_exec *e, fr_dtype dtype, int64_t n, double alpha, const void *s,
                                         void *y) {
-    if (n == 0) return FR_OK;
-    FRI_FLOAT_TYPES(dtype, "broadcast", constexpr int N = 16 / sizeof(T); if (fri_aligned(y, 16)) spread<T, N>
-                    <<<fri_blocks(fri_ceil_div(n, N)), FRI_THREADS, 0, fri_stream(e)>>>(n, alpha, (const T *)s, (T *)y);
-                    else spread<T, 1>
-                    <<<fri_blocks(n), FRI_THREADS, 0, fri_stream(e)>>>(n, alpha, (const T *)s, (T *)y);)
-    return fri_cuda_launched("broadcast");
+    FRI_FLOAT_TYPES(dtype, "broadcast",
+                    return fri_launch_each<T>(e, "broadcast", n, fri_aligned(y, 16),
+                                              spread<T>{alpha, (const T *)s, (T *)y});)
 }

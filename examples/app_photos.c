@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIDE = 64, EPOCHS = 10, BATCH = 16 };
+enum { SIDE = 64, BATCH = 16 };
 
 /* The network is a list of layers. Each layer's input size follows from the layer before. */
 static fr_status network(void *ctx, fr_device device, int64_t classes, fr_module **out) {
@@ -48,7 +48,6 @@ static fr_status train(const char *folder, const char *weights, size_t budget) {
     o.train.memory.budget = budget;
     o.train.data.image_size = SIDE;
     o.train.optim.batch_size = BATCH;
-    o.train.optim.epochs = EPOCHS;
     o.train.data.augment = FR_TRAIN_AUGMENT_LIGHT;
 
     FR_TRY(s, fr_dataset_image_folder(folder, FR_SPLIT_TRAIN, &photos));

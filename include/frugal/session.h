@@ -42,8 +42,8 @@ typedef struct fr_session_info {
 
 typedef struct fr_session_opts {
     /* Options of the trainers' flags. Flags of the trainers' networks, --dataset and its files, --plan,
-     * --summary, --predict and the measured ones (--calibrate) are not for a session: FR_EINVAL. lr AUTO: 0.1 for
-     * SGD. */
+     * --summary, --predict and the measured ones (--calibrate) are not for a session: FR_EINVAL. lr AUTO: for
+     * SGD 0.1 from batches of 64 on, less in proportion for smaller ones. */
     fr_train_opts train;
 
     /* Makes the network, for the dataset's channels and with a single result: several times on FR_META, to plan, and

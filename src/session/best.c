@@ -3,7 +3,7 @@
  * An evaluation counts if it follows a whole epoch at which the training evaluates. The evaluation at a place where
  * --steps ends the run is made for the report alone: without --steps no evaluation follows there, and a training in
  * several runs keeps the weights of a training in one run. */
-#include "session/evaluate.h"
+#include "session/step.h"
 #include "session/state.h"
 #include "base/cache.h"
 

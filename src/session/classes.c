@@ -1,7 +1,7 @@
 /* classes.c - accuracy and IoU per class after an evaluation, counted in a confusion matrix: of pixels, and of images
  * with train.optim.per_class. */
 
-#include "session/evaluate.h"
+#include "session/step.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,5 @@
 /* driver.c - see driver.h. */
 #include "session/driver.h"
-#include "session/evaluate.h"
-#include "session/state.h"
-#include "session/step.h"
 
 /* Index of this rank's batch in a round; -1: none. */
 static int64_t batch_of(const fri_session *r, int64_t round) {

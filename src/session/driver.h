@@ -6,7 +6,8 @@
 #ifndef FRI_SESSION_DRIVER_H
 #define FRI_SESSION_DRIVER_H
 
-#include "session/session.h"
+#include "session/state.h"
+#include "session/step.h"
 
 /* Parts of a step. `batch` puts the i-th of the --accumulate batches on the device, the first before the step begins;
  * `train` computes loss and gradients; `update` follows after the last batch. */

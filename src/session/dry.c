@@ -6,11 +6,8 @@
  * the step found it, all further steps repeat that step and are left out of the dry run. Batches of an evaluation and
  * whole epochs are shortened in the same way. */
 #include "session/dry.h"
-#include "session/evaluate.h"
 #include "session/model.h"
 #include "session/prepare.h"
-#include "session/state.h"
-#include "session/step.h"
 
 #include "data/input.h"
 #include "plan/section.h"

@@ -2,12 +2,9 @@
 #include <frugal/session.h>
 
 #include "session/driver.h"
-#include "session/evaluate.h"
 #include "session/flags.h"
 #include "session/plan_switches.h"
 #include "session/prepare.h"
-#include "session/state.h"
-#include "session/step.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -37,6 +34,7 @@ fr_session_opts fr_session_opts_default(void) {
     o.train.quiet = true;
     o.train.data.augment = FR_TRAIN_AUGMENT_NONE;
     o.train.data.dataset = FR_TRAIN_OWN;
+    o.train.optim.epochs = 30;
     return o;
 }
 
@@ -181,10 +179,15 @@ static fr_status resolve_image_size(fr_train_opts *t, const fr_dataset *train) {
     return FR_OK;
 }
 
+/* 0.1 for batches of 64 and more, less in proportion for smaller ones (Goyal et al., 2017): small folders learn. */
+static double own_sgd_lr(int64_t batch) {
+    return batch < 64 ? 0.1 * (double)batch / 64 : 0.1;
+}
+
 fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_dataset *test,
                                 fr_train_program *program, fri_config *out) {
     *program = (fr_train_program){.name = o->name != NULL ? o->name : "network",
-                                  .sgd_lr = 0.1,
+                                  .sgd_lr = own_sgd_lr(o->train.optim.batch_size),
                                   .batch_norm_optional = true,
                                   .loss = o->loss,
                                   .metrics = o->metrics,

@@ -1,5 +1,4 @@
 /* evaluate.c - accuracy and loss of a batch of test images, in eval mode and without a graph. */
-#include "session/evaluate.h"
 #include "session/model.h"
 #include "session/step.h"
 #include "net/units.h"

@@ -12,14 +12,16 @@
 
 /* ---- dry runs ---------------------------------------------------------------------------------------------- */
 
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
 size_t fri_planned_reserved(const fri_train_plan *p) {
-    return p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
-                                                                   : p->evaluation.peak_reserved;
+    return larger(p->training.peak_reserved, p->evaluation.peak_reserved);
 }
 
 static size_t planned_requested(const fri_train_plan *p) {
-    return p->training.peak_requested > p->evaluation.peak_requested ? p->training.peak_requested
-                                                                     : p->evaluation.peak_requested;
+    return larger(p->training.peak_requested, p->evaluation.peak_requested);
 }
 
 static bool in_arena(const fr_train_opts *o) {
@@ -28,7 +30,7 @@ static bool in_arena(const fr_train_opts *o) {
 
 /* Plans the run with its real allocator (arena.c): in an arena if wanted and if the arena fits, else on the caching
  * allocator, which under a limit releases cached segments before a request fails. */
-fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
+static fr_status plan_run(const fri_config *c, size_t limit, fri_train_plan *out) {
     bool arena = in_arena(&c->opts);
     fr_status s = fri_train_plan_make(c, SIZE_MAX, out);
     if (s < 0) return s;
@@ -48,12 +50,18 @@ done:
     return s;
 }
 
-fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved) {
+fr_status fri_try(const fri_config *c, size_t limit, bool anyway, fri_trial *out) {
     fri_train_plan p = {0};
-    FRI_TRY(fri_plan_run(c, limit, &p));
-    *reserved = fri_planned_reserved(&p);
+    *out = (fri_trial){0};
+    fr_status s = plan_run(c, limit, &p);
+    out->fits = s == FR_OK;
+    if (s == FR_ENOMEM && limit != SIZE_MAX) s = anyway ? plan_run(c, SIZE_MAX, &p) : FR_OK;
+    out->workspaces = p.workspaces;
+    out->requested = planned_requested(&p);
+    out->allocated = larger(p.training.peak_allocated, p.evaluation.peak_allocated);
+    out->reserved = fri_planned_reserved(&p);
     fri_train_plan_release(&p);
-    return FR_OK;
+    return s;
 }
 
 /* An fr_fit_run_fn; ctx is the config. */
@@ -61,7 +69,7 @@ static fr_status fit_dry_run(void *ctx, const fr_unit_plan *plan, size_t limit, 
     fri_config trial = *(const fri_config *)ctx;
     fri_train_plan p = {0};
     trial.opts.memory.unit_plan = plan;
-    FRI_TRY(fri_plan_run(&trial, limit, &p));
+    FRI_TRY(plan_run(&trial, limit, &p));
     const fr_memory_stats *x = &p.training, *y = &p.evaluation;
     bool evaluation = y->peak_reserved > x->peak_reserved ||
                       (y->peak_reserved == x->peak_reserved && y->peak_allocated > x->peak_allocated);
@@ -98,22 +106,18 @@ fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out
 
 /* ---- the batch --------------------------------------------------------------------------------------------- */
 
+fr_status fri_try_budget(const fri_config *c, size_t budget, bool choose, bool *fits) {
+    FRI_OWNED(fr_fit_release) fr_fit fit = {0};
+    fri_trial trial = {0};
+    fr_status s = choose ? fri_fit_find(c, budget, true, &fit) : fri_try(c, budget, false, &trial);
+    *fits = s == FR_OK && (choose ? fit.fits : trial.fits);
+    return s;
+}
+
 static fr_status batch_fits(const fri_config *c, size_t budget, bool choose, int64_t batch, bool *yes) {
     fri_config one = *c;
-    fr_fit fit = {0};
-    size_t reserved = 0;
-    fr_status s = FR_OK;
     one.opts.optim.batch_size = batch;
-    if (choose) {
-        s = fri_fit_find(&one, budget, true, &fit);
-        *yes = s == FR_OK && fit.fits;
-        fr_fit_release(&fit);
-    } else {
-        s = fri_fits(&one, budget, &reserved);
-        *yes = s == FR_OK;
-        if (s == FR_ENOMEM) s = FR_OK;
-    }
-    return s;
+    return fri_try_budget(&one, budget, choose, yes);
 }
 
 /* Doubles the batch until `high` does not fit, then bisects between `low` (fits) and `high`. The batch is limited so
@@ -218,17 +222,15 @@ static fr_status choose_batch(fri_config *c) {
 /* True if the user asked for the value in o: by the flag, in a session by another value than the default. */
 static bool is_asked(const fri_config *c, const fr_flag *f, const fr_train_opts *o) {
     const fr_train_opts defaults = fr_train_opts_default();
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
     if (c->model == NULL) return fri_flag_given(f, c->argc, c->argv);
-    return f->kind != FR_FLAG_ACT && strcmp(fr_flag_text(f, o, a), fr_flag_text(f, &defaults, b)) != 0;
+    return f->kind != FR_FLAG_ACT && fri_flag_differs(f, o, &defaults);
 }
 
 /* A budget decides for each unit whether to rebuild, without changing the switch. */
 static bool is_replaced(const fr_flag *f, const fr_train_opts *asked, const fr_train_opts *now) {
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
     if (f->kind == FR_FLAG_ACT) return true; /* --all-off */
     if (f->offset == offsetof(fr_train_opts, memory.switches.rebuild)) return !asked->memory.switches.rebuild;
-    return strcmp(fr_flag_text(f, asked, a), fr_flag_text(f, now, b)) != 0;
+    return fri_flag_differs(f, asked, now);
 }
 
 /* Names the memory flags in `asked` that a budget has replaced in c->opts, with the cure. */
@@ -260,12 +262,11 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
 
 static fr_status as_given(const fri_config *c) {
     char text[FR_BYTES_TEXT];
-    size_t reserved = 0;
-    fr_status s = fri_fits(c, c->opts.memory.limit, &reserved);
-    if (s != FR_ENOMEM) return s;
-    if ((s = fri_fits(c, SIZE_MAX, &reserved)) < 0) return s;
+    fri_trial trial;
+    FRI_TRY(fri_try(c, c->opts.memory.limit, true, &trial));
+    if (trial.fits) return FR_OK;
     return fr_fail(FR_ENOMEM, "--memory-budget %s: this run reserves %zu bytes; raise it or leave --all-off out",
-                   fr_bytes_text(c->opts.memory.budget, text), reserved);
+                   fr_bytes_text(c->opts.memory.budget, text), trial.reserved);
 }
 
 fr_status fri_fit(fri_config *c, fr_fit *fit) {

@@ -29,10 +29,16 @@ fr_status fri_prefix_choose(fri_config *c);
 
 /* Planned peak of reserved bytes, the larger of training and evaluation. */
 size_t fri_planned_reserved(const fri_train_plan *p);
-/* Plans the run under this limit, in the arena if used. FR_ENOMEM: the run does not fit. */
-fr_status fri_plan_run(const fri_config *c, size_t limit, fri_train_plan *out);
-/* FR_OK: the run fits the limit, and *reserved is its peak. FR_ENOMEM: the run does not fit. */
-fr_status fri_fits(const fri_config *c, size_t limit, size_t *reserved);
+/* Peaks of a dry run, each the larger of training and evaluation. */
+typedef struct fri_trial {
+    bool fits;       /* the run fits the limit */
+    bool workspaces; /* as in fri_train_plan */
+    size_t requested, allocated, reserved;
+} fri_trial;
+/* Plans the run under this limit. A run that does not fit has no peaks, or with `anyway` those without a limit. */
+fr_status fri_try(const fri_config *c, size_t limit, bool anyway, fri_trial *out);
+/* Like fri_try, for the answer alone. `choose`: units and switches may be chosen, as --memory-budget does. */
+fr_status fri_try_budget(const fri_config *c, size_t budget, bool choose, bool *fits);
 /* Turns on the switches that cost no time. */
 void fri_fit_switches(fri_config *c);
 /* Fastest plan for a budget under the switches of c; `any`: the first plan that fits. */

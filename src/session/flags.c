@@ -148,6 +148,11 @@ bool fri_flag_given(const fr_flag *f, int argc, char *const *argv) {
     return false;
 }
 
+bool fri_flag_differs(const fr_flag *f, const fr_train_opts *a, const fr_train_opts *b) {
+    char x[FR_FLAG_TEXT_BYTES], y[FR_FLAG_TEXT_BYTES];
+    return strcmp(fr_flag_text(f, a, x), fr_flag_text(f, b, y)) != 0;
+}
+
 const char *fri_flag_words(const fr_flag *f, const fr_train_opts *o, char words[FRI_FLAG_WORDS]) {
     char value[FR_FLAG_TEXT_BYTES] = "";
     const bool on_or_off = f->kind == FR_FLAG_BOOL || f->kind == FR_FLAG_SET;

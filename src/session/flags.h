@@ -21,6 +21,8 @@ const fr_flag *fri_flag_find(const char *name);
 /* True if the flag or its "no-" form is among the words of a parsed command. f may be NULL. */
 bool fri_flag_given(const fr_flag *f, int argc, char *const *argv);
 
+/* True if the flag has different values in a and b. */
+bool fri_flag_differs(const fr_flag *f, const fr_train_opts *a, const fr_train_opts *b);
 /* "--no-encode", "--checkpoint-segments 4", "--amp=bf16": the flag with its value in o. Returns words. */
 enum { FRI_FLAG_WORDS = 2 * FR_FLAG_TEXT_BYTES };
 const char *fri_flag_words(const fr_flag *f, const fr_train_opts *o, char words[FRI_FLAG_WORDS]);

@@ -1,23 +1,18 @@
-/* log.c - --log.
- *
- * A failed write does not stop the training: the first failure is printed, later lines are still tried, and at its
- * end the run fails. */
+/* log.c - --log. After a failed write the training goes on. */
 #include "io/session_files.h"
 #include "session/views.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-typedef struct logs {
-    fri_log *log;     /* NULL: none */
-    int64_t failures; /* steps and evaluations missing in the file */
-} logs;
+/* The state of the view: NULL, no log. */
+typedef fri_log *logs;
 
-static fr_status open_logs(logs *l, const fri_session *r) {
+static fr_status open_log(logs *l, const fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     if (o->files.log == NULL) return FR_OK;
     const bool evaluated = r->tested.counted == r->at.step && r->at.first_evaluation == FRI_FIRST_STEP;
-    return fri_log_open(o->files.log, r->at.step > 0 ? r->at.step : -1, evaluated, &l->log);
+    return fri_log_open(o->files.log, r->at.step > 0 ? r->at.step : -1, evaluated, l);
 }
 
 fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
@@ -39,39 +34,31 @@ fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
     return FR_OK;
 }
 
-static fr_status write_evaluation(logs *l, const fri_session *r) {
+static fr_status write_evaluation(fri_log *log, const fri_session *r) {
     const fr_train_program *p = r->config->program;
     char tag[FR_TRAIN_NAME_BYTES];
-    if (isfinite(r->tested.accuracy)) FRI_TRY(fri_log_scalar(l->log, "test/accuracy", r->at.step, r->tested.accuracy));
-    if (isfinite(r->tested.loss)) FRI_TRY(fri_log_scalar(l->log, "test/loss", r->at.step, r->tested.loss));
+    if (isfinite(r->tested.accuracy)) FRI_TRY(fri_log_scalar(log, "test/accuracy", r->at.step, r->tested.accuracy));
+    if (isfinite(r->tested.loss)) FRI_TRY(fri_log_scalar(log, "test/loss", r->at.step, r->tested.loss));
     for (int64_t i = 0; i < p->n_metrics; i++) {
         snprintf(tag, sizeof tag, "test/%s", p->metric_names[i]);
-        FRI_TRY(fri_log_scalar(l->log, tag, r->at.step, r->tested.metric[i]));
+        FRI_TRY(fri_log_scalar(log, tag, r->at.step, r->tested.metric[i]));
     }
     return FR_OK;
 }
 
 static fr_status log_event(void *state, const fri_session *r, fr_run_event e) {
     logs *l = state;
-    fr_status s = FR_OK;
-    if (e == FR_RUN_POSITION) return open_logs(l, r);
-    if (e == FR_RUN_END && l->failures > 0)
-        return fr_fail(FR_EIO, "the logs are incomplete: %" PRId64 " of their writes failed", l->failures);
-    if (l->log == NULL) return FR_OK;
-    if (e == FR_RUN_STEP) {
-        fr_log_step step;
-        FRI_TRY(fri_log_step_of(r, &step));
-        s = fri_log_write(l->log, &step);
-    }
-    if (e == FR_RUN_EVALUATION) s = write_evaluation(l, r);
-    if (s != FR_EIO) return s;
-    if (l->failures++ == 0) fri_say_goes_on(r);
-    return FR_OK;
+    fr_log_step step;
+    if (e == FR_RUN_POSITION) return open_log(l, r);
+    if (*l == NULL) return FR_OK;
+    if (e == FR_RUN_EVALUATION) return write_evaluation(*l, r);
+    if (e != FR_RUN_STEP) return FR_OK;
+    FRI_TRY(fri_log_step_of(r, &step));
+    return fri_log_write(*l, &step);
 }
 
 static void log_end(void *state) {
-    logs *l = state;
-    fri_log_close(&l->log);
+    fri_log_close(state);
 }
 
-const fri_view fri_log_view = {sizeof(logs), NULL, log_event, log_end};
+const fri_view fri_log_view = {sizeof(logs), NULL, log_event, log_end, .goes_on = true};

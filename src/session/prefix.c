@@ -7,12 +7,14 @@ fr_status fri_prefix_choose(fri_config *c) {
     enum { MOST = 32 };
     size_t peak[MOST], least = SIZE_MAX;
     const size_t budget = c->opts.memory.budget;
+    fri_trial tried;
     int n = 0, best = 0;
     if (c->opts.memory.prefix_parts != FR_TRAIN_PARTS_AUTO) return FR_OK;
     for (; n < MOST && (int64_t)1 << n < 2 * c->opts.optim.batch_size; n++) {
         fri_config trial = *c;
         trial.opts.memory.prefix_parts = (int64_t)1 << n;
-        FRI_TRY(fri_fits(&trial, SIZE_MAX, &peak[n]));
+        FRI_TRY(fri_try(&trial, SIZE_MAX, false, &tried));
+        peak[n] = tried.reserved;
         if (peak[n] < least) least = peak[n];
     }
     for (int i = 0; i < n; i++)

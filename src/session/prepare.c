@@ -4,10 +4,8 @@
 #include "autograd/run.h"
 #include "base/container.h"
 #include "base/process.h"
-#include "session/data.h"
 #include "session/driver.h"
 #include "session/fit.h"
-#include "session/state.h"
 
 #include <frugal/number.h>
 

@@ -1,9 +1,6 @@
 /* real.c - the driver's parts for a run on a device. */
 #include "data/input.h"
 #include "session/driver.h"
-#include "session/evaluate.h"
-#include "session/state.h"
-#include "session/step.h"
 #include "tensor/readback.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* report.c - the JSON of --report. docs/train.md lists its keys. */
-#include "session/evaluate.h"
+#include "session/step.h"
 #include "session/fit.h"
 #include "session/flags.h"
 #include "backend/backend.h"
@@ -10,13 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-/* cJSON prints integers exactly up to 2^53 and reals with all digits; NAN becomes null. Adding to a NULL parent (no
- * memory) has no effect, and build() checks for failures at the end. */
+/* cJSON prints integers exactly up to 2^53, reals with all digits, and NAN as null. Adding to a NULL parent (no memory)
+ * has no effect, and build_report() checks for failures at the end. */
 static void add_number(cJSON *to, const char *key, double value) {
-    if (isfinite(value))
-        cJSON_AddNumberToObject(to, key, value);
-    else
-        cJSON_AddNullToObject(to, key);
+    cJSON_AddNumberToObject(to, key, value);
 }
 
 static void add_bytes(cJSON *to, const char *key, size_t bytes) {
@@ -151,9 +148,7 @@ static void add_loss(cJSON *root, const fri_session *r) {
     add_number(loss, "last", n > 0 ? r->numbers.losses[n - 1] : NAN);
     add_number(loss, "test", r->tested.loss);
     cJSON *steps = cJSON_AddArrayToObject(loss, "steps");
-    for (int64_t i = 0; i < n; i++)
-        cJSON_AddItemToArray(steps, isfinite(r->numbers.losses[i]) ? cJSON_CreateNumber(r->numbers.losses[i])
-                                                                   : cJSON_CreateNull());
+    for (int64_t i = 0; i < n; i++) cJSON_AddItemToArray(steps, cJSON_CreateNumber(r->numbers.losses[i]));
 }
 
 /* Adds the numbers of each class, and the predictions for its targets (rows) by class. */
@@ -165,8 +160,8 @@ static void add_classes(cJSON *root, const fri_session *r) {
     for (int64_t i = 0; i < n; i++) {
         const fri_class_numbers c = fri_class_numbers_of(r, i);
         cJSON *row = cJSON_CreateArray();
-        cJSON_AddItemToArray(accuracy, isfinite(c.accuracy) ? cJSON_CreateNumber(c.accuracy) : cJSON_CreateNull());
-        cJSON_AddItemToArray(iou, isfinite(c.iou) ? cJSON_CreateNumber(c.iou) : cJSON_CreateNull());
+        cJSON_AddItemToArray(accuracy, cJSON_CreateNumber(c.accuracy));
+        cJSON_AddItemToArray(iou, cJSON_CreateNumber(c.iou));
         for (int64_t k = 0; k < n; k++)
             cJSON_AddItemToArray(row, cJSON_CreateNumber((double)r->tested.confusion[i * n + k]));
         cJSON_AddItemToArray(confusion, row);

@@ -12,9 +12,8 @@
 /* True if the command has the flag, or the options have another value than the default. */
 static bool is_set_by_user(const fri_config *c, const fr_flag *f) {
     const fr_train_opts defaults = fr_train_opts_default();
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
     if (fri_flag_given(f, c->argc, c->argv) || f->kind == FR_FLAG_ACT) return fri_flag_given(f, c->argc, c->argv);
-    return strcmp(fr_flag_text(f, &c->opts, a), fr_flag_text(f, &defaults, b)) != 0;
+    return fri_flag_differs(f, &c->opts, &defaults);
 }
 
 /* True if a memory flag was given that says what the run keeps; limits, the arena and the workspaces do not. */
@@ -45,11 +44,10 @@ static fr_status fit_room(fri_config *c, fri_run_memory *of) {
 static fr_status choose_in_room(fri_config *c, fri_run_memory *of) {
     fri_config kept = *c;
     fri_room *room = &of->room;
-    size_t reserved = 0, fits = 0;
+    fri_trial trial;
     kept.opts.memory.switches.rebuild = false;
-    fr_status s = fri_fits(&kept, room->bytes, &reserved);
-    fits = s == FR_OK;
-    if (s == FR_ENOMEM) s = fri_fits(&kept, SIZE_MAX, &reserved);
+    const fr_status s = fri_try(&kept, room->bytes, true, &trial);
+    size_t fits = trial.fits;
     FRI_TRY(fri_ranks_least(c, &fits));
     if (s < 0) { /* without a plan there is no arena either, and the run says why */
         *room = (fri_room){0};
@@ -57,7 +55,7 @@ static fr_status choose_in_room(fri_config *c, fri_run_memory *of) {
     }
     room->choice = fits ? "kept" : any_is_set(c) ? "rebuilt" : "fitted";
     room->fits = true;
-    snprintf(room->reason, sizeof room->reason, "without rebuilding, the run reserves %zu bytes", reserved);
+    snprintf(room->reason, sizeof room->reason, "without rebuilding, the run reserves %zu bytes", trial.reserved);
     if (fits) c->opts.memory.switches.rebuild = false;
     return strcmp(room->choice, "fitted") == 0 ? fit_room(c, of) : FR_OK;
 }

@@ -4,7 +4,7 @@
  * the training must match (batch size, seed, ...); all others (schedule, switches, device) come from the flags, and
  * changes that affect later steps are printed. */
 #include "io/session_files.h"
-#include "session/evaluate.h"
+#include "session/step.h"
 #include "session/flags.h"
 #include "session/model.h"
 #include "session/state.h"

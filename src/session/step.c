@@ -2,7 +2,6 @@
  *
  * The order of releases decides a step's peak: images and logits are released as soon as only the graph may need
  * them, targets and loss after backward, gradients after the optimizer's step and before the next forward. */
-#include "session/data.h"
 #include "session/model.h"
 #include "session/step.h"
 #include "autograd/run.h"

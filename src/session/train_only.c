@@ -31,21 +31,9 @@ static void set_words(const search *at, fri_config *c) {
 static fr_status setting_fits(search *at, bool *yes) {
     const fri_config *c = &at->trial;
     const size_t budget = c->opts.memory.budget < c->opts.memory.limit ? c->opts.memory.budget : c->opts.memory.limit;
-    size_t reserved = 0;
-    fr_fit fit = {0};
-    fr_status s = FR_OK;
     set_words(at, &at->trial);
     at->trials++;
-    if (c->opts.memory.fit_switches) {
-        s = fri_fit_find(c, budget, true, &fit);
-        *yes = s == FR_OK && fit.fits;
-        fr_fit_release(&fit);
-    } else {
-        s = fri_fits(c, budget, &reserved);
-        *yes = s == FR_OK;
-        if (s == FR_ENOMEM) s = FR_OK;
-    }
-    return s;
+    return fri_try_budget(c, budget, c->opts.memory.fit_switches, yes);
 }
 
 /* Binary search for the largest *number that still fits; the initial value must fit. */

@@ -78,25 +78,21 @@ fr_status fri_views_begin(const fri_session *r, fri_views **out) {
 
 /* ---- events ---------------------------------------------------------------------------------------------------- */
 
-static fr_status tell_addon(fri_views *v, watching *w, fr_run_event e) {
+static fr_status tell_view(fri_views *v, watching *w, fr_run_event e) {
     const fr_view *view = w->addon;
     if (e == FR_RUN_STEPS_END && w->listens) fr_event_unsubscribe(view->on_memory, w->state);
     if (e == FR_RUN_STEPS_END) w->listens = false;
-    fr_status s = view->event(w->state, &v->seen, e);
-    if (s == FR_EIO && view->goes_on && e != FR_RUN_POSITION) {
+    fr_status s = view != NULL ? view->event(w->state, &v->seen, e) : w->own->event(w->state, v->run, e);
+    if (s == FR_EIO && (view != NULL ? view->goes_on : w->own->goes_on) && e != FR_RUN_POSITION) {
         if (w->failures++ == 0) fri_say_goes_on(v->run);
         s = FR_OK;
     }
     if (s == FR_OK && e == FR_RUN_END && w->failures > 0)
         return fr_fail(FR_EIO, "the logs are incomplete: %" PRId64 " of their writes failed", w->failures);
-    if (s < 0 || e != FR_RUN_SETUP || view->on_memory == NULL) return s;
+    if (s < 0 || e != FR_RUN_SETUP || view == NULL || view->on_memory == NULL) return s;
     s = fr_event_subscribe(view->on_memory, w->state);
     w->listens = s == FR_OK;
     return s;
-}
-
-static fr_status tell_view(fri_views *v, watching *w, fr_run_event e) {
-    return w->addon != NULL ? tell_addon(v, w, e) : w->own->event(w->state, v->run, e);
 }
 
 fr_status fri_views_event(void *views, fr_run_event e) {

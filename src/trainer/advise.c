@@ -27,13 +27,10 @@ static void print_trial(adviser *a, bool fits, size_t reserved, const char *flag
 /* Dry run of options o in place of the run's, printed as one line of advice. */
 static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags) {
     fri_config trial = *a->config;
-    size_t reserved = 0;
+    fri_trial tried;
     trial.opts = *o;
-    fr_status s = fri_fits(&trial, a->limit, &reserved);
-    bool fits = s == FR_OK;
-    if (s == FR_ENOMEM) s = fri_fits(&trial, SIZE_MAX, &reserved);
-    if (s < 0) return s;
-    print_trial(a, fits, reserved, flags);
+    FRI_TRY(fri_try(&trial, a->limit, true, &tried));
+    print_trial(a, tried.fits, tried.reserved, flags);
     return FR_OK;
 }
 
@@ -59,14 +56,15 @@ static fr_status advise_segments(adviser *a) {
     char flags[64];
     fri_config trial = *a->config;
     int64_t best = 0;
-    size_t least = SIZE_MAX, reserved = 0;
+    size_t least = SIZE_MAX;
+    fri_trial tried;
     int units = 0;
     FRI_TRY(fri_model_units(&trial, &units));
     for (int64_t k = 2; k <= units && k <= 32; k++) {
         trial.opts.memory.checkpoint_segments = k;
-        FRI_TRY(fri_fits(&trial, SIZE_MAX, &reserved));
-        if (reserved >= least) continue;
-        least = reserved;
+        FRI_TRY(fri_try(&trial, SIZE_MAX, false, &tried));
+        if (tried.reserved >= least) continue;
+        least = tried.reserved;
         best = k;
     }
     if (best == 0) return FR_OK;

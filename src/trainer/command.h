@@ -3,7 +3,6 @@
 #define FRI_TRAINER_COMMAND_H
 
 #include "base/atomic_file.h"
-#include "session/evaluate.h"
 #include "session/model.h"
 #include "session/state.h"
 #include "session/step.h"

@@ -24,8 +24,7 @@ static const size_t field_bytes[] = {
 
 /* *out: options with switch f at its --all-off value. False if f has the value already. */
 static bool options_without(const fr_flag *f, const fr_train_opts *now, const fr_train_opts *off, fr_train_opts *out) {
-    char a[FR_FLAG_TEXT_BYTES], b[FR_FLAG_TEXT_BYTES];
-    if (strcmp(fr_flag_text(f, now, a), fr_flag_text(f, off, b)) == 0) return false;
+    if (!fri_flag_differs(f, now, off)) return false;
     *out = *now;
     memcpy((char *)out + f->offset, (const char *)off + f->offset, field_bytes[f->kind]);
     if (out->memory.offload == NULL) out->memory.switches.offload = false;

@@ -31,20 +31,18 @@ typedef struct table {
 
 /* Adds a dry run and the predicted time of its step. */
 static fr_status add_line(table *t, const fri_config *c, const char *flags) {
-    fri_train_plan p = {0};
+    fri_trial trial;
     fri_fit_clock *clock = NULL;
     double seconds = 0;
     if (t->n == MOST_LINES) return FR_OK;
     fr_status s = fri_fit_clock_begin(c->opts.device, &clock);
     if (s < 0) return s;
-    s = fri_plan_run(c, SIZE_MAX, &p);
+    s = fri_try(c, SIZE_MAX, false, &trial);
     fri_fit_clock_end(&clock, &seconds);
     if (s < 0) return s;
     line *l = &t->lines[t->n++];
-    const fr_memory_stats *m = p.training.peak_allocated > p.evaluation.peak_allocated ? &p.training : &p.evaluation;
-    *l = (line){.allocated = m->peak_allocated, .reserved = fri_planned_reserved(&p), .seconds = seconds};
+    *l = (line){.allocated = trial.allocated, .reserved = trial.reserved, .seconds = seconds};
     snprintf(l->flags, sizeof l->flags, "%s", flags);
-    fri_train_plan_release(&p);
     return FR_OK;
 }
 

@@ -31,11 +31,11 @@ static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
         if (!p->settled)
             fprintf(r->config->out,
                     "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
+        fri_progress_arena(r);
+        if (p->again > 0)
+            fprintf(r->config->out, "a step runs %" PRIu64 " pieces of the network forward once more in backward\n",
+                    p->again);
     }
-    if (!o->quiet) fri_progress_arena(r);
-    if (!o->quiet && p->again > 0)
-        fprintf(r->config->out, "a step runs %" PRIu64 " pieces of the network forward once more in backward\n",
-                p->again);
     fr_fprintf(r->config->out, "planned in %.3f s: peak memory %s", p->seconds,
                fr_bytes_text(p->training.peak_allocated, peak));
     if (p->evaluation.peak_allocated > 0)
@@ -58,8 +58,7 @@ static fr_status use_arena(fri_session *r, fri_train_plan *p) {
 /* Plans again under --memory-limit, where the allocator releases cached segments before a request fails. */
 static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     char limit[FR_BYTES_TEXT], needs[FR_BYTES_TEXT];
-    size_t reserved = p->training.peak_reserved > p->evaluation.peak_reserved ? p->training.peak_reserved
-                                                                              : p->evaluation.peak_reserved;
+    const size_t reserved = fri_planned_reserved(p);
     fri_train_plan limited = {0};
     if (reserved <= r->config->opts.memory.limit) return FR_OK;
     r->memory.arena.used = false;

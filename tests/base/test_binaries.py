@@ -26,6 +26,7 @@ def exported(library):
     names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines() if line]
     others = sorted(n for n in names if not n.startswith("fr_"))
     expect(not others, f"{library}: exports {len(others)} names beside fr_*: {' '.join(others[:5])}")
+    expect("fr_train_run" not in names, f"{library}: exports fr_train_run, which belongs to frugal-cli")
     expect("fr_last_error" in names, f"{library}: exports {len(names)} names, fr_last_error is not among them")
 
 

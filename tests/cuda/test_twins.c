@@ -249,11 +249,11 @@ static const fr_dtype every[] = {FR_F32, FR_F16, FR_BF16, FR_F64, FR_I64, FR_I32
 Test(twins, cast_and_fill) {
     for (int from = 0; from < 10; from++)
         for (int to = 0; to < 10; to++)
-            for (int64_t offset = 0; offset < 2; offset++) {
-                const int64_t n = 259;
-                buf x = fr_dtype_is_float(every[from]) ? numbers_between(every[from], n, offset, -300, 300, true)
-                                                       : numbers_between(every[from], n, offset, -120, 250, false);
-                buf y = blank(every[to], n, offset);
+            for (int64_t offset = 0; offset < 3; offset++) { /* of x, of y */
+                const int64_t n = 259, own = offset & 1;
+                buf x = fr_dtype_is_float(every[from]) ? numbers_between(every[from], n, own, -300, 300, true)
+                                                       : numbers_between(every[from], n, own, -120, 250, false);
+                buf y = blank(every[to], n, offset >> 1);
                 BOTH(k->cast(ex(), every[from], every[to], n, p(&x), p(&y)));
                 expect_same(fr_dtype_name(every[from]), &y, 0);
                 drop(&x);
@@ -313,7 +313,7 @@ Test(twins, dropout) {
                 const int64_t n = d.n * d.hw * d.c;
                 buf x = numbers(t, n, mode >> 1);
                 buf y = blank(t, n, mode >> 1);
-                buf mask = blank(FR_U8, n, mode >> 1);
+                buf mask = blank(FR_U8, n, mode & 1);
                 BOTH(k->dropout(ex(), &d, p(&x), p(&y)));
                 expect_same("dropout", &y, 0);
                 BOTH(k->dropout_mask(ex(), &d, p(&mask)));
@@ -526,6 +526,8 @@ static void loss_twins(const loss_kernels *l, fr_dtype t, int64_t rows, int64_t 
     d.ignore_index = -100;
     d.shares = l->shares;
     buf x = numbers_between(t, rows * classes, 0, -3, 3, with_inf), weight = numbers(FR_F32, classes, 0);
+    for (int64_t i = 1; i <= rows && classes > 1100; i++) set(&x, i * classes - 1, 100); /* behind what lanes keep */
+    copy_in(&x);
     buf target = l->shares ? numbers_between(FR_F32, rows * classes, 0, 0, 1, false) : blank(FR_I64, rows, 0);
     for (int64_t i = 0; i < rows && !l->shares; i++)
         set(&target, i, i % 7 == 6 ? -100 : i == 40 ? (double)classes : (double)(i * 5 % classes));
@@ -549,9 +551,10 @@ static void loss_twins(const loss_kernels *l, fr_dtype t, int64_t rows, int64_t 
 #undef w
 
 Test(twins, losses_of_classes) {
-    static const int64_t shapes[][2] = {{1, 1}, {5, 3}, {100, 10}, {33, 1000}, {9000, 2}, {77, 32}};
+    static const int64_t shapes[][2] = {{1, 1},   {5, 3},   {100, 10}, {33, 1000}, {9000, 2},
+                                        {77, 32}, {60, 21}, {45, 52},  {10, 1288}, {11, 1027}};
     for (int ti = 0; ti < 3; ti++)
-        for (int si = 0; si < 6; si++)
+        for (size_t si = 0; si < sizeof shapes / sizeof *shapes; si++)
             for (size_t i = 0; i < sizeof losses / sizeof *losses; i++)
                 loss_twins(&losses[i], floats[ti], shapes[si][0], shapes[si][1], i == 1 && si == 3);
 }

@@ -87,7 +87,7 @@ int main(void) {
     dup2(out, STDOUT_FILENO);
     bool good = s == FR_OK && silent;
     if (!good) fprintf(stderr, "%s; the session printed: %s\n", fr_last_error(), silent ? "no" : "yes");
-    good &= file_has(report, (const char *const[]){"\"steps\":\t8,", "\"fit\":", "\"loss\":", NULL});
+    good &= file_has(report, (const char *const[]){"\"steps\":\t8,", "\"fit\":", "\"loss\":", "\n}\n", NULL});
     good &=
         file_has(log, (const char *const[]){"{\"step\":8,\"epoch\":1,\"loss\":", "{\"step\":8,\"test/loss\":", NULL});
     good &= has("on_note", note, "train.memory.budget chooses by itself and replaces train.memory.switches.encode");

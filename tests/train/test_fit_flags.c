@@ -138,6 +138,9 @@ Test(fit_flags, budgets_hold) {
         EXPECT_MATCH(o.err,
                      "nothing fits; the smallest budget for batches of [0-9]+ is [0-9]+ bytes .*: op [a-z0-9_]+ of "
                      ".* sets it, with [0-9]+ bytes alive \\(parameter [0-9]+");
+        const char *refused = strstr(o.err, "does not fit: ");
+        cr_assert_not_null(refused, "%s", o.err);
+        cr_expect_gt(number_after(refused, "("), 1 << 20);
         size_t least = number_after(strstr(o.err, "the smallest budget"), " is ");
         for (int k = 0; k < 3; k++) {
             size_t budget = least + least / 8 * (size_t)k;

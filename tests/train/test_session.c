@@ -310,7 +310,7 @@ static void heard(void *ctx, const char *sentence) {
     snprintf(a->note, sizeof a->note, "note: %s\n", sentence);
 }
 
-/* Text that a session prints to opts.out at its creation; on_note gets an equal one. */
+/* Text that a session prints to opts.out at its creation; on_note gets an equal text. */
 static const char *said(fr_session_opts o, fr_dataset *d) {
     static char text[2048];
     fr_session *s = NULL;
