@@ -22,7 +22,7 @@ template <typename T> struct image {
 /* sum[image][c] = the sum over an image of dy, or of a * dy, divided by `by`. A block sums an image's part of the
  * channels, and then images gridDim.y further. */
 template <typename T, int N, bool PRODUCT>
-__global__ void __launch_bounds__(FRI_THREADS)
+__global__ void __launch_bounds__(FRI_THREADS, FRI_COLUMN_RESIDENT)
     image_sum(fri_columns g, int64_t n, const T *a, const T *dy, float by, T *sums) {
     __shared__ float shared[FRI_THREADS * N];
     const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
@@ -48,7 +48,10 @@ __global__ void __launch_bounds__(FRI_THREADS)
                 });
         fri_column_sum<N>(sum, shared);
         if (threadIdx.y != 0 || c >= g.c) continue;
-        for (int k = 0; k < N; k++) fri_store(&sums[image * g.c + c + k], sum[k] / by);
+        fri_pack<T, N> p;
+#pragma unroll
+        for (int k = 0; k < N; k++) fri_store(&p.v[k], sum[k] / by);
+        fri_store_pack<T, N>(sums + image * g.c + c, p);
     }
 }
 
@@ -65,7 +68,8 @@ extern "C" fr_status fri_cuda_image_sum(const fri_exec *e, const char *kernel, f
                                         int64_t c, const void *a, const void *dy, float by, void *sums) {
     const unsigned images = (unsigned)(n < IMAGES ? n : (int64_t)IMAGES);
     if (n * c == 0) return FR_OK;
-    FRI_FLOAT_TYPES(dtype, kernel, FRI_PACKS_OF(T, c, fri_aligned(a, 16) && fri_aligned(dy, 16), {
+    FRI_FLOAT_TYPES(dtype, kernel,
+                    FRI_PACKS_OF(T, c, fri_aligned(a, 16) && fri_aligned(dy, 16) && fri_aligned(sums, 16), {
                         const fri_columns g = fri_columns_of(hw, c, N);
                         auto run = a != NULL ? image_sum<T, N, true> : image_sum<T, N, false>;
                         run<<<dim3((unsigned)g.across, images), fri_columns_block(g), 0, fri_stream(e)>>>(g, n,

@@ -6,11 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <frugal/frugal.hpp>
-#include <frugal/session.h>
 #include <unistd.h>
 
 constexpr int side = 8, classes = 10, epochs = 3;
-using session = fr::handle<fr_session, fr_session_release>;
 
 /* MobileNetV2's block: expand, depthwise convolution, project; the input is added where the shapes agree. */
 static fr_value block(fr_net *n, const char *name, fr_value x, int64_t out, int64_t stride) {
@@ -62,7 +60,7 @@ static fr_session_info info_of(fr_session *s) {
 /* Plans the bytes of the training without running a step. */
 static size_t plan(fr_dataset *digits) {
     const fr_session_opts o = options();
-    session s;
+    fr::session s;
     fr::check(fr_session_create(&o, digits, nullptr, s.slot()));
     return info_of(s).planned;
 }
@@ -70,7 +68,7 @@ static size_t plan(fr_dataset *digits) {
 /* Trains within a budget and saves the weights, with the network's name, size and normalization. */
 static void train(fr_dataset *digits, fr_dataset *test, size_t budget, const char *path) {
     fr_session_opts o = options();
-    session s;
+    fr::session s;
     o.train.memory.budget = budget;
     fr::check(fr_session_create(&o, digits, test, s.slot()));
     fr::check(fr_session_run(s));

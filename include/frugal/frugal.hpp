@@ -10,6 +10,7 @@
 #define FRUGAL_HPP
 
 #include <frugal/frugal.h>
+#include <frugal/session.h>
 
 #include <stdexcept>
 #include <utility>
@@ -70,46 +71,81 @@ private:
     T *pointer = nullptr;
 };
 
-using tensor = handle<fr_tensor, fr_tensor_release>;
-using module = handle<fr_module, fr_module_release>;
-using optimizer = handle<fr_optimizer, fr_optimizer_release>;
-using grad_scaler = handle<fr_grad_scaler, fr_grad_scaler_release>;
-using dataset = handle<fr_dataset, fr_dataset_release>;
-using loader = handle<fr_loader, fr_loader_release>;
-using pool = handle<fr_pool, fr_pool_release>;
-using plan = handle<fr_plan, fr_plan_release>;
-using summary = handle<fr_summary, fr_summary_release>;
-
-/* A training step (fr_step_begin), to the end of the block, also by an exception. */
-class step {
+/* Owns a struct of the C interface with everything in it. Values move; *v and v-> reach the members. */
+template <class T, void (*Clear)(T *)> class value {
 public:
-    step() {
-        check(fr_step_begin(&scope));
+    value() noexcept = default;
+    value(value &&other) noexcept : owned(std::exchange(other.owned, T{})) {
     }
-    ~step() {
-        (void)fr_step_end(&scope);
+    value &operator=(value &&other) noexcept {
+        T taken = std::exchange(other.owned, T{});
+        Clear(&owned);
+        owned = taken;
+        return *this;
     }
-    step(const step &) = delete;
-    step &operator=(const step &) = delete;
+    ~value() {
+        Clear(&owned);
+    }
+
+    T &operator*() noexcept {
+        return owned;
+    }
+    T *operator->() noexcept {
+        return &owned;
+    }
+    /* For calls that fill or read the struct. */
+    T *slot() noexcept {
+        return &owned;
+    }
 
 private:
-    fr_step_scope scope;
+    T owned = {};
 };
 
-/* Ops record no graph (fr_no_grad_begin), to the end of the block. */
-class no_grad {
-public:
-    no_grad() noexcept : was(fr_no_grad_begin()) {
-    }
-    ~no_grad() {
-        fr_no_grad_end(was);
-    }
-    no_grad(const no_grad &) = delete;
-    no_grad &operator=(const no_grad &) = delete;
+#define FR_HANDLE(name) using name = handle<fr_##name, fr_##name##_release>;
+FR_HANDLE(tensor)
+FR_HANDLE(module)
+FR_HANDLE(optimizer)
+FR_HANDLE(grad_scaler)
+FR_HANDLE(dataset)
+FR_HANDLE(loader)
+FR_HANDLE(pool)
+FR_HANDLE(plan)
+FR_HANDLE(summary)
+FR_HANDLE(session)
+#undef FR_HANDLE
 
-private:
-    bool was;
-};
+using image = value<fr_image, fr_image_clear>;
+using classifier = value<fr_classifier, fr_classifier_clear>;
+using weights_info = value<fr_weights_info, fr_weights_info_clear>;
+
+/* Guards: what a pair of calls begins and ends lasts to the end of the block, also by an exception. */
+#define FR_GUARD(name, parameters, state, begin, end) \
+    class name {                                      \
+    public:                                           \
+        explicit name parameters {                    \
+            begin;                                    \
+        }                                             \
+        ~name() {                                     \
+            end;                                      \
+        }                                             \
+        name(const name &) = delete;                  \
+        name &operator=(const name &) = delete;       \
+                                                      \
+    private:                                          \
+        state was;                                    \
+    };
+/* A training step. */
+FR_GUARD(step, (), fr_step_scope, check(fr_step_begin(&was)), (void)fr_step_end(&was))
+/* Ops record no graph. */
+FR_GUARD(no_grad, (), bool, was = fr_no_grad_begin(), fr_no_grad_end(was))
+/* Ops run in f16 or bf16 where that is safe (torch.autocast). */
+FR_GUARD(autocast, (fr_dtype dtype), fr_autocast_state, check(fr_autocast_begin(dtype, &was)), fr_autocast_end(was))
+/* The module evaluates: dropout and batch norm behave as after m.eval(). */
+FR_GUARD(evaluation, (fr_module * m), fr_module *, fr_module_evaluation_begin(was = m), fr_module_evaluation_end(was))
+/* The thread allocates from the pool. */
+FR_GUARD(pool_scope, (fr_pool * p), fr_pool_state, check(fr_pool_begin(p, &was)), fr_pool_end(was))
+#undef FR_GUARD
 
 } // namespace fr
 

@@ -483,7 +483,7 @@ fr_status fri_weights_begin(fri_session *r) {
     if (head == NULL || !names_other_classes(r)) {
         fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
         if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;
-        has = s == FR_ESHAPE ? "has another size" : "is missing or has other layers";
+        has = s == FR_ESHAPE ? "has another size" : "is missing or has other layers or another name";
     }
     fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
     if (s < 0) return fr_weights_load(r->net.model, c->opts.files.weights, NULL); /* for a sentence with the head */

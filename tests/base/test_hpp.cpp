@@ -96,3 +96,50 @@ Test(hpp, options_reach_the_call) {
     fr::check(fr_conv2d(x, w, nullptr, &opts, y.slot()));
     cr_expect_eq(fr_tensor_dim(y, 1), 7);
 }
+
+Test(hpp, guards_end_with_their_block) {
+    const int64_t pixels[] = {1, 4, 4, 2};
+    fr::pool pool;
+    fr::module m;
+    fr::tensor x, y;
+    fr::check(fr_pool_create(FR_CPU, pool.slot()));
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value v = fr_net_input(n, FR_F32, 4, pixels);
+    v = fr_net_conv2d(n, "conv", v, 2, 1, nullptr, FR_NO_BIAS);
+    fr::check(fr_net_end(&n, &v, 1, m.slot()));
+    const size_t before = alive();
+    try {
+        const fr::pool_scope own(pool);
+        const fr::evaluation evaluation(m);
+        const fr::no_grad no_grad;
+        const fr::autocast half(FR_BF16);
+        cr_expect(!fr_module_training(m));
+        fr::check(fr_tensor_full(4, pixels, 1, FR_F32, FR_CPU, x.slot()));
+        cr_expect_eq(alive(), 512, "the pool's own bytes");
+        fr::check(fr_module_forward(m, x, y.slot()));
+        cr_expect_eq(fr_tensor_dtype(y), FR_BF16);
+        throw 1;
+    } catch (int) {
+    }
+    cr_expect(fr_module_training(m));
+    cr_expect_eq(alive(), before, "the thread's pool as before");
+}
+
+Test(hpp, values_clear_what_they_own) {
+    static const unsigned char frame[] = {1, 2, 3};
+    fr::image a;
+    void *room = nullptr;
+    a->pixels = frame;
+    a->height = a->width = 1;
+    fr::check(fr_image_room(a.slot(), 64, &room));
+    fr::image b(std::move(a));
+    cr_expect_null((*a).file.data);
+    cr_expect_eq(b->file.data, room);
+    a = std::move(b);
+    cr_expect_eq(a->file.data, room);
+    cr_expect_eq(a->pixels, frame);
+    fr::classifier c;
+    cr_expect_null(c->model);
+    const fr::session none;
+    cr_expect_null(static_cast<fr_session *>(none));
+}

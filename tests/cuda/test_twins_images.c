@@ -377,7 +377,7 @@ Test(twins_images, sgd){EACH_LIST({
                           .first = mode == 1};
         make(&all, count, t, g, mode > 0 ? 1 : 0, t);
         buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
-        buf found = blank(FR_F32, 1, 0);
+        buf found = zeros(FR_F32, 1, 0);
         BOTH(k->sgd(ex(), &d, count, items_of(&all), p(&scale), p(&found)));
         expect_parameters("sgd", &all, 0, 0);
         set(&found, 0, 1);
@@ -402,7 +402,7 @@ Test(twins_images, adam){EACH_LIST({
         make(&all, count, t, g, 2, FR_F32);
         count_steps(&all, count);
         buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
-        buf found = blank(FR_F32, 1, 0);
+        buf found = zeros(FR_F32, 1, 0);
         BOTH(k->adam(ex(), &d, count, items_of(&all), p(&scale), p(&found)));
         expect_parameters("adam", &all, on_gpu ? rounding(t) : 0, on_gpu ? 1e-7 : 0);
         set(&found, 0, 1);
@@ -431,7 +431,7 @@ Test(twins_images, rmsprop) {
                 all.state[0][i] = numbers_between(FR_F32, all.param[i].n, i % 5 == 4, 1, 2, false);
             }
             buf scale = numbers_between(FR_F32, 1, 0, 0.1, 0.2, false);
-            buf found = blank(FR_F32, 1, 0);
+            buf found = zeros(FR_F32, 1, 0);
             for (int overflow = 0; overflow < 2; overflow++) {
                 set(&found, 0, overflow);
                 copy_in(&found);
