@@ -151,7 +151,8 @@ static void print_begin(const fri_session *r) {
             ", %" PRId64 " steps per epoch%s\n",
             fri_dataset_name(r->config->opts.data.dataset), r->config->train_count, r->config->test_count,
             r->config->opts.data.classes, r->config->targets == FR_TARGET_VECTOR ? "numbers" : "classes",
-            fri_image_text(&r->config->opts, size), r->config->opts.optim.batch_size, fri_steps_per_epoch(r->config), smoothing);
+            fri_image_text(&r->config->opts, size), r->config->opts.optim.batch_size, fri_steps_per_epoch(r->config),
+            smoothing);
     fflush(r->config->out);
 }
 
