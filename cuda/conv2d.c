@@ -104,7 +104,9 @@ static fr_status align_operand(const fri_exec *e, const way *v, int i, const voi
         return s;
     }
     if ((uintptr_t)*p % 16 == 0) return FR_OK;
-    return fr_fail(FR_EINTERNAL, "%s: %s does not start at a multiple of 16 bytes, which nobody said",
+    return fr_fail(FR_EINTERNAL,
+                   "%s: %s starts at an address that is no multiple of 16 bytes, although its tensor is marked "
+                   "aligned; please report this",
                    fri_cuda_conv2d_pass_name[v->pass],
                    i == X   ? "x"
                    : i == W ? "w"

@@ -2,7 +2,7 @@
  *
  *      tensor --(grad_state)--> fri_grad_state --> fr_node --edges--> older nodes, leaves
  *                                                    |
- *                                                    +--slots--> storages (or what became of them)
+ *                                                    +--slots--> storages (or their codes)
  *
  * A node is owned by the tensor it made and by the nodes after it. A slot owns its storage's bytes, not a tensor. */
 #ifndef FRI_AUTOGRAD_NODE_H
@@ -138,7 +138,7 @@ fri_slot *fri_slot_found(fr_node *n, int index);
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
  * relu then stores no bits. If several gradients meet at a relu's output, the pass that applies the mask of slot 0 adds
- * the last of them (mask_adds_next in backward.c). */
+ * the last gradient (mask_adds_next in backward.c). */
 
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 

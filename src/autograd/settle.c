@@ -4,8 +4,7 @@
  * While a program holds a tensor, its saved slots share its storage and cost nothing. When the last handle is
  * released (a variable is overwritten, a scope ends), the storage settles:
  *   1. If every slot needs only a sign and encode is on: the single consumer takes over the mask if possible (a max
- *   pool
- *      marks its one-byte codes), otherwise a bit per element is kept.
+ *      pool marks its one-byte codes), otherwise a bit per element is kept.
  *   2. Else, if rebuild is on and the producer can cheaply recompute the value, every slot becomes "rebuild from the
  *      producer". With encode on, sign slots of other nodes become a bit per element. The producer's own sign slot (a
  *      relu's) waits until backward recomputes the value for any reader, and takes its signs from the result.

@@ -27,7 +27,7 @@
 
 enum {
     TEAM_MOST = 256,   /* threads of one loop */
-    SPIN_US = 20,      /* an idle thread looks for work so long before it sleeps */
+    SPIN_US = 20,      /* microseconds that an idle thread spins before it sleeps */
     RUNS_PER_SPAN = 16 /* parts of a span that threads take in turn */
 };
 
@@ -116,7 +116,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Enlarges the pool to n workers, if the system starts so many, and returns at most n: the number of workers. */
+/* Enlarges the pool to n workers, or to the number that the system starts; returns the number of workers, at most n. */
 static int grow(int n) {
     sigset_t all, was;
     if (atomic_load(&worker_count) >= n) return n;

@@ -3,8 +3,8 @@
  *
  *   dw[c, r, s] = sum over images, p, q of dy[p, q, c] x[p stride - pad + r dilation, q stride - pad + s, c]
  *
- * Channels are the vectors. Half data is widened as it is read, sums are made in f32. They are made over output rows in
- * parts that follow the shape; parts are added in order: same bits on any number of threads. A filter of 3 x 3 is
+ * Channels are the vectors. Half data is widened when read, sums are made in f32, over output rows in parts that
+ * follow the shape; parts are added in order: same bits on any number of threads. A filter of 3 x 3 is
  * summed whole in registers, larger ones row by row. */
 #include "cpu/conv2d_engine.h"
 
@@ -175,7 +175,7 @@ static void filter_square_bf16(const strip *t, int64_t c, float *sum) {
     t->d->stride_w == 1 ? filter_square(true, 1, t, c, sum) : filter_square(true, 2, t, c, sum);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------- */
+/* ---- all shapes ----------------------------------------------------------------------------------------- */
 
 /* Rows of dy of one image whose rows of x are normalized together and stay in the L2 cache. */
 static int64_t made_rows(const fri_conv2d_desc *d) {

@@ -156,7 +156,7 @@ typedef struct step {
 
 typedef void transform(int64_t n, sources x, targets y);
 
-/* Transforms of tiles or filters, for channels first .. first + channels. A piece takes up to LANES of them. */
+/* Transforms of tiles or filters, for channels first .. first + channels. A piece takes up to LANES channels. */
 typedef struct job {
     const fri_conv2d_desc *d;
     const map *m;

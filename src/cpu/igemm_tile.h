@@ -19,7 +19,7 @@ enum { ROWS = 6, VECTORS = 4 };
 #elif defined(FRI_LANES_V3)
 enum { ROWS = 6, VECTORS = 2 };
 #elif defined(__aarch64__)
-enum { ROWS = 8, VECTORS = 2 }; /* a vector holds four terms of a row; an instruction multiplies by one of them */
+enum { ROWS = 8, VECTORS = 2 }; /* a vector holds four terms of a row; an instruction multiplies by one term */
 #else
 enum { ROWS = 4, VECTORS = 2 };
 #endif

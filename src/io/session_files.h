@@ -39,7 +39,7 @@ fr_status fri_state_numbers_read(const char *path, int64_t *step, const fr_state
 typedef struct fri_log fri_log;
 
 /* Opens the step log, a JSON object per line. path NULL: no file. resume: the step of the state that a run resumes
- * from; later lines are cut off the file, and so are the lines of an evaluation at the step unless `evaluated`. -1: a
+ * from; later lines are cut off the file, with the lines of an evaluation at the step unless `evaluated`. -1: a
  * new file. FR_EIO names the file. */
 fr_status fri_log_open(const char *path, int64_t resume, bool evaluated, fri_log **out);
 void fri_log_close(fri_log **log);

@@ -58,11 +58,11 @@ static fr_status save_weights(fr_module *m, const char *path, const fr_weights_o
     FRI_TRY(check_options(o));
     FRI_TRY(fri_weights_ending(path));
     const bool torch = o->layout != FR_WEIGHTS_FRUGAL;
-    if (o->info != NULL) FRI_TRY(fri_weights_info_text(o->info, &info));
+    if (o->info != NULL) FRI_TRY(fr_weights_info_text(o->info, &info));
     /* "format": other readers of safetensors require the entry for PyTorch tensors. */
     const fri_safetensors_text metadata[] = {{"format", "pt"},
                                              {LAYOUT_KEY, layout_names[torch ? FR_WEIGHTS_TORCH : FR_WEIGHTS_FRUGAL]},
-                                             {FRI_WEIGHTS_INFO_KEY, info}};
+                                             {FR_WEIGHTS_INFO_KEY, info}};
     FRI_TRY(fr_entries_collect(m, &v->entries));
     if (torch) FRI_TRY(fr_entries_torch_layout(m, o, &v->entries));
     list = calloc(v->entries.n + 1, sizeof *list);

@@ -14,7 +14,7 @@ static bool is_selected(const fri_parameter *p, const char *select) {
     return n == 0 || (strncmp(p->path, select, n) == 0 && (p->path[n] == '\0' || p->path[n] == '.'));
 }
 
-/* The group of that pair; -1: there are as many as there can be. */
+/* Group with this factor and decay, added if new; -1: the table is full. */
 static int group_of(fr_optimizer *o, double lr_factor, double weight_decay) {
     for (int i = 0; i < o->groups; i++)
         if (o->group[i].lr_factor == lr_factor && o->group[i].weight_decay == weight_decay) return i;

@@ -5,8 +5,8 @@
  *    the model rounds and adds what a run may overlap. Bisection over the knob, a dry run under the budget at each
  *    step, finds the fastest plan within the budget.
  * 3. If none fits, the plans at the lower end of the knob are tried under smaller and larger limits: the least limit
- *    under which one of them runs is the smallest budget. They do not depend on the budget, so that budget, asked for
- *    again, does fit. */
+ *    under which a plan runs is the smallest budget. The limits do not depend on the budget, so a run with the smallest
+ *    budget fits. */
 #include "plan/finder.h"
 
 #include "base/status.h"
@@ -195,7 +195,7 @@ static fr_status measure_units(finder *f, fr_fit *out) {
 
 /* ---- searching --------------------------------------------------------------------------------------------- */
 
-/* The solution's plan for so many slots, over the unmerged units. */
+/* Plan for `slots` slots, over the unmerged units. */
 static bool plan_at(const finder *f, const fri_solution *solution, int slots, candidate *c) {
     fr_unit_option option[FRI_CHAIN_MOST];
     fr_unit_range range[FRI_CHAIN_MOST];
@@ -228,7 +228,7 @@ static int least_slots(const fri_solution *solution, int slots) {
     return high;
 }
 
-/* The plan for so many slots under the budget: *ok: success. f->last is the previously tried plan. */
+/* Runs the plan for `slots` slots under the budget; *ok: it fits. f->last is the previously tried plan. */
 static fr_status try_slots(finder *f, const fri_solution *solution, int slots, bool *ok) {
     int n = f->units;
     (void)plan_at(f, solution, slots, &f->trial);

@@ -34,8 +34,7 @@ struct fri_observer {
     fri_call_listener was_listener;
 };
 
-/* ---- owner of the module path
- * ------------------------------------------------------------------------------------- */
+/* ---- owner of the module path --------------------------------------------------------------------------------- */
 
 static owner *owner_of(const fri_observer *o, const char *module) {
     for (size_t i = ((uintptr_t)module >> 4) % o->owners_capacity;; i = (i + 1) % o->owners_capacity)

@@ -153,7 +153,7 @@ static bool is_folder(const char *path) {
 
 static fr_status could_be_written(const fri_session *trial, void *ctx) {
     const fr_network_file *const *file = ctx;
-    return (*file)->save(trial->net.model, NULL);
+    return (*file)->save(trial->net.model, NULL, NULL);
 }
 
 /* Reports a missing export add-on, or a layer that the format cannot express, before the training. */
@@ -531,9 +531,9 @@ fr_status fri_weights_end(fri_session *r) {
 fr_status fri_weights_write(fri_session *r, const char *path) {
     const fr_network_file *file = NULL;
     FRI_TRY(fri_network_file_of(path, &file));
-    if (file != NULL) return file->save(r->net.model, path);
     char *names[MOST_NAMES];
     fr_weights_info info;
     describe_network(r, names, &info);
+    if (file != NULL) return file->save(r->net.model, path, &info);
     return fr_weights_save(r->net.model, path, FR_WEIGHTS_OPTS(.info = &info));
 }

@@ -172,7 +172,7 @@ static fr_status keep_state(void *ctx, const char *name, fr_tensor *t) {
 
 typedef enum kind { SGD, RMSPROP, ADAM, ADAM8 } kind;
 
-/* Parameters, running statistics, counters, optimizer state and losses of 20 steps, at least three of them
+/* Parameters, running statistics, counters, optimizer state and losses of 20 steps, at least three steps
  * skipped. */
 static small_bytes result(small_net net, kind k, bool two_pass) {
     enum { TWENTY = 20, BLOWN = 11 };
