@@ -24,7 +24,7 @@ typedef enum fr_weights_layout {
 } fr_weights_layout;
 
 /* Description of a network in a file of weights, sufficient for a prediction: metadata "frugal.network", one JSON
- * object. Zeroed: empty. */
+ * object, also in a file of the network (.onnx). Zeroed: empty. */
 enum { FR_WEIGHTS_NAME_BYTES = 64 };
 typedef struct fr_weights_info {
     char model[FR_WEIGHTS_NAME_BYTES]; /* for fr_model (models.h): "resnet18_small" */
@@ -135,10 +135,12 @@ FR_API fr_status fr_state_load(const char *path, fr_state *state);
 /* A file format for networks with weights: a row of fr_addon.files. A NULL ending ends the rows. */
 typedef struct fr_network_file {
     const char *ending; /* ".onnx" */
-    /* path NULL: only checks whether the network can be written, also on meta. */
-    fr_status (*save)(fr_module *m, const char *path);
+    /* path NULL: only checks whether the network can be written, also on meta. info is written, too; NULL: nothing */
+    fr_status (*save)(fr_module *m, const char *path, const fr_weights_info *info);
     /* The file's network for images of a size, with its weights, which meta does not keep. NULL: cannot be read. */
     fr_status (*load)(const char *path, fr_device device, int64_t height, int64_t width, fr_module **out);
+    /* *text, freed by the caller, is the description in the file (weights.h); NULL stays without one. */
+    fr_status (*info)(const char *path, char **text);
 } fr_network_file;
 
 /* ---- logs --------------------------------------------------------------------------------------------------- */

@@ -94,7 +94,7 @@ typedef struct fr_classifier {
 } fr_classifier;
 /* *out gets the file's classifier, and may hold an earlier one; a failure leaves *out unchanged. FR_EFORMAT: the file
  * names no network, or a network too large for the file (before any allocation); FR_EINVAL: fr_model does not know the
- * network. Else as fr_weights_load. */
+ * network, unless the file holds the layers, too (.onnx). Else as fr_weights_load. */
 FR_API fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out);
 /* Makes a network of the program's own for `classes` classes, or for vectors of `classes` numbers, on any device,
  * FR_META included. */

@@ -34,6 +34,11 @@ FR_API fr_status fr_entries_torch_layout(fr_module *m, const fr_weights_opts *op
 /* The shape in PyTorch's layout. */
 FR_API fr_shape fr_entry_torch_shape(const fr_entry *e);
 
+#define FR_WEIGHTS_INFO_KEY "frugal.network"
+/* The description as a JSON object, freed by the caller, for metadata of that name. FR_EINVAL: info cannot be read
+ * back. */
+FR_API fr_status fr_weights_info_text(const fr_weights_info *info, char **out);
+
 /* Bytes of the tensor to the tensor, and the version with it. Nothing on meta. */
 FR_API fr_status fr_tensor_upload(const void *bytes, fr_tensor *t);
 

@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "io/safetensors.h"
 #include "io/safetensors_format.h"
+#include "io/session_files.h"
 
 #include <cJSON.h>
 
@@ -66,7 +67,7 @@ static cJSON *numbers_item(const double *x, int64_t n) {
     return NULL;
 }
 
-fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
+fr_status fr_weights_info_text(const fr_weights_info *info, char **out) {
     FRI_TRY(check_info(info));
     cJSON *o = cJSON_CreateObject(), *names = NULL;
     bool made = o != NULL && cJSON_AddItemToObject(o, "model", name_item(info->model)) &&
@@ -88,7 +89,7 @@ fr_status fri_weights_info_text(const fr_weights_info *info, char **out) {
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
 static fr_status fail_key(const char *name, const char *key, const char *expected) {
-    return fr_fail(FR_EFORMAT, "'%s': \"%s\" of metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not %s", name, key, expected);
+    return fr_fail(FR_EFORMAT, "'%s': \"%s\" of metadata \"" FR_WEIGHTS_INFO_KEY "\" is not %s", name, key, expected);
 }
 
 static fr_status take_name(const char *name, const cJSON *o, const char *key, char to[FR_WEIGHTS_NAME_BYTES]) {
@@ -140,7 +141,7 @@ static fr_status take_names(const char *name, const cJSON *o, fr_weights_info *t
 
 static fr_status parse_info(const char *name, const cJSON *o, fr_weights_info *to) {
     if (!cJSON_IsObject(o))
-        return fr_fail(FR_EFORMAT, "'%s': metadata \"" FRI_WEIGHTS_INFO_KEY "\" is not a JSON object", name);
+        return fr_fail(FR_EFORMAT, "'%s': metadata \"" FR_WEIGHTS_INFO_KEY "\" is not a JSON object", name);
     FRI_TRY(take_name(name, o, "model", to->model));
     FRI_TRY(take_name(name, o, "head", to->head));
     FRI_TRY(take_count(name, o, "classes", MOST_CLASSES, &to->classes));
@@ -167,10 +168,16 @@ fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_
 fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
     FRI_NOT_NULL(path, out);
     FRI_OWNED(fri_safetensors_close) fri_safetensors *f = NULL;
-    FRI_TRY(fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f));
-    const char *text = fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY);
+    FRI_OWNED(fri_free) char *own = NULL;
+    const fr_network_file *file = NULL;
+    (void)fri_network_file_of(path, &file);
+    if (file != NULL && file->info != NULL)
+        FRI_TRY(file->info(path, &own));
+    else
+        FRI_TRY(fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f));
+    const char *text = f != NULL ? fri_safetensors_metadata(f, FR_WEIGHTS_INFO_KEY) : own;
     if (text == NULL)
-        return fr_fail(FR_EFORMAT,
-                       "'%s' does not describe its network: it has no metadata \"" FRI_WEIGHTS_INFO_KEY "\"", path);
+        return fr_fail(FR_EFORMAT, "'%s' does not describe its network: it has no metadata \"" FR_WEIGHTS_INFO_KEY "\"",
+                       path);
     return fri_weights_info_parse(path, text, out);
 }

@@ -18,7 +18,7 @@ static void check_info(const char *text) {
         FUZZ_CHECK(fr_last_error()[0] != '\0' && info.class_name == NULL);
         return;
     }
-    FUZZ_CHECK(fri_weights_info_text(&info, &written) == FR_OK);
+    FUZZ_CHECK(fr_weights_info_text(&info, &written) == FR_OK);
     FUZZ_CHECK(fri_weights_info_parse("fuzz", written, &again) == FR_OK);
     FUZZ_CHECK(info.classes == again.classes && info.channels == again.channels && info.height == again.height);
     FUZZ_CHECK(memcmp(info.mean, again.mean, sizeof info.mean) == 0 &&
@@ -47,7 +47,7 @@ static int try_file(const uint8_t *data, size_t n) {
     }
     for (size_t i = 0; i < f->n_metadata; i++)
         FUZZ_CHECK(fri_safetensors_metadata(f, f->metadata[i].key) == f->metadata[i].value);
-    check_info(fri_safetensors_metadata(f, FRI_WEIGHTS_INFO_KEY));
+    check_info(fri_safetensors_metadata(f, FR_WEIGHTS_INFO_KEY));
     fri_safetensors_close(&f);
     return sum == 1u << 31 ? -1 : 0;
 }

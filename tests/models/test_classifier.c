@@ -99,7 +99,7 @@ static fr_weights_info small_info(void) {
 Test(classifier, what_is_written_is_read_back) {
     fr_weights_info info = small_info(), back = {0};
     char *text = NULL;
-    must(fri_weights_info_text(&info, &text));
+    must(fr_weights_info_text(&info, &text));
     for (int turn = 0; turn < 2; turn++) must(fri_weights_info_parse("f", text, &back)); /* twice: no fact is lost */
     cr_expect_str_eq(back.model, info.model);
     cr_expect_str_eq(back.head, "");
@@ -111,7 +111,7 @@ Test(classifier, what_is_written_is_read_back) {
     cr_expect_str_eq(back.class_name[1], two_names[1]);
     free(text);
     info.class_name = no_utf8;
-    must(fri_weights_info_text(&info, &text));
+    must(fr_weights_info_text(&info, &text));
     must(fri_weights_info_parse("f", text, &back));
     cr_expect_str_eq(back.class_name[1], "do?g");
     fr_weights_info_clear(&back);
@@ -140,7 +140,7 @@ Test(classifier, nonsense_is_refused_and_named) {
                  {"{", "[", "JSON"}};
     fr_weights_info info = small_info(), back = {0};
     char *text = NULL, damaged[1024];
-    must(fri_weights_info_text(&info, &text));
+    must(fr_weights_info_text(&info, &text));
     for (size_t i = 0; i < COUNT(cases); i++) {
         const char *at = strstr(text, cases[i].was);
         cr_assert_not_null(at, "%s is not in %s", cases[i].was, text);
@@ -150,10 +150,10 @@ Test(classifier, nonsense_is_refused_and_named) {
     }
     free(text);
     info.std[1] = 0;
-    expect_refused(fri_weights_info_text(&info, &text), FR_EINVAL, "channel 1", "std 0", NULL);
+    expect_refused(fr_weights_info_text(&info, &text), FR_EINVAL, "channel 1", "std 0", NULL);
     info = small_info();
     info.channels = 17;
-    expect_refused(fri_weights_info_text(&info, &text), FR_EINVAL, "17 channels", "1..16", NULL);
+    expect_refused(fr_weights_info_text(&info, &text), FR_EINVAL, "17 channels", "1..16", NULL);
 }
 
 /* ---- a file alone ---------------------------------------------------------------------------------------- */

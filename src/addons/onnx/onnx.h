@@ -4,6 +4,7 @@
 #ifndef FRUGAL_ONNX_H
 #define FRUGAL_ONNX_H
 
+#include <frugal/io.h>
 #include <frugal/net.h>
 
 #ifdef __cplusplus
@@ -32,6 +33,8 @@ FR_API fr_status fr_onnx_load(const char *path, const fr_onnx_opts *opts, fr_mod
 
 typedef struct fr_onnx_save_opts {
     int64_t opset FR_DEFAULT(17); /* 13 to 18 */
+    /* is written too, as metadata, for fr_weights_info_read and fr_classifier_load; NULL: nothing is said */
+    const fr_weights_info *info FR_DEFAULT(NULL);
 } fr_onnx_save_opts;
 #define FR_ONNX_SAVE_DEFAULTS  .opset = 17
 #define FR_ONNX_SAVE_OPTS(...) FR_OPTS(fr_onnx_save_opts, FR_ONNX_SAVE_DEFAULTS, __VA_ARGS__)
@@ -40,8 +43,8 @@ FR_OPTS_DEFAULT(fr_onnx_save_opts, FR_ONNX_SAVE_OPTS())
 /* Writes the network for inference: batch norms with running values, no dropout; also folded networks (fr_net_fold).
  * Input "input" [batch, C, H, W] with the example's C, H, W, results "output", "output_1" ...; constants f32 under
  * parameter paths, in PyTorch's layout. Holds a copy of the parameters on the host. path NULL: only checks whether the
- * network can be written, also on meta. FR_EINVAL: m is no network, an unknown opset. FR_EUNSUPPORTED names a layer
- * without ONNX node; on meta. FR_EIO: the older file stays. FR_ENOMEM. */
+ * network can be written, also on meta. FR_EINVAL: m is no network, an unknown opset, impossible info. FR_EUNSUPPORTED
+ * names a layer without ONNX node; on meta. FR_EIO: the older file stays. FR_ENOMEM. */
 FR_API fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *opts);
 
 #ifdef __cplusplus

@@ -74,6 +74,11 @@ fr_status fri_onnx_message_read(const char *path, Onnx__ModelProto **model);
 /* Reads *model from bytes. */
 fr_status fri_onnx_message_parse(const uint8_t *data, size_t n, Onnx__ModelProto **model);
 
+/* ---- load.c ---------------------------------------------------------------------------------------------- */
+
+/* fr_network_file.info: the metadata "frugal.network". */
+fr_status fri_onnx_info_text(const char *path, char **text);
+
 /* ---- tensor.c -------------------------------------------------------------------------------------------- */
 
 /* A new constant of the reader for n elements of the type, with shape [n]; *out is borrowed. */

@@ -69,6 +69,7 @@ fr_status fr_onnx_save(fr_module *m, const char *path, const fr_onnx_save_opts *
     const fr_onnx_save_opts o = opts != NULL ? *opts : *FR_ONNX_SAVE_OPTS();
     fri_onnx_writer w = {.network = m, .opset = o.opset, .dry = path == NULL};
     fr_status s = FR_OK;
+    if (o.info != NULL) FR_TRY(s, fr_weights_info_text(o.info, &w.info));
     FR_TRY(s, fri_onnx_protobuf_load());
     FR_TRY(s, fr_net_info_get(m, &w.net));
     FR_TRY(s, check(&w));

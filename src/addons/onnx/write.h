@@ -16,7 +16,8 @@ typedef struct fri_onnx_writer {
     fr_net_info net;
     fr_entries entries; /* of the module: names and layouts */
     int64_t opset;
-    bool dry; /* no value is read */
+    bool dry;   /* no value is read */
+    char *info; /* description of the network; NULL: none */
     Onnx__NodeProto **node;
     size_t nodes;
     Onnx__TensorProto **constant;

@@ -248,6 +248,7 @@ fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path) {
     Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
     Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
     Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets = &opset;
+    Onnx__StringStringEntryProto about = ONNX__STRING_STRING_ENTRY_PROTO__INIT, *abouts = &about;
     Onnx__ValueInfoProto **in = fri_onnx_block(w, (size_t)l->inputs * sizeof *in);
     Onnx__ValueInfoProto **out = fri_onnx_block(w, (size_t)l->results * sizeof *out);
     for (int i = 0; i < l->inputs && in != NULL; i++) in[i] = info(w, i);
@@ -261,6 +262,9 @@ fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path) {
     model.n_opset_import = 1;
     model.opset_import = &opsets;
     model.graph = &graph;
+    about.key = (char *)FR_WEIGHTS_INFO_KEY;
+    about.value = w->info;
+    model.metadata_props = &abouts, model.n_metadata_props = w->info != NULL;
     graph.name = (char *)"network";
     graph.node = w->node, graph.n_node = w->nodes;
     graph.initializer = w->constant, graph.n_initializer = w->constants;
@@ -281,6 +285,7 @@ void fri_onnx_writer_free(fri_onnx_writer *w) {
     free(w->block);
     free(w->node);
     free(w->constant);
+    free(w->info);
     fr_entries_free(&w->entries);
     *w = (fri_onnx_writer){0};
 }
