@@ -154,7 +154,7 @@ FR_OPTS_DEFAULT(fr_grad_scaler_opts, FR_GRAD_SCALER_OPTS())
 FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out);
 FR_API void fr_grad_scaler_release(fr_grad_scaler **g);
 /* Getters of the scaler. On CUDA, where the device decides about overflow, each call waits for the device. */
-FR_API double fr_grad_scaler_scale_of(const fr_grad_scaler *g);
+FR_API double fr_grad_scaler_value(const fr_grad_scaler *g);
 FR_API int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g); /* steps skipped so far */
 /* *scaled = loss * scale. */
 FR_API fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled);

@@ -380,7 +380,7 @@ typedef struct fr_view {
     /* Called at each event of the device's memory (frugal/events.h) between FR_RUN_SETUP and FR_RUN_STEPS_END, which
      * the view then gets even if the run has failed. NULL: the view does not listen. */
     void (*on_memory)(void *state, const struct fr_event *e);
-    bool goes_on; /* an FR_EIO after FR_RUN_POSITION is reported once; the run continues, and fails at its end */
+    bool survives_errors; /* an FR_EIO after FR_RUN_POSITION is reported once; the run fails at its end */
 } fr_view;
 
 /* The program around a run: where a run prints, and what may end the run. fr_train_main passes the terminal's. */

@@ -104,10 +104,10 @@ struct fr_node {
     /* checkpoint */
     struct fri_segment_record *segment; /* retained; or NULL */
     int segment_index;
-    fr_node *shadow; /* recomputed twin that now holds the slots; or NULL */
+    fr_node *shadow; /* recomputed node that now holds the slots; or NULL */
     bool is_shadow;
-    fr_node *twin;      /* shadow: the original, not owned; NULL once the original has run or has a new shadow */
-    int twin_consumers; /* shadow: consumers of the original; INT_MAX while the program holds the original's output */
+    fr_node *original;      /* shadow: the original, not owned; NULL once the original has run or has a new shadow */
+    int original_consumers; /* shadow: consumers of the original; INT_MAX while the program holds its output */
 };
 
 fr_node *fri_node_retain(fr_node *n);
@@ -189,6 +189,6 @@ void fri_segment_forget(fr_node *n); /* the node is freed */
  * may then skip computing the output. */
 bool fri_recompute_ends(fr_tensor *const *in, int n_in);
 /* Forward node that corresponds to the next node recorded in a recomputation, or NULL. */
-fr_node *fri_recompute_twin(void);
+fr_node *fri_recompute_original(void);
 
 #endif

@@ -61,7 +61,7 @@ static bool try_absorb(fri_slot *slot) {
     fr_tensor *y = NULL;
     if ((slot->flags & FR_SAVE_MASK) != FR_SAVE_MASK || relu->output != slot->storage) return false;
     if (relu->consumers != 1 || pool == NULL || pool->op->absorb_mask == NULL) return false;
-    if (relu->is_shadow && relu->twin_consumers != 1) return false;
+    if (relu->is_shadow && relu->original_consumers != 1) return false;
     if (pool->output == NULL || pool->output->handles == 0 || pool->output->version != pool->output_version)
         return false;
     bool ok = fri_tensor_on_storage(pool->output, pool->output_offset, &pool->shape, pool->dtype, &y) == FR_OK &&

@@ -258,7 +258,7 @@ static void print_details(const fri_session *r) {
     if (fri_loss_scaled(o))
         fr_fprintf(r->config->out,
                    "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
-                   fr_grad_scaler_scale_of(r->net.scaler), fr_grad_scaler_skipped(r->net.scaler), r->at.step);
+                   fr_grad_scaler_value(r->net.scaler), fr_grad_scaler_skipped(r->net.scaler), r->at.step);
     if (o->files.export_weights != NULL && r->at.signal == 0)
         fprintf(r->config->out, r->tested.written ? "weights written to %s\n" : "%s has the best weights already\n",
                 o->files.export_weights);
