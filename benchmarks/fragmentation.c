@@ -2,11 +2,11 @@
  *
  *     build/benchmarks/fragmentation
  *
- * 48 steps on addresses without memory (FR_META): each takes two maps, of 20 MiB and a half of that, 768 KiB larger
- * from step to step, lets go of them, and leaves 3 MiB behind, as a program does that sees larger images and keeps
- * results. No map fits where the one before was, and what is left behind splits those places. Printed: the most bytes
- * that live at one time, what is reserved for them without a limit and in how many segments, and the least limit, in
- * steps of 2 MiB, under which the sequence ends. */
+ * 48 steps on addresses without memory (FR_META): each takes two maps, of 20 and of 10 MiB, 768 KiB larger from
+ * step to step, releases both, and leaves 3 MiB behind, as a program does with larger and larger images and kept
+ * results. No map fits into the place of the map before, and the 3 MiB split the places. Printed: peak of the live
+ * bytes, bytes and number of segments reserved without a limit, and the smallest limit, in steps of 2 MiB, under which
+ * the sequence ends. */
 #include <frugal/frugal.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "memory.h"
 
 /* Execution of a pass: the plan, and workspace places for aligned copies of operands. */
-typedef struct way {
+typedef struct conv_plan {
     fri_cuda_conv2d_pass pass;
     fri_cuda_conv2d_plan *plan;
     size_t size[3], at[3]; /* of x, w, y; size 0: no copy */
@@ -19,7 +19,7 @@ typedef struct way {
     fri_conv2d_desc part;  /* computation of an execution */
     int64_t parts;
     size_t sum_at; /* in the workspace: the weight gradient of a part but the first */
-} way;
+} conv_plan;
 
 enum { X, W, Y };
 
@@ -34,7 +34,7 @@ static bool is_no_worse(const fri_cuda_conv2d_plan *fused, const fri_cuda_conv2d
 
 /* A single kernel for product and bias, if an engine needs no more scratch than the limit, or than the product alone.
  * cuDNN's relu is not used, because NaN does not pass. */
-static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
+static fr_status forward_plan(const fri_conv2d_desc *d, conv_plan *v) {
     fri_cuda_conv2d_plan *fused = NULL;
     if (d->bias && d->bias_dtype == d->dtype && !(d->unaligned & FRI_UNALIGNED_B))
         FRI_TRY(fri_cuda_conv2d_plan_get(d, FRI_CUDA_CONV2D_FORWARD_BIAS, &fused));
@@ -46,13 +46,13 @@ static fr_status forward_plan(const fri_conv2d_desc *d, way *v) {
     return FR_OK;
 }
 
-static fr_status find_plan(const fri_conv2d_desc *d, way *v) {
+static fr_status find_plan(const fri_conv2d_desc *d, conv_plan *v) {
     if (v->pass == FRI_CUDA_CONV2D_FORWARD) return forward_plan(d, v);
     return fri_cuda_conv2d_plan_get(d, v->pass, &v->plan);
 }
 
 /* The fewest equal parts with small enough x and y that start at multiples of 16 bytes. */
-static fr_status divide_batch(const fri_conv2d_desc *d, way *v) {
+static fr_status divide_batch(const fri_conv2d_desc *d, conv_plan *v) {
     const int64_t x = d->h * d->w * d->c, y = d->p * d->q * d->k, most = x > y ? x : y;
     const int64_t size = (int64_t)fr_dtype_size(d->dtype);
     v->part = *d;
@@ -70,18 +70,18 @@ static fr_status divide_batch(const fri_conv2d_desc *d, way *v) {
                    (long long)d->w, (long long)d->n, (long long)d->k, (long long)d->p, (long long)d->q, INT32_MAX);
 }
 
-static size_t add_scratch(way *v, size_t bytes) {
+static size_t add_scratch(conv_plan *v, size_t bytes) {
     const size_t at = (v->bytes + 511) / 512 * 512;
     v->bytes = at + bytes;
     return at;
 }
 
-static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way *v) {
+static fr_status conv_plan_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, conv_plan *v) {
     static const uint8_t bit[3] = {FRI_UNALIGNED_X, FRI_UNALIGNED_W, FRI_UNALIGNED_Y};
     const int64_t elements[3] = {d->n * d->h * d->w * d->c, d->k * d->r * d->s * (d->c / d->groups),
                                  d->n * d->p * d->q * d->k};
     const size_t size = fr_dtype_size(d->dtype);
-    *v = (way){.pass = pass};
+    *v = (conv_plan){.pass = pass};
     if (d->n == 0) return FR_OK; /* nothing runs */
     FRI_TRY(divide_batch(d, v));
     FRI_TRY(find_plan(&v->part, v));
@@ -96,7 +96,7 @@ static fr_status way_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, way
 }
 
 /* *p becomes the planned copy. */
-static fr_status align_operand(const fri_exec *e, const way *v, int i, const void **p) {
+static fr_status align_operand(const fri_exec *e, const conv_plan *v, int i, const void **p) {
     char *copy = (char *)e->workspace + v->at[i];
     if (v->size[i] > 0) {
         fr_status s = fri_cuda_copy(e, FRI_COPY_DEVICE_TO_DEVICE, *p, copy, v->size[i]);
@@ -104,7 +104,9 @@ static fr_status align_operand(const fri_exec *e, const way *v, int i, const voi
         return s;
     }
     if ((uintptr_t)*p % 16 == 0) return FR_OK;
-    return fr_fail(FR_EINTERNAL, "%s: %s does not start at a multiple of 16 bytes, which nobody said",
+    return fr_fail(FR_EINTERNAL,
+                   "%s: %s starts at an address that is no multiple of 16 bytes, although its tensor is marked "
+                   "aligned; please report this",
                    fri_cuda_conv2d_pass_name[v->pass],
                    i == X   ? "x"
                    : i == W ? "w"
@@ -112,7 +114,7 @@ static fr_status align_operand(const fri_exec *e, const way *v, int i, const voi
 }
 
 /* The parts, in sequence. */
-static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data data) {
+static fr_status run_parts(const fri_exec *e, const conv_plan *v, fri_cuda_conv2d_data data) {
     const fri_conv2d_desc *d = &v->part;
     const int64_t weights = d->k * d->r * d->s * (d->c / d->groups), size = (int64_t)fr_dtype_size(d->dtype);
     const bool adds = v->pass == FRI_CUDA_CONV2D_BACKWARD_WEIGHT;
@@ -128,7 +130,8 @@ static fr_status run_parts(const fri_exec *e, const way *v, fri_cuda_conv2d_data
 }
 
 /* x, w and y are data or gradients; the pass decides about the written operand. */
-static fr_status run(const fri_exec *e, const way *v, const void *x, const void *w, const void *y, const void *b) {
+static fr_status run(const fri_exec *e, const conv_plan *v, const void *x, const void *w, const void *y,
+                     const void *b) {
     fri_cuda_conv2d_data data = {.x = x, .w = w, .y = y, .b = b, .workspace = e->workspace};
     FRI_TRY(fri_cuda_workspace(e, fri_cuda_conv2d_pass_name[v->pass], v->bytes));
     FRI_TRY(align_operand(e, v, X, &data.x));
@@ -138,8 +141,8 @@ static fr_status run(const fri_exec *e, const way *v, const void *x, const void 
 }
 
 static fr_status workspace_of(const fri_conv2d_desc *d, fri_cuda_conv2d_pass pass, size_t *bytes) {
-    way v;
-    fr_status s = way_of(d, pass, &v);
+    conv_plan v;
+    fr_status s = conv_plan_of(d, pass, &v);
     if (s >= 0) *bytes = v.bytes;
     return s;
 }
@@ -153,9 +156,9 @@ fr_status fri_cuda_conv2d_forward_workspace(const fri_conv2d_desc *d, size_t *by
 
 fr_status fri_cuda_conv2d_forward(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *w,
                                   const void *b, void *y) {
-    way v;
+    conv_plan v;
     if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_forward(e, d, x, w, b, y);
-    FRI_TRY(way_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
+    FRI_TRY(conv_plan_of(d, FRI_CUDA_CONV2D_FORWARD, &v));
     bool fused = v.pass == FRI_CUDA_CONV2D_FORWARD_BIAS;
     FRI_TRY(run(e, &v, x, w, y, fused ? b : NULL));
     return b != NULL && !fused ? fri_cuda_bias_add(e, d->dtype, d->bias_dtype, d->n * d->p * d->q, d->k, b, y) : FR_OK;
@@ -168,9 +171,9 @@ fr_status fri_cuda_conv2d_backward_input_workspace(const fri_conv2d_desc *d, siz
 
 fr_status fri_cuda_conv2d_backward_input(const fri_exec *e, const fri_conv2d_desc *d, const void *w, const void *dy,
                                          void *dx) {
-    way v;
+    conv_plan v;
     if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_input(e, d, w, dy, dx);
-    fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, &v);
+    fr_status s = conv_plan_of(d, FRI_CUDA_CONV2D_BACKWARD_INPUT, &v);
     return s < 0 ? s : run(e, &v, dx, w, dy, NULL);
 }
 
@@ -184,9 +187,9 @@ fr_status fri_cuda_conv2d_backward_weight_workspace(const fri_conv2d_desc *d, si
 
 fr_status fri_cuda_conv2d_backward_weight(const fri_exec *e, const fri_conv2d_desc *d, const void *x, const void *dy,
                                           void *dw) {
-    way v;
+    conv_plan v;
     if (fri_cuda_conv2d_is_depthwise(d)) return fri_cuda_conv2d_depthwise_weight(e, d, x, dy, dw);
-    fr_status s = way_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
+    fr_status s = conv_plan_of(d, FRI_CUDA_CONV2D_BACKWARD_WEIGHT, &v);
     return s < 0 ? s : run(e, &v, x, dw, dy, NULL);
 }
 

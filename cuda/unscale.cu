@@ -10,7 +10,7 @@
 typedef fri_list<fri_array, FRI_UNSCALE_ARRAYS> list;
 static_assert(sizeof(list) + 2 * sizeof(void *) <= FRI_PARAMETER_BYTES, "kernel parameters");
 
-/* Only inf and NaN do not vanish when taken from themselves. Threads that find one all write the same number. */
+/* x - x is 0 unless x is inf or NaN. Threads that find such an x all write the same number. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS)
     check_and_multiply(const __grid_constant__ list all, const float *inv_scale, float *found) {
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(FRI_THREADS) squares(const __grid_constant__ l
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* *out += the arrays' sums one by one, each of its units in order. Threads fetch what one of them adds: the
- * chain of additions then waits for no memory. */
+/* *out += the arrays' sums one by one, each array's units in order. One thread adds; the other threads load
+ * the values ahead, so that the additions do not wait for memory. */
 __global__ void __launch_bounds__(FRI_THREADS)
     add_units(const __grid_constant__ list all, unsigned blocks, const double *partial, double *out) {
     __shared__ double fetched[FRI_THREADS];

@@ -3,7 +3,9 @@
 which a page of each function leads. Whatever a comment sets in columns or indents keeps its lines.
 
 Usage: man.py VERSION PROGRAM... HEADER...     when meson installs, into $MESON_INSTALL_DESTDIR_PREFIX/share/man
+       man.py --index                          prints docs/reference.md; .ci/check-headers compares
 """
+import glob
 import os
 import re
 import subprocess
@@ -53,7 +55,7 @@ def prose(lines):
 
 
 def uncomment(text):
-    return re.sub(r"^ ?\* ?|\s*\*/$", "", text.strip()[2:].lstrip(), flags=re.M).split("\n")
+    return re.sub(r"(?<=\n) ?\* ?|\s*\*/$", "", text.strip()[2:].lstrip()).split("\n")
 
 
 def declarations(text):
@@ -88,7 +90,8 @@ def chunks(text):
     return [chunk.rstrip("\n") for chunk in found if chunk.strip()]
 
 
-def header_page(path, version):
+def read(path):
+    """(file's name, page's name, title, lines of its opening comment, other chunks, text)."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     first, *rest = chunks(text)
@@ -97,18 +100,93 @@ def header_page(path, version):
     title, *opening = uncomment(first)
     name = {"frugal.h": "frugal", "frugal.hpp": "frugal-hpp"}.get(
         file_name, "frugal-" + file_name[:-2].replace("/", "-"))
+    return file_name, name, title, opening, rest, text
+
+
+HEADING = r"/\* -{3,} (.*?) -{3,}(?: \*/)?\n?"
+PAIR = r"((?:^/\*(?:.|\n)*?\*/\n?)?)((?:^(?!/\*).*\n)*)"  # a comment, and the code below
+FUNCTION = r"(?:FR_API|static inline)\b[^;{]*?\b(fr_\w+)\("
+
+
+def sentence(comment):
+    """The first one, without the arguments' table that may follow."""
+    text = re.split(r"\n\n|\n {2,}|:\n", "\n".join(uncomment(comment)))[0].replace("\n", " ").strip()
+    text = re.split(r"(?<!\b[A-Z])(?<!e\.g)(?<!\bal)(?<!\.)\.(?= |$)", text)[0].rstrip(":; ")
+    return re.sub(r"([*|<])", r"\\\1", text)
+
+
+def summary(path):
+    """The first sentence after the name of the file."""
+    _, _, title, opening, _, _ = read(path)
+    text = sentence("/* " + "\n".join([title.split(" - ", 1)[1]] + opening))
+    return text[0].upper() + text[1:] + "."
+
+
+def index(path):
+    """(functions, first sentence) of each comment of a header, or of each remark beside a function."""
+    above = ""
+    for chunk in read(path)[4]:
+        heading = re.match(HEADING, chunk)
+        if heading:
+            above = heading.group(1)
+        for comment, code in re.findall(PAIR, chunk + "\n", flags=re.M):
+            plain = comment and not re.match(HEADING, comment)
+            group, said = [], sentence(comment) if plain else above
+            prototype = r"^((?:FR_API|static inline)[^;{]*[;{])[ \n]*(/\*(?:.|\n)*?\*/)?"
+            for line, remark in re.findall(prototype, code, re.M):
+                name = re.match(FUNCTION, line)
+                if not name:
+                    continue
+                if remark and group:
+                    yield group, said
+                    group = []
+                group.append(name.group(1))
+                if remark:
+                    yield group, sentence(re.sub(r"\n +\*", "\n *", remark))
+                    group = []
+            if group:
+                yield group, said
+
+
+def print_index():
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    print("# Functions by header\n\n`docs/man.py --index` writes this page from the headers, which have shapes, "
+          "options and errors:\n`man fr_conv2d`, `man frugal-ops`.")
+    for path in sorted(glob.glob(f"{root}/include/frugal/*.h") + glob.glob(f"{root}/src/addons/*/*.h"),
+                       key=os.path.basename):
+        name = os.path.basename(path)
+        groups = list(index(path)) if "/include/" in path or path.endswith(f"/{name[:-2]}/{name}") else []
+        if groups:
+            print(f"\n## {name}\n\n{summary(path)}\n")
+            for functions, said in groups:
+                print("- " + ", ".join(f"`{f}`" for f in functions) + (f": {said}" if said else ""))
+
+
+def contents(paths):
+    """The headers with their functions, for the page of frugal.h."""
+    page = [".SH HEADERS AND FUNCTIONS"]
+    for path in sorted(paths, key=os.path.basename):
+        names = [name for functions, _ in index(path) for name in functions]
+        if names:
+            page += [f".SS {roff(read(path)[1])}(3)", roff(summary(path).replace("\\", "")), ".PP",
+                     roff(", ".join(names))]
+    return page
+
+
+def header_page(path, version):
+    file_name, name, title, opening, rest, text = read(path)
     page = head(name, 3, title.split(" - ", 1)[1].rstrip("."), version)
     library = "frugal-cli" if file_name == "train.h" else "frugal"
     compiler = "c++ program.cpp" if file_name.endswith("hpp") else "cc program.c"
     page += [".SH SYNOPSIS", f"#include <frugal/{file_name}>", ".PP",
              roff(f"{compiler} $(pkg-config --cflags --libs {library})"), ".SH DESCRIPTION"] + prose(opening)
     for chunk in rest:
-        heading = re.match(r"/\* -{3,} (.*?) -{3,}(?: \*/)?\n?", chunk)
+        heading = re.match(HEADING, chunk)
         if heading:
             page.append(f".SH {roff(heading.group(1)).upper()}")
             chunk = "/*\n" + chunk[heading.end():] if not heading.group(0).rstrip().endswith("*/") else \
                 chunk[heading.end():]
-        for comment, code in re.findall(r"((?:^/\*(?:.|\n)*?\*/\n?)?)((?:^(?!/\*).*\n)*)", chunk + "\n", flags=re.M):
+        for comment, code in re.findall(PAIR, chunk + "\n", flags=re.M):
             page += declarations(code.rstrip("\n")) if code.strip() else []
             if comment:
                 page += explained(comment) if code.strip() else [".PP"] + prose(uncomment(comment))
@@ -117,6 +195,8 @@ def header_page(path, version):
 
 
 def main():
+    if sys.argv[1:] == ["--index"]:
+        return print_index()
     version, *paths = sys.argv[1:]
     folder = os.path.join(os.environ["MESON_INSTALL_DESTDIR_PREFIX"], "share", "man")
     pages = {}
@@ -124,6 +204,8 @@ def main():
         if path.endswith((".h", ".hpp")):
             name, page, functions = header_page(path, version)
             pages.update({f"man3/{f}.3": [f".so man3/{name}.3"] for f in functions})
+            if name == "frugal":
+                page += contents(p for p in paths if p.endswith(".h"))
             pages[f"man3/{name}.3"] = page
         else:
             name, page = program_page(path, version)

@@ -1,4 +1,4 @@
-/* 07_own_network.c - your own network: plans its training, trains it in half the memory, and names an image.
+/* 07_own_network.c - your own network: plans its training, trains within three quarters of the memory, names an image.
  *
  * The network is a list of layers. A session plans the training to the byte before it allocates memory. With a budget
  * the session chooses which activations to keep and which to recompute: plan() and train() below. */

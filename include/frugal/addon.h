@@ -41,7 +41,7 @@ FR_API const fr_addon *fr_addon_find(const char *name);
 FR_API fr_status fr_addon_missing(const char *what, const char *name);
 
 /* Loads a shared library at the first use, so that programs need not link it: function[i] becomes the address of
- * name[i], n of them. Later calls return at once, and any thread may call. function: zeroed static storage of the
+ * name[i], for n names. Later calls return at once, and any thread may call. function: zeroed static storage of the
  * library. FR_EUNSUPPORTED names the Debian package of the file. */
 FR_API fr_status fr_library_load(const char *file, const char *package, const char *const *name, void **function,
                                  int n);

@@ -54,7 +54,7 @@ FR_API fr_status fr_dataset_cifar100(const char *folder, fr_split split, fr_data
 
 /* <root>/<split>/<class>/<image>.jpg, .jpeg or .png; split is "train", and "test" or else "val". Classes are numbered
  * in the byte order of their names, as torchvision does. Images may differ in size; all are read as RGB. A class
- * without images is an error; so is a test split with different classes. Only names stay in memory: the loader's
+ * without images and a test split with different classes are errors. Only names stay in memory: the loader's
  * workers read the files. */
 FR_API fr_status fr_dataset_image_folder(const char *root, fr_split split, fr_dataset **out);
 
@@ -179,9 +179,9 @@ typedef struct fr_loader_opts {
     int64_t padding FR_DEFAULT(0);      /* k: with random_crop and no larger resize, shifts of up to k pixels */
     bool random_crop FR_DEFAULT(false); /* else the middle */
     bool flip FR_DEFAULT(false);        /* mirror left to right, one image in two */
-    double degrees FR_DEFAULT(0);       /* rotation by up to so much either way, 0..180 */
+    double degrees FR_DEFAULT(0);       /* largest rotation to either side, 0..180 */
     double zoom FR_DEFAULT(0);          /* z: sizes times 1/(1+z) to 1+z, log-uniform; 0..1 */
-    double shear FR_DEFAULT(0);         /* x-shear by up to so many degrees either way, 0..45 */
+    double shear FR_DEFAULT(0);         /* largest x-shear to either side in degrees, 0..45 */
     double mean[16] FR_DEFAULT({0});    /* per channel of the result, 0..1 for 8 bits */
     double std[16] FR_DEFAULT({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
     bool shuffle FR_DEFAULT(true);   /* a new order each epoch */

@@ -37,8 +37,8 @@ typedef struct fr_op {
     bool rebuild_parts;      /* rebuild is called once per input, with this one alone, and adds the input's part to *y,
                               * which is NULL at the first call: two inputs are never in memory together */
     int rebuild_steps;       /* number of ops that the op counts for in the longest chain of rebuilds; 0: one */
-    bool rebuild_alone;      /* reads much more than the output: only for ops that saved the output, in no longer
-                             * chain */
+    bool rebuild_alone;      /* rebuild reads much more than the output. Used only if the op saved its output, never as
+                             * part of a chain */
     bool rebuild_from_leaf;  /* with leaves alone as inputs cache_casts decides, not rebuild: casts of weights */
 
     /* Takes over the mask of the relu before this op, which then neither keeps nor applies a mask: dx will be 0

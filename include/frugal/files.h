@@ -1,11 +1,11 @@
 /* files.h - the one way in which a whole file is written.
  *
- * A regular file, or one that is not there yet, appears under its name complete and on disk, or not at all: a temporary
- * file in the same folder, data, fsync, rename, fsync of the folder. It keeps the mode
- * of the file that it replaces. A symbolic link is followed: what it names is replaced. A device, FIFO or socket is
- * written to as it is, and so is a file that is this process's standard output or error ("/dev/stdout"). A FIFO that
- * nobody reads is an error: nothing waits. So is a file that is a mount point, because nothing can take its place.
- * Temporary files are called <target>.<process>-<n>.tmp; a complete one that cannot get its name stays.
+ * A regular or new file appears under its name complete and on disk, or not at all: a temporary file in the same
+ * folder, data, fsync, rename, fsync of the folder. The new file keeps the mode of the replaced file. A symbolic link
+ * is followed, and its target replaced. Devices, FIFOs, sockets, standard output and standard error ("/dev/stdout") are
+ * opened and written directly. A FIFO without a reader is an error. A file that is a mount point is an error, because a
+ * rename cannot replace it. Temporary files are called <target>.<process>-<n>.tmp; a complete temporary file that
+ * cannot get its name stays.
  *
  * Sentences do not name the file: callers put flag and path before them (fr_fail_prefix). */
 #ifndef FRUGAL_FILES_H
@@ -23,7 +23,7 @@ typedef struct fr_atomic_file {
     int fd;          /* -1: not open */
     FILE *stream;    /* owns fd; NULL until fr_atomic_stream */
     char *target;    /* what is written, links followed */
-    char *temporary; /* NULL: the target is written as it is */
+    char *temporary; /* NULL: the target is written directly */
 } fr_atomic_file;
 
 #define FR_ATOMIC_FILE_CLOSED \
@@ -38,7 +38,7 @@ FR_API fr_status fr_atomic_stream(fr_atomic_file *f);
 /* Moves the written file to its name and closes f, also after errors of the stream, which it reports. FR_EIO; the
  * sentence names the temporary file if that one is complete, so that nothing is lost. */
 FR_API fr_status fr_atomic_commit(fr_atomic_file *f);
-/* Closes f, unless it is closed; a regular file stays as it was before. */
+/* Closes an open f without renaming; the old file stays. */
 FR_API void fr_atomic_abandon(fr_atomic_file *f);
 
 /* The file that a flag asks for; it appears complete, or not at all. */

@@ -1,4 +1,7 @@
-/* frugal.h - all headers of the library, without the trainer's (train.h), a separate library. */
+/* frugal.h - the library's headers for tensors, networks, training, data and files.
+ *
+ * Programs include further headers by name: session.h (a training run as an object), train.h (a trainer with a command
+ * line, in the library frugal-cli), and the headers of tools.h and of add-ons. */
 #ifndef FRUGAL_H
 #define FRUGAL_H
 

@@ -93,7 +93,7 @@ public:
     T *operator->() noexcept {
         return &owned;
     }
-    /* For calls that fill or read the struct. */
+    /* Pointer for calls that fill or read the struct. */
     T *slot() noexcept {
         return &owned;
     }

@@ -96,7 +96,8 @@ typedef struct fr_classifier {
  * names no network, or a network too large for the file (before any allocation); FR_EINVAL: fr_model does not know the
  * network, unless the file holds the layers, too (.onnx). Else as fr_weights_load. */
 FR_API fr_status fr_classifier_load(const char *path, fr_device device, fr_classifier *out);
-/* Makes a network of the program's own for so many classes (numbers of a vector) on any device, FR_META included. */
+/* Makes a network of the program's own for `classes` classes, or for vectors of `classes` numbers, on any device,
+ * FR_META included. */
 typedef fr_status fr_network_fn(void *ctx, fr_device device, int64_t classes, fr_module **out);
 /* Loads a file of fr_session_export into the program's own network, made by `network`. FR_EINVAL, FR_ESHAPE: the file's
  * tensors belong to a different network. */

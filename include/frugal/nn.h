@@ -1,7 +1,7 @@
 /* nn.h - modules: layers with parameters, in trees.
  *
  * A module owns its parameters (leaves that require grad), buffers (running statistics) and children, each under a
- * name; names and order are PyTorch's, and so are parameter paths ("features.0.weight"). A module keeps no activations.
+ * name; names, order and parameter paths ("features.0.weight") are PyTorch's. A module keeps no activations.
  * Modules are reference-counted and belong to the training thread. */
 #ifndef FRUGAL_NN_H
 #define FRUGAL_NN_H
@@ -77,7 +77,7 @@ FR_API void fr_module_evaluation_end(fr_module *m);
  * m). Frozen parameters lose their gradient and get none; frozen batch norms normalize with running values, unchanged
  * (torchvision's FrozenBatchNorm2d). A prefix of a single parameter does not freeze the parameter's batch norm.
  * fr_module_train, evaluations, conversions and loaded states do not change freezing; later calls override earlier
- * calls, so "all but the biases" is two kinds of calls. New modules train.
+ * calls, which makes "all but the biases" two kinds of calls. New modules train.
  *
  * Frozen layers keep no tensors for backward and get no gradient: a convolution or batch norm keeps the input only if a
  * weight trains. Call between two steps. An optimizer updates training parameters only, drops the state of frozen

@@ -253,9 +253,9 @@ FR_OPTS_DEFAULT(fr_cross_entropy_opts, FR_CROSS_ENTROPY_OPTS())
  * q = weight * ((1 - label_smoothing) * t + label_smoothing / classes).
  *   x [N, classes] or [N, H, W, classes]    loss: scalar, f32 (f64 for f64)
  *   target: i64 of x's shape without the last dimension, t its one-hot and D the sum of the targets' weights; or
- *   shares of the classes, in the loss's type and x's shape, t themselves and D the number of rows Rows with target ==
- * ignore_index are ignored. A single fused pass in each direction. Saves x and one value per row. FR_EINVAL names the
- * first row with an invalid class; on CUDA a later fr_step_begin reports the row. grad: x. */
+ *   shares of the classes, in the loss's type and x's shape, t themselves and D the number of rows.
+ * Rows with target == ignore_index are ignored. A single fused pass in each direction. Saves x and one value per row.
+ * FR_EINVAL names the first row with an invalid class; on CUDA a later fr_step_begin reports the row. grad: x. */
 FR_API fr_status fr_cross_entropy(fr_tensor *x, fr_tensor *target, const fr_cross_entropy_opts *opts, fr_tensor **loss);
 
 typedef struct fr_bce_opts {

@@ -84,18 +84,17 @@ typedef struct fr_param_group_opts {
 #define FR_PARAM_GROUP_OPTS(...) FR_OPTS(fr_param_group_opts, FR_PARAM_GROUP_DEFAULTS, __VA_ARGS__)
 FR_OPTS_DEFAULT(fr_param_group_opts, FR_PARAM_GROUP_OPTS())
 /* select: "bias" all biases, "norm" the parameters of all norms, else a parameter's or layer's path. Between steps.
- * FR_EINVAL: nothing has that name, a field
- * is inf or NaN, or more than 32 different pairs. */
+ * FR_EINVAL: nothing has that name, a field is inf or NaN, or more than 32 different pairs. */
 FR_API fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const fr_param_group_opts *opts);
 
 /* Exponential moving average of the parameters (torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn): after
- * each step that moves a parameter p, ema += (1 - decay) (p - ema), and ema = p after the first one. It is "<path>.ema"
- * in the optimizer's state, 4 bytes per element (f64: 8), and 256 KiB
- * at most for all; of a half parameter it is its master's. Buffers, such as running
- * statistics, are not averaged. 0 < decay < 1, or 0: none. FR_EUSAGE: the optimizer has state. */
+ * each step that moves a parameter p, ema += (1 - decay) (p - ema), and ema = p after the first one. Stored as
+ * "<path>.ema" in the optimizer's state, 4 bytes per element (f64: 8), plus at most 256 KiB in total. For half
+ * parameters, the average is of the f32 master. Buffers, such as running statistics, are not averaged. 0 < decay < 1,
+ * or 0: none. FR_EUSAGE: the optimizer has state. */
 FR_API fr_status fr_optimizer_ema(fr_optimizer *o, double decay);
-/* Exchanges parameters and averages; a second call exchanges back. Between steps; a step in between is FR_EUSAGE, and
- * so is a half parameter without a master, because the exchange would round. */
+/* Exchanges parameters and averages; a second call exchanges back. Between steps. FR_EUSAGE: a
+ * step in between, or a half parameter without a master, because the exchange would round. */
 FR_API fr_status fr_optimizer_ema_swap(fr_optimizer *o);
 
 /* Updates every parameter that has a gradient; frees the state of frozen parameters (fr_module_freeze), so an unfrozen
@@ -155,7 +154,7 @@ FR_OPTS_DEFAULT(fr_grad_scaler_opts, FR_GRAD_SCALER_OPTS())
 FR_API fr_status fr_grad_scaler_create(const fr_grad_scaler_opts *opts, fr_device device, fr_grad_scaler **out);
 FR_API void fr_grad_scaler_release(fr_grad_scaler **g);
 /* Getters of the scaler. On CUDA, where the device decides about overflow, each call waits for the device. */
-FR_API double fr_grad_scaler_scale_of(const fr_grad_scaler *g);
+FR_API double fr_grad_scaler_value(const fr_grad_scaler *g);
 FR_API int64_t fr_grad_scaler_skipped(const fr_grad_scaler *g); /* steps skipped so far */
 /* *scaled = loss * scale. */
 FR_API fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **scaled);

@@ -91,14 +91,15 @@ typedef struct fr_summary_layer {
     int rank;                /* of the last result; 0: not a module */
     int64_t shape[6];        /* as in memory: images are [N, H, W, C] */
     int64_t parameters;      /* elements of the layer itself, without its parts */
-    size_t parameter_bytes;  /* of them */
+    size_t parameter_bytes;  /* bytes of these elements */
     size_t buffer_bytes;     /* running statistics and the like */
     size_t saved;            /* requested bytes it made that are kept for backward: activations, masks, codes,
                               * statistics, cached casts. What the next layer reads again counts here, once */
-    double flops;            /* of its forward; a multiply-add is two. 0 but on FR_META, as all that follows */
-    double multiply_adds;    /* of its forward convolutions and linear layers */
-    double moved, written;   /* bytes that its forward kernels move; of them its results, the rest is read */
-    double seconds;          /* of its forward on the plan's target: measured where --calibrate has, else estimated */
+    double flops; /* of the layer's forward; a multiply-add is two. 0, as all fields below, unless the network ran on
+                              * FR_META */
+    double multiply_adds;  /* of the layer's forward convolutions and linear layers */
+    double moved, written; /* bytes read and written by the forward kernels; bytes written */
+    double seconds;        /* of the layer's forward on the plan's target: measured by --calibrate, else estimated */
 } fr_summary_layer;
 
 /* Watches this thread's next step on `device`: forward and first backward. FR_EUSAGE if another summary is watching,
@@ -109,7 +110,7 @@ FR_API fr_status fr_summary_end(fr_summary *s);
 FR_API void fr_summary_release(fr_summary **s); /* accepts NULL; ends it if need be */
 
 FR_API int fr_summary_layers(const fr_summary *s);
-/* Layers are in the order in which they ended: a network comes after its parts. */
+/* Layers are in the order of completion: a network follows its parts. */
 FR_API fr_status fr_summary_layer_get(const fr_summary *s, int i, fr_summary_layer *out);
 /* The table for people, shapes in PyTorch's order, without layers that own nothing, keep nothing and compute
  * nothing. */

@@ -60,7 +60,7 @@ typedef struct fr_session_opts {
     void *ctx;
 
     fr_loss_fn *loss;       /* as in fr_train_program, with ctx above */
-    fr_metrics_fn *metrics; /* so, too */
+    fr_metrics_fn *metrics; /* as in fr_train_program, with ctx above */
     const char *const *metric_names;
     int64_t n_metrics;
 

@@ -58,12 +58,11 @@ typedef enum fr_train_augment {
     FR_TRAIN_AUGMENT_STRONG
 } fr_train_augment;
 
-/* The value of an option that was not given and depends on others; each field says the value it then has. */
+/* Not set. The comment of each field names the value that is used instead. */
 enum { FR_TRAIN_AUTO = -1 };
 
-/* checkpoint_segments other than a number; see fr_segmentation. */
-enum { FR_TRAIN_SQRT = -2, FR_TRAIN_LOG = -3, FR_TRAIN_EACH = -4 };
-enum { FR_TRAIN_PARTS_AUTO = -2 }; /* of prefix_parts: what the plan chooses */
+/* Words for checkpoint_segments (see fr_segmentation) and for prefix_parts (the plan chooses): all values differ. */
+enum { FR_TRAIN_SQRT = -2, FR_TRAIN_LOG = -3, FR_TRAIN_EACH = -4, FR_TRAIN_PARTS_AUTO = -5 };
 
 /* Parameters are updated inside backward; with a loss scale in a second pass, after one that looks for inf and NaN. */
 typedef enum fr_train_fused { FR_TRAIN_FUSED_OFF, FR_TRAIN_FUSED_ON, FR_TRAIN_FUSED_TWO_PASS } fr_train_fused;
@@ -106,8 +105,8 @@ typedef struct fr_train_data {
     int64_t image_width; /* AUTO: image_size. The flag sets both: --image-size 480x640 */
     int64_t classes;     /* of synthetic data; AUTO: 10 */
     fr_train_augment augment;
-    const fr_augmentation *augmentation; /* no flag: a program's own changes of training images, in place of those that
-                                          * STRONG adds (fr_augment fills it in). NULL: none */
+    const fr_augmentation *augmentation; /* no flag: augmentation used instead of STRONG's; fr_augment makes one.
+                                          * NULL: none */
     bool keep_last;         /* no flag: train on the last, smaller batch of an epoch too, instead of dropping it */
     bool balanced_sampling; /* no flag: fr_loader_opts.balanced */
     int64_t workers;
@@ -130,7 +129,7 @@ typedef struct fr_train_optim {
     double warmup;          /* epochs */
     double label_smoothing; /* no flag: share of the target spread evenly over all classes */
     double clip;            /* largest norm of all gradients; AUTO: no limit */
-    double head_lr_scale;   /* no flag: the head, the last layer with parameters, learns so many times as fast */
+    double head_lr_scale;   /* no flag: factor of the learning rate of the last layer with parameters */
     bool no_norm_decay;     /* no flag: weight_decay is not of norms and biases */
     double ema; /* no flag: fr_optimizer_ema's decay, 4 bytes a parameter; evaluated and exported are the averages; 0:
                  * none */
@@ -143,8 +142,8 @@ typedef struct fr_train_optim {
                      * intersection over union are printed at the end, the whole matrix is in the report. Pixels of up
                      * to 255 classes are always counted */
     int64_t eval_every; /* epochs; 0: at the end only */
-    int64_t patience;   /* no flag: end after so many evaluations without a better one, by accuracy, or else by loss;
-                         * AUTO: never */
+    int64_t patience;   /* no flag: stops after this number of evaluations without improvement of accuracy, or of
+                         * loss where there is no accuracy; AUTO: never */
     int64_t seed;
 } fr_train_optim;
 
@@ -199,9 +198,9 @@ typedef struct fr_train_opts {
     fr_train_precision precision;
     fr_train_memory memory;
     fr_train_files files;
-    fr_device device;     /* AUTO, as a value of this type: CUDA where it can be used, else the CPU */
+    fr_device device;     /* (fr_device)FR_TRAIN_AUTO: CUDA if usable, else the CPU */
     int64_t threads;      /* AUTO: as the environment says */
-    int64_t ranks;        /* AUTO: as many as a launcher started, else 1; 1: the launcher is ignored */
+    int64_t ranks;        /* AUTO: number of processes that mpirun started, or 1. 1 ignores mpirun */
     bool check_replicas;  /* no flag: compare the ranks' parameters after each step */
     bool sync_batch_norm; /* fr_share_opts has it */
     fr_train_plan plan;
@@ -254,16 +253,16 @@ typedef struct fr_flag {
     size_t offset;       /* in fr_train_opts; 0 of a program's own */
     const char *value;   /* what stands for the value in --help: "N" */
     const char *help;    /* sentences; the default and the choices are added */
-    const char *brief;   /* its line in the short --help; NULL: it is in the long one only */
+    const char *brief;   /* line in `--help`; NULL: only `--help all` lists the flag */
     const char *unset;   /* the default in words, where the field's is FR_TRAIN_AUTO, NULL or SIZE_MAX */
     const char *implied; /* the value of the flag alone; others are written --name=VALUE. NULL: a value must follow */
     int64_t least, most; /* INT, SIDES */
     double real_least, below;      /* REAL: real_least <= value < below */
     const fr_flag_choice *choices; /* CHOICE; INT and REAL: words beside the numbers */
     void (*act)(fr_train_opts *o); /* FR_FLAG_ACT; of other kinds: called where the flag is given, or NULL */
-    fr_flag_file file;             /* two that are written, or one written and one read, must differ */
+    fr_flag_file file;             /* a TEXT's file: input, output or none. No output may be another flag's file */
     bool per_run;                  /* the value belongs to the run: a resumed run compares it with the state's */
-    const char *if_missing;        /* value of a per_run flag in states that are older than the flag */
+    const char *if_missing;        /* value assumed for states written before the flag existed (per_run) */
     void *own;                     /* of a program's flag: its variable, which holds the default */
     const char *field;             /* in fr_train_opts, for sentences; NULL: the flag's name with '_' for '-' */
 } fr_flag;
@@ -279,8 +278,8 @@ typedef fr_status fr_loss_fn(void *ctx, fr_tensor *y, fr_tensor *targets, fr_ten
  * to be made: fr_tensor_data on the CPU, else fr_tensor_to_host. Never called on FR_META. */
 typedef fr_status fr_metrics_fn(void *ctx, fr_tensor *y, fr_tensor *targets, double *values);
 
-/* Appends "_w0.5" to the name of a network, by which fr_model knows opts->width; nothing for 1. A program that builds
- * its networks otherwise does the same, and builds them at that width; else --width is refused. */
+/* Appends "_w0.5" to the name of a network for width 0.5, nothing for 1: the form that fr_model reads. A program
+ * without fr_model builds the network at opts->width and calls this function, too; else --width is refused. */
 FR_API void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTES]);
 
 /* Description of a training program. */
@@ -300,8 +299,9 @@ typedef struct fr_train_program {
      * opts->image_size is resolved. FR_EINVAL: the flags ask for something that does not exist (a usage error). */
     fr_status (*model)(const fr_train_opts *opts, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out);
 
-    /* Segmentation of images that have no masks: the number of pixel classes for so many image classes; and the classes
-     * of an image's pixels from the image (height x width x channels, 0..1) and its label. Both NULL: none. */
+    /* Segmentation of images without masks: the number of pixel classes of a data set with `classes` image classes; and
+     * the classes of an image's pixels from the image (height x width x channels, 0..1) and its label. Both NULL:
+     * none. */
     int64_t (*pixel_classes)(int64_t classes);
     void (*pixel_target)(const float *image, int64_t height, int64_t width, int64_t channels, int64_t label,
                          int64_t *target);
@@ -344,14 +344,14 @@ typedef struct fr_train_source {
 
 /* Moments of a run. */
 typedef enum fr_run_event {
-    FR_RUN_SETUP,      /* the model is made next, on the run's device; for a plan on meta */
-    FR_RUN_BEGIN,      /* the model is there, steps and epochs are known */
-    FR_RUN_POSITION,   /* the first step is known: a saved state was read, if there is one */
-    FR_RUN_STEP,       /* the numbers of a step are known */
-    FR_RUN_EVALUATION, /* so are an evaluation's */
-    FR_RUN_EPOCH,      /* an epoch and its evaluation are over */
-    FR_RUN_STEPS_END,  /* no step follows */
-    FR_RUN_END,        /* all is done, the numbers are final */
+    FR_RUN_SETUP,      /* before the model is made, on the run's device or, for a plan, on meta */
+    FR_RUN_BEGIN,      /* after the model is made: steps and epochs are known */
+    FR_RUN_POSITION,   /* after loading a state, if there is one: the first step is known */
+    FR_RUN_STEP,       /* after each step: its numbers are known */
+    FR_RUN_EVALUATION, /* after each evaluation: its numbers are known */
+    FR_RUN_EPOCH,      /* after each epoch and its evaluation */
+    FR_RUN_STEPS_END,  /* after the last step */
+    FR_RUN_END,        /* after everything else: the numbers are final */
 } fr_run_event;
 
 /* A run as its views see it. */
@@ -362,7 +362,7 @@ typedef struct fr_run {
     int64_t position;                /* steps done */
     fr_log_step step;                /* the last step whose numbers are known */
     double test_accuracy, test_loss; /* of the last evaluation; NAN: none */
-    const double *metric;            /* so, too: fr_train_program.metrics */
+    const double *metric;            /* means of fr_train_program.metrics, valid during the event */
     const char *const *metric_names;
     int64_t n_metrics;
 } fr_run;
@@ -378,9 +378,9 @@ typedef struct fr_view {
     fr_status (*event)(void *state, const fr_run *r, fr_run_event e); /* a negative status ends the run */
     void (*end)(void *state); /* releases, also after a begin that failed. NULL: nothing to release */
     /* Called at each event of the device's memory (frugal/events.h) between FR_RUN_SETUP and FR_RUN_STEPS_END, which
-     * then is told also where the run has failed. NULL: does not listen. */
+     * the view then gets even if the run has failed. NULL: the view does not listen. */
     void (*on_memory)(void *state, const struct fr_event *e);
-    bool goes_on; /* FR_EIO of an event after FR_RUN_POSITION is said once and ends the run only at its end */
+    bool survives_errors; /* an FR_EIO after FR_RUN_POSITION is reported once; the run fails at its end */
 } fr_view;
 
 /* The program around a run: where a run prints, and what may end the run. fr_train_main passes the terminal's. */

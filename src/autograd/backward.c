@@ -56,7 +56,7 @@ typedef struct fri_backward_run {
     bool holding;
     const fr_node *running;
     fr_device device; /* device of the starting gradient */
-    size_t most;      /* largest number of bytes alive seen by note_live */
+    size_t max;       /* largest number of bytes alive seen by note_live */
     int n_held;
     struct {
         int input;
@@ -269,7 +269,7 @@ static size_t live_on(fr_device device) {
 
 static void note_peak(fri_backward_run *p) {
     const size_t live = live_on(p->device);
-    if (live > p->most) p->most = live;
+    if (live > p->max) p->max = live;
 }
 
 static fr_status run_node(fri_backward_run *p, fr_node *n) {
@@ -321,7 +321,7 @@ static fr_status check_start(const fr_tensor *t, const fr_tensor *grad) {
 size_t fri_backward_room(fr_device device) {
     const fri_backward_run *p = fri_autograd()->pass;
     const size_t live = live_on(device);
-    return p != NULL && p->device == device && p->most > live ? p->most - live : 0;
+    return p != NULL && p->device == device && p->max > live ? p->max - live : 0;
 }
 
 void fri_backward_note(void) {

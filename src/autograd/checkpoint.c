@@ -69,7 +69,7 @@ bool fri_segment_owns(const fr_tensor *t) {
     return g != NULL && t->storage->birth >= g->first_birth;
 }
 
-fr_node *fri_recompute_twin(void) {
+fr_node *fri_recompute_original(void) {
     const fri_recompute *r = fri_autograd()->recompute;
     return r != NULL && r->at < r->segment->count ? r->segment->nodes[r->at] : NULL;
 }
@@ -99,17 +99,19 @@ static fr_status shadow_node(fri_recompute *r, fr_node *n) {
         return fr_fail(FR_EUSAGE,
                        "checkpoint: the function recorded %d ops in the forward pass but more when run again",
                        r->segment->count);
-    fr_node *twin = r->segment->nodes[r->at];
-    if (twin != NULL) {
-        if (twin->op != n->op || !fri_shape_equal(&twin->shape, &n->shape) || twin->dtype != n->dtype)
+    fr_node *original = r->segment->nodes[r->at];
+    if (original != NULL) {
+        if (original->op != n->op || !fri_shape_equal(&original->shape, &n->shape) || original->dtype != n->dtype)
             return fr_fail(FR_EUSAGE,
                            "checkpoint: op %d was %s %s in the forward pass but is %s %s when the function runs again",
-                           r->at, twin->op->name, fr_dtype_name(twin->dtype), n->op->name, fr_dtype_name(n->dtype));
-        fri_node_shed_shadow(twin);
-        twin->shadow = fri_node_retain(n);
-        n->twin = twin;
+                           r->at, original->op->name, fr_dtype_name(original->dtype), n->op->name,
+                           fr_dtype_name(n->dtype));
+        fri_node_shed_shadow(original);
+        original->shadow = fri_node_retain(n);
+        n->original = original;
         /* The program may start another backward at the original's output while holding the output. */
-        n->twin_consumers = twin->output != NULL && twin->output->handles > 0 ? INT_MAX : twin->consumers;
+        n->original_consumers =
+            original->output != NULL && original->output->handles > 0 ? INT_MAX : original->consumers;
     }
     n->is_shadow = true;
     return r->at++ >= r->last ? FRI_STOP : FR_OK;

@@ -25,7 +25,7 @@ static void release_graph(fr_node *n) {
 }
 
 void fri_node_shed_shadow(fr_node *n) {
-    if (n->shadow != NULL) n->shadow->twin = NULL;
+    if (n->shadow != NULL) n->shadow->original = NULL;
     fri_node_release(&n->shadow);
 }
 

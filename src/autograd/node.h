@@ -2,7 +2,7 @@
  *
  *      tensor --(grad_state)--> fri_grad_state --> fr_node --edges--> older nodes, leaves
  *                                                    |
- *                                                    +--slots--> storages (or what became of them)
+ *                                                    +--slots--> storages (or their codes)
  *
  * A node is owned by the tensor it made and by the nodes after it. A slot owns its storage's bytes, not a tensor. */
 #ifndef FRI_AUTOGRAD_NODE_H
@@ -104,10 +104,10 @@ struct fr_node {
     /* checkpoint */
     struct fri_segment_record *segment; /* retained; or NULL */
     int segment_index;
-    fr_node *shadow; /* recomputed twin that now holds the slots; or NULL */
+    fr_node *shadow; /* recomputed node that now holds the slots; or NULL */
     bool is_shadow;
-    fr_node *twin;      /* shadow: the original, not owned; NULL once the original has run or has a new shadow */
-    int twin_consumers; /* shadow: consumers of the original; INT_MAX while the program holds the original's output */
+    fr_node *original;      /* shadow: the original, not owned; NULL once the original has run or has a new shadow */
+    int original_consumers; /* shadow: consumers of the original; INT_MAX while the program holds its output */
 };
 
 fr_node *fri_node_retain(fr_node *n);
@@ -138,7 +138,7 @@ fri_slot *fri_slot_found(fr_node *n, int index);
 /* Note [The mask of a relu]
  * A max pool that follows a relu can zero its own gradient, and takes over the mask through its op's absorb_mask: the
  * relu then stores no bits. If several gradients meet at a relu's output, the pass that applies the mask of slot 0 adds
- * the last of them (mask_adds_next in backward.c). */
+ * the last gradient (mask_adds_next in backward.c). */
 
 /* ---- settling and rebuilding ---------------------------------------------------------------------------------- */
 
@@ -189,6 +189,6 @@ void fri_segment_forget(fr_node *n); /* the node is freed */
  * may then skip computing the output. */
 bool fri_recompute_ends(fr_tensor *const *in, int n_in);
 /* Forward node that corresponds to the next node recorded in a recomputation, or NULL. */
-fr_node *fri_recompute_twin(void);
+fr_node *fri_recompute_original(void);
 
 #endif

@@ -155,7 +155,7 @@ static fr_status value_of(fr_node *n, int users, size_t *room, fr_tensor **out) 
     const fri_scope scope = fri_scope_begin(n->op->name, n->module);
     fri_event_mark(FR_EVENT_ASIDE_BEGIN);
     fr_status s = run_op(n, room, out);
-    if (s == FR_OK && !fri_backward_runs(n->is_shadow ? n->twin : n)) fri_settle_own_signs(n, *out);
+    if (s == FR_OK && !fri_backward_runs(n->is_shadow ? n->original : n)) fri_settle_own_signs(n, *out);
     if (s == FR_OK && keeps) n->rebuild.kept = fr_tensor_retain(*out);
     fri_event_mark(FR_EVENT_ASIDE_END);
     fri_scope_end(scope);

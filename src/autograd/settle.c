@@ -4,8 +4,7 @@
  * While a program holds a tensor, its saved slots share its storage and cost nothing. When the last handle is
  * released (a variable is overwritten, a scope ends), the storage settles:
  *   1. If every slot needs only a sign and encode is on: the single consumer takes over the mask if possible (a max
- *   pool
- *      marks its one-byte codes), otherwise a bit per element is kept.
+ *      pool marks its one-byte codes), otherwise a bit per element is kept.
  *   2. Else, if rebuild is on and the producer can cheaply recompute the value, every slot becomes "rebuild from the
  *      producer". With encode on, sign slots of other nodes become a bit per element. The producer's own sign slot (a
  *      relu's) waits until backward recomputes the value for any reader, and takes its signs from the result.
@@ -62,7 +61,7 @@ static bool try_absorb(fri_slot *slot) {
     fr_tensor *y = NULL;
     if ((slot->flags & FR_SAVE_MASK) != FR_SAVE_MASK || relu->output != slot->storage) return false;
     if (relu->consumers != 1 || pool == NULL || pool->op->absorb_mask == NULL) return false;
-    if (relu->is_shadow && relu->twin_consumers != 1) return false;
+    if (relu->is_shadow && relu->original_consumers != 1) return false;
     if (pool->output == NULL || pool->output->handles == 0 || pool->output->version != pool->output_version)
         return false;
     bool ok = fri_tensor_on_storage(pool->output, pool->output_offset, &pool->shape, pool->dtype, &y) == FR_OK &&

@@ -1,8 +1,8 @@
 /* fork.h - what a child of fork may still do.
  *
  * A child has one thread: locks that other threads of its parent held stay locked in it, and the workers of loops are
- * gone. So once memory has been taken from the library a child gets no more of it (FR_EUSAGE), frees nothing, and runs
- * what needs no memory on one thread. A child whose parent had not used the library is free. */
+ * gone. If the parent had allocated, a child can neither allocate (FR_EUSAGE) nor free, and runs on one thread. A child
+ * whose parent had not used the library has no limits. */
 #ifndef FRI_BACKEND_FORK_H
 #define FRI_BACKEND_FORK_H
 

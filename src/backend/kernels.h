@@ -158,12 +158,13 @@ typedef struct fri_conv2d_desc {
     int64_t k, r, s;     /* w [k, r, s, c / groups] */
     int64_t p, q;        /* y [n, p, q, k] */
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
-    size_t workspace_limit;      /* bytes; a hint: prefer implementations below, if equal */
-    bool bias;                   /* the forward pass is given b */
-    uint8_t unaligned;           /* FRI_UNALIGNED_*: operands with a start at no multiple of 16 bytes */
-    bool accumulate;             /* conv2d_constant only: y = relu(y + conv(x, w) + b) */
-    fri_activation relu;         /* conv2d_constant only */
-    const fri_conv2d_norm *norm; /* conv2d_backward_weight only, where conv2d_reads_norm permits it; NULL: x as it is */
+    size_t workspace_limit; /* bytes; a hint: prefer implementations below, if equal */
+    bool bias;              /* the forward pass is given b */
+    uint8_t unaligned;      /* FRI_UNALIGNED_*: operands with a start at no multiple of 16 bytes */
+    bool accumulate;        /* conv2d_constant only: y = relu(y + conv(x, w) + b) */
+    fri_activation relu;    /* conv2d_constant only */
+    const fri_conv2d_norm
+        *norm; /* conv2d_backward_weight only, where conv2d_reads_norm permits it; NULL: x unchanged */
 } fri_conv2d_desc;
 
 /* The words that identify a convolution, beside the types: for caches of plans, and for the kernel-time

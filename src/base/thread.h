@@ -1,9 +1,9 @@
 /* thread.h - what the library is doing on a thread: the one struct of such state, for all floors.
  *
- * A part belongs to the file that is named with it, which has the functions for it; others go through those. What a
- * thread keeps to use again or to give back is no state and stays with its code: the libraries' handles and chosen
- * kernels (cuda/), pinned places and late checks (tensor/readback.c), the offload file (autograd/offload.c), an event
- * log (memory/event.c). A thread begins with nothing: no scope, the defaults, nobody listening. */
+ * A part belongs to the file that is named with it, which has the functions for it; others call those. Caches stay in
+ * their own files: library handles and chosen kernels (cuda/), pinned places and late checks (tensor/readback.c), the
+ * offload file (autograd/offload.c), an event log (memory/event.c). A thread begins without scopes and listeners, with
+ * the defaults. */
 #ifndef FRI_BASE_THREAD_H
 #define FRI_BASE_THREAD_H
 

@@ -26,8 +26,8 @@
  * that have not begun, so a worker without a processor delays no caller. Without idle workers the caller runs alone. */
 
 enum {
-    TEAM_MOST = 256,   /* threads of one loop */
-    SPIN_US = 20,      /* an idle thread looks for work so long before it sleeps */
+    TEAM_MAX = 256,    /* threads of one loop */
+    SPIN_US = 20,      /* microseconds that an idle thread spins before it sleeps */
     RUNS_PER_SPAN = 16 /* parts of a span that threads take in turn */
 };
 
@@ -42,7 +42,7 @@ typedef struct loop {
     int64_t run; /* pieces that a thread takes at once */
     int spans;
     atomic_int members; /* threads that have begun */
-    span span[TEAM_MOST];
+    span span[TEAM_MAX];
 } loop;
 
 typedef struct worker {
@@ -53,7 +53,7 @@ typedef struct worker {
 
 enum { RUNNING = 1 };
 
-static worker workers[FRI_THREADS_MOST];
+static worker workers[FRI_THREADS_MAX];
 static atomic_int worker_count; /* grows under `growth`, up to the end of the process or of the library */
 static pthread_mutex_t growth = PTHREAD_MUTEX_INITIALIZER;
 static pid_t owner; /* the process with the workers: a child after fork has none */
@@ -116,7 +116,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Enlarges the pool to n workers, if the system starts so many, and returns at most n: the number of workers. */
+/* Enlarges the pool to n workers, or to the number that the system starts; returns the number of workers, at most n. */
 static int grow(int n) {
     sigset_t all, was;
     if (atomic_load(&worker_count) >= n) return n;
@@ -155,14 +155,14 @@ static void take_back(worker *w, loop *l) {
 }
 
 void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *context) {
-    const int most = threads < TEAM_MOST ? threads : TEAM_MOST, spans = pieces < most ? (int)pieces : most;
+    const int max = threads < TEAM_MAX ? threads : TEAM_MAX, spans = pieces < max ? (int)pieces : max;
     const int count = atomic_load(&worker_count);
     if (spans < 2 || count == 0 || fri_here.in_loop) {
         for (int64_t i = 0; i < pieces; i++) piece(context, i, 0);
         return;
     }
     loop l;
-    worker *team[TEAM_MOST];
+    worker *team[TEAM_MAX];
     int found = 0;
     l.piece = piece;
     l.context = context;
@@ -186,7 +186,7 @@ void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *con
 /* 0: no number of threads. */
 static int number(const char *text) {
     const int n = text != NULL ? atoi(text) : 0;
-    return n >= 1 && n <= FRI_THREADS_MOST ? n : 0;
+    return n >= 1 && n <= FRI_THREADS_MAX ? n : 0;
 }
 
 static int processors(void) {
@@ -194,7 +194,7 @@ static int processors(void) {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (quota > 0 && quota < n) n = quota;
-    return n < 1 ? 1 : n > FRI_THREADS_MOST ? FRI_THREADS_MOST : n;
+    return n < 1 ? 1 : n > FRI_THREADS_MAX ? FRI_THREADS_MAX : n;
 }
 
 int fr_threads_get(void) {
@@ -206,8 +206,8 @@ int fr_threads_get(void) {
 }
 
 fr_status fr_threads_set(int n) {
-    if (n < 1 || n > FRI_THREADS_MOST)
-        return fr_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MOST);
+    if (n < 1 || n > FRI_THREADS_MAX)
+        return fr_fail(FR_EINVAL, "threads_set: %d threads; must lie in 1..%d", n, FRI_THREADS_MAX);
     const int started = 1 + grow(n - 1);
     if (started < n)
         return fr_fail(FR_EUSAGE, "threads_set: %d threads are requested, but this process may start %d", n, started);

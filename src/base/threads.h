@@ -11,6 +11,6 @@ typedef void fri_piece(const void *context, int64_t i, int thread);
  * thread may run a piece, so results must not depend on the thread. */
 void fri_parallel(int64_t pieces, int threads, fri_piece *piece, const void *context);
 
-enum { FRI_THREADS_MOST = 4096 };
+enum { FRI_THREADS_MAX = 4096 };
 
 #endif

@@ -137,8 +137,8 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
     fputc('\n', out);
     print_words(
         &g, INDENT,
-        "A live line shows the progress on a terminal, plain lines elsewhere. The last lines give the accuracy on the "
-        "test images, the time, and the peak of memory with what it was for. Ctrl-C ends the run cleanly after the "
+        "A live line shows the progress on a terminal, plain lines elsewhere. The last line gives the accuracy on the "
+        "test images, the time, and the peak of memory. Ctrl-C ends the run cleanly after the "
         "step. Flags are read from left to right; of two that contradict each other the later wins.");
     line_end(&g);
     print_heading(&g, "COMMANDS");

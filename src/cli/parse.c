@@ -157,7 +157,7 @@ static fr_status unknown_argument(const fr_train_program *p, const char *word, s
     return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help all' lists all", name, p->name);
 }
 
-/* Flags of 0.2 that 0.3 accepts without effect; 0.4 no longer knows them. Returns the words read, 0: no such flag. */
+/* Accepts retired flags of 0.2 without effect, in 0.3 only. Returns the number of words read; 0: not a retired flag. */
 static int skip_retired(int argc, char **argv, int i, FILE *out) {
     static const char name[] = "--empty-cache-every";
     const size_t n = sizeof name - 1;

@@ -195,22 +195,22 @@ FRI_CLONES static void reduce_rows(int64_t rows, int64_t width, int64_t ld, cons
 }
 
 /* Gradient of an activation after the norm, computed from x and a tile's dy. */
-typedef struct gate {
+typedef struct norm_act {
     _Alignas(FRI_LINE) real scale[C_BLOCK], shift[C_BLOCK];
     fri_activation act;
     real zero;
-} gate;
+} norm_act;
 
-static void gate_of(const fri_batchnorm2d_desc *d, const tile *t, const real *invstd, const real *gamma,
-                    const real *beta, fri_activation act, gate *p) {
+static void norm_act_of(const fri_batchnorm2d_desc *d, const tile *t, const real *invstd, const real *gamma,
+                        const real *beta, fri_activation act, norm_act *p) {
     p->act = act;
     p->zero = fri_largest_zero(d->dtype);
     scale_of(t, invstd, gamma, p->scale);
     for (int64_t j = 0; j < t->width; j++) p->shift[j] = beta != NULL ? beta[t->c + j] : 0;
 }
 
-ROWS gate_rows(int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t ld, const real *dy, const real *mean,
-               const gate *p, fri_activation act, int64_t ld_out, real *out) {
+ROWS mask_rows(int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t ld, const real *dy, const real *mean,
+               const norm_act *p, fri_activation act, int64_t ld_out, real *out) {
     for (int64_t i = 0; i < rows; i++, x += ld_x, dy += ld, out += ld_out) {
         ahead(x, width);
         ahead(dy, width);
@@ -226,32 +226,32 @@ ROWS gate_rows(int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t
 
 /* x in rows of ld_x, dy in rows of ld; out, which may be dy, in rows of ld_out. */
 FRI_CLONES static void pass_rows(int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t ld, const real *dy,
-                                 const real *mean, const gate *p, int64_t ld_out, real *out) {
+                                 const real *mean, const norm_act *p, int64_t ld_out, real *out) {
     switch (p->act) {
-#define GATE_ROWS(word)                                                                       \
+#define MASK_ROWS(word)                                                                       \
     case FRI_ACTIVATION_##word:                                                               \
-        gate_rows(rows, width, ld_x, x, ld, dy, mean, p, FRI_ACTIVATION_##word, ld_out, out); \
+        mask_rows(rows, width, ld_x, x, ld, dy, mean, p, FRI_ACTIVATION_##word, ld_out, out); \
         break;
-        FRI_FUSED_ACTIVATIONS(GATE_ROWS)
+        FRI_FUSED_ACTIVATIONS(MASK_ROWS)
     }
 }
 
-ROWS bend(int64_t n, const real *z, const real *dy, fri_activation act, real *dz) {
+ROWS act_gradient(int64_t n, const real *z, const real *dy, fri_activation act, real *dz) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) dz[i] = fri_activate_gradient(act, z[i], dy[i]);
 }
 
-FRI_CLONES static void bend_values(int64_t n, const real *z, const real *dy, fri_activation act, real *dz) {
+FRI_CLONES static void act_gradients(int64_t n, const real *z, const real *dy, fri_activation act, real *dz) {
     switch (act) {
-#define BEND(word) \
-    case FRI_ACTIVATION_##word: bend(n, z, dy, FRI_ACTIVATION_##word, dz); break;
-        FRI_FUSED_ACTIVATIONS(BEND)
+#define ACT_GRADIENT(word) \
+    case FRI_ACTIVATION_##word: act_gradient(n, z, dy, FRI_ACTIVATION_##word, dz); break;
+        FRI_FUSED_ACTIVATIONS(ACT_GRADIENT)
     }
 }
 
 /* Computes the gradient for any data type; z and dz are rounded as stored values are. */
 static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int64_t ld_x, const real *x, int64_t ld,
-                 const real *dy, const real *mean, const gate *p, int64_t ld_out, real *out) {
+                 const real *dy, const real *mean, const norm_act *p, int64_t ld_out, real *out) {
     _Alignas(FRI_LINE) real z[TILE];
     if (d->dtype == FRI_REAL_DTYPE || p->act == FRI_ACTIVATION_RELU) {
         pass_rows(rows, width, ld_x, x, ld, dy, mean, p, ld_out, out);
@@ -259,7 +259,7 @@ static void pass(const fri_batchnorm2d_desc *d, int64_t rows, int64_t width, int
     }
     apply_rows(rows, width, ld_x, x, mean, p->scale, p->shift, NULL, FRI_ACTIVATION_NONE, width, z);
     round_values(d, rows * width, z);
-    bend_values(rows * width, z, dy, p->act, out);
+    act_gradients(rows * width, z, dy, p->act, out);
     round_values(d, rows * width, out);
 }
 
@@ -274,8 +274,8 @@ static void reduce_part(const norm_loop *l, const tile *t) {
     const real *mean = l->mean;
     const scratch *w = l->w;
     void *dz = l->out;
-    gate open, *p = l->act ? &open : NULL;
-    if (l->act) gate_of(d, t, l->invstd, l->gamma, l->beta, l->act, p);
+    norm_act terms, *p = l->act ? &terms : NULL;
+    if (l->act) norm_act_of(d, t, l->invstd, l->gamma, l->beta, l->act, p);
     _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
     real *sum_dy = w->partial_a + t->chunk * d->c + t->c, *sum_dyx = w->partial_b + t->chunk * d->c + t->c;
     int64_t step = p != NULL ? pass_step(d, t) : step_rows(d, t), ld_x = part_pitch(d, t), ld = pitch(d, t);
@@ -394,8 +394,8 @@ static void gradient_part(const norm_loop *l, const tile *t) {
     void *dx = t->part->dx;
     const bool adds = t->part->adds, buffered = adds || d->dtype != FRI_REAL_DTYPE;
     if (dx == NULL) return;
-    gate open, *p = l->act ? &open : NULL; /* NULL: no activation follows */
-    gate_of(d, t, l->invstd, l->gamma, l->act ? l->beta : NULL, l->act, &open);
+    norm_act terms, *p = l->act ? &terms : NULL; /* NULL: no activation follows */
+    norm_act_of(d, t, l->invstd, l->gamma, l->act ? l->beta : NULL, l->act, &terms);
     _Alignas(FRI_LINE) real xbuf[TILE], dybuf[TILE];
     int64_t step = p != NULL || adds ? pass_step(d, t) : step_rows(d, t), ld = pitch(d, t), ld_x = part_pitch(d, t);
     int64_t ld_dy = p != NULL ? t->width : ld, ld_dx = buffered ? t->width : t->part->c;
@@ -409,10 +409,10 @@ static void gradient_part(const norm_loop *l, const tile *t) {
             g = dybuf;
         }
         if (w != NULL)
-            gradient_rows(rows, t->width, ld_x, v, ld_dy, g, mean + t->c, open.scale, w->a + t->c, w->b + t->c, ld_dx,
+            gradient_rows(rows, t->width, ld_x, v, ld_dy, g, mean + t->c, terms.scale, w->a + t->c, w->b + t->c, ld_dx,
                           out);
         else
-            scale_rows(rows, t->width, ld_dy, g, open.scale, ld_dx, out);
+            scale_rows(rows, t->width, ld_dy, g, terms.scale, ld_dx, out);
         if (adds)
             add_to_part(d, t, t->row + i, rows, out);
         else

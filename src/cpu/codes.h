@@ -25,12 +25,12 @@ FRI_CLONES static void fri_codes_widen(const fri_code_map *map, int64_t n, const
 
 /* Largest magnitude. NaN is ignored as by fmax, because the parameter becomes NaN anyway. */
 FRI_CLONES static real fri_codes_largest(int64_t n, const real *x) {
-    real most = 0;
+    real max = 0;
     for (int64_t i = 0; i < n; i++) {
         real a = x[i] < 0 ? -x[i] : x[i];
-        most = a > most ? a : most;
+        max = a > max ? a : max;
     }
-    return most;
+    return max;
 }
 
 /* A block of zeros gets the codes of 0. */

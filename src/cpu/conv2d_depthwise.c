@@ -28,7 +28,7 @@ static bool turned(const fri_conv2d_engine *e) {
 }
 
 static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
-    if (d->groups != d->c || d->k != d->c || d->c < FRI_LANES_LEAST || d->r > FRI_DEPTHWISE_TAPS ||
+    if (d->groups != d->c || d->k != d->c || d->c < FRI_LANES_MIN || d->r > FRI_DEPTHWISE_TAPS ||
         (d->s != 3 && d->s != 5 && d->s != FRI_DEPTHWISE_TAPS) || d->stride_w > 2 || d->dilation_w != 1)
         return false;
     return pass == FRI_PASS_BACKWARD_WEIGHT || (d->dtype == FR_F32 && d->dilation_h == 1 &&

@@ -3,8 +3,8 @@
  *
  *   dw[c, r, s] = sum over images, p, q of dy[p, q, c] x[p stride - pad + r dilation, q stride - pad + s, c]
  *
- * Channels are the vectors. Half data is widened as it is read, sums are made in f32. They are made over output rows in
- * parts that follow the shape; parts are added in order: same bits on any number of threads. A filter of 3 x 3 is
+ * Channels are the vectors. Half data is widened when read, sums are made in f32, over output rows in parts that
+ * follow the shape; parts are added in order: same bits on any number of threads. A filter of 3 x 3 is
  * summed whole in registers, larger ones row by row. */
 #include "cpu/conv2d_engine.h"
 
@@ -15,7 +15,7 @@
 enum {
     LANES = FRI_VECTOR,
     TOGETHER = 4, /* gradients that share columns of x in registers */
-    MOST_SIZE = FRI_DEPTHWISE_TAPS,
+    MAX_SIZE = FRI_DEPTHWISE_TAPS,
     GROUP = 64 / LANES,         /* vectors of channels that a part reads together: 256 bytes of a pixel in f32 */
     SQUARE_GROUP = 256 / LANES, /* as GROUP, for filters summed whole */
     PARTS = 16,                 /* minimum, if there are enough rows: work for as many threads */
@@ -62,7 +62,7 @@ FRI_INLINE void filter_row(bool half, const int taps, const int stride, const st
                            float *sum) {
     const fri_conv2d_desc *d = t->d;
     const int64_t bytes = half ? 2 : 4, pixel = d->c * bytes;
-    lanes total[2][MOST_SIZE] = {0}, g[TOGETHER], v;
+    lanes total[2][MAX_SIZE] = {0}, g[TOGETHER], v;
     for (int64_t i = t->from; i < t->to; i++) {
         const int64_t h = i % d->p * d->stride_h - d->pad_h + r * d->dilation_h;
         if (h < 0 || h >= d->h) continue;
@@ -175,7 +175,7 @@ static void filter_square_bf16(const strip *t, int64_t c, float *sum) {
     t->d->stride_w == 1 ? filter_square(true, 1, t, c, sum) : filter_square(true, 2, t, c, sum);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------- */
+/* ---- all shapes ----------------------------------------------------------------------------------------- */
 
 /* Rows of dy of one image whose rows of x are normalized together and stay in the L2 cache. */
 static int64_t made_rows(const fri_conv2d_desc *d) {
@@ -243,7 +243,7 @@ static void add_parts(const fri_conv2d_engine *e, const float *part, void *dw) {
     const int64_t taps = d->r * d->s, vectors = fri_vectors(d->c);
     for (int64_t v = 0; v < vectors; v++)
         for (int64_t lane = 0; lane < LANES; lane++) {
-            float buf[MOST_SIZE * MOST_SIZE];
+            float buf[MAX_SIZE * MAX_SIZE];
             const int64_t at = (fri_vector_at(d->c, v) + lane) * taps;
             float *sum = fri_cpu_target(d->dtype, dw, at, buf);
             memset(sum, 0, (size_t)taps * sizeof *sum);

@@ -70,7 +70,7 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass);
 
 /* conv2d_indirect.c: f32, and bf16 where the processor multiplies it */
 void fri_conv2d_indirect_plan(fri_conv2d_engine *e);
-bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass); /* as it is; y or dx are f32 */
+bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass); /* without conversion; y or dx are f32 */
 void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const float *b, const float *bias, float *out,
                              char *workspace);
 

@@ -41,7 +41,7 @@ static bool by_pixel(const fri_conv2d_desc *d) {
 }
 
 /* True if a tap meets the map in one of `grid` windows at distance `step`. */
-static bool meets(int64_t grid, int64_t step, int64_t tap, int64_t map) {
+static bool tap_hits_map(int64_t grid, int64_t step, int64_t tap, int64_t map) {
     const int64_t first = tap >= 0 ? 0 : fri_ceil_div(-tap, step);
     return first < grid && first * step + tap < map;
 }
@@ -64,7 +64,7 @@ static fri_igemm product_of(const fri_conv2d_engine *e, fri_igemm s, int64_t y, 
         if (dx && ((y - h) % d->stride_h != 0 || (x - w) % d->stride_w != 0)) continue;
         h = dx ? (y - h) / d->stride_h : y * d->stride_h + h;
         w = dx ? (x - w) / d->stride_w : x * d->stride_w + w;
-        if (meets(s.grid_h, s.step_h, h, s.a_h) && (s.span > 0 || meets(s.grid_w, s.step_w, w, s.a_w)))
+        if (tap_hits_map(s.grid_h, s.step_h, h, s.a_h) && (s.span > 0 || tap_hits_map(s.grid_w, s.step_w, w, s.a_w)))
             tap[s.taps++] = (fri_igemm_tap){h, w, i * (d->c / d->groups) / (s.bf16 && s.b_row == 1 ? 2 : 1)};
     }
     return s;

@@ -16,11 +16,11 @@
 enum {
     NARROW = 32, /* maximum channels of the narrow side, and of the wide side: */
     WIDE = 256,
-    LEAST_AREA = 28 * 28, /* pixels of a map */
-    TASK_ROWS = 240,      /* a multiple of each tile's rows */
-    AHEAD_ROWS = 32,      /* rows prefetched into the L2 cache */
-    MOST_VECTORS = 3,     /* per tile; rows are few, so that rows and weights stay in L1 */
-    MOST_ROWS = 6,
+    MIN_AREA = 28 * 28, /* pixels of a map */
+    TASK_ROWS = 240,    /* a multiple of each tile's rows */
+    AHEAD_ROWS = 32,    /* rows prefetched into the L2 cache */
+    MAX_VECTORS = 3,    /* per tile; rows are few, so that rows and weights stay in L1 */
+    MAX_ROWS = 6,
     PARTS = 16,                              /* of the rows, for dw */
     BLOCK_ROWS = 32,                         /* rows of x and dy that stay in the caches while dw's tiles use them */
     TILE_CHANNELS = FRI_LANES_REGISTERS / 4, /* of the narrow side, in a tile of dw */
@@ -32,7 +32,7 @@ static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
 #endif
     (void)pass;
     return d->dtype == FR_F32 && d->groups == 1 && d->r == 1 && d->s == 1 && d->stride_h == 1 && d->stride_w == 1 &&
-           d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= LEAST_AREA && fri_min_i64(d->c, d->k) >= FRI_LANES_LEAST &&
+           d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= MIN_AREA && fri_min_i64(d->c, d->k) >= FRI_LANES_MIN &&
            fri_min_i64(d->c, d->k) <= NARROW && fri_max_i64(d->c, d->k) <= WIDE;
 }
 
@@ -82,8 +82,8 @@ typedef struct product {
 
 /* `rows` rows of y at vectors v, v + 1, ... of `taken`. */
 FRI_INLINE void tile(const int rows, const int taken, const product *p, const float *x, int64_t v, float *y) {
-    fri_lanes sum[MOST_ROWS][MOST_VECTORS], w[MOST_VECTORS];
-    int64_t at[MOST_VECTORS];
+    fri_lanes sum[MAX_ROWS][MAX_VECTORS], w[MAX_VECTORS];
+    int64_t at[MAX_VECTORS];
 #pragma GCC unroll 3
     for (int j = 0; j < taken; j++) {
         at[j] = fri_vector_at(p->width, v + j);
@@ -164,8 +164,8 @@ typedef struct gradient {
  * prefetches the next block's vectors a few at a time, during the multiplications. */
 FRI_INLINE void tile_of_sum(const int channels, const int taken, const bool first, const gradient *g, int64_t rows,
                             const float *a, const float *b, int64_t v, float *sum) {
-    fri_lanes total[TILE_CHANNELS][MOST_VECTORS] = {0}, value[MOST_VECTORS];
-    int64_t at[MOST_VECTORS];
+    fri_lanes total[TILE_CHANNELS][MAX_VECTORS] = {0}, value[MAX_VECTORS];
+    int64_t at[MAX_VECTORS];
 #pragma GCC unroll 3
     for (int j = 0; j < taken; j++) at[j] = fri_vector_at(g->wide, v + j);
     for (int64_t m = 0; m < rows; m++) {

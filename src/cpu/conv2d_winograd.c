@@ -156,7 +156,7 @@ typedef struct step {
 
 typedef void transform(int64_t n, sources x, targets y);
 
-/* Transforms of tiles or filters, for channels first .. first + channels. A piece takes up to LANES of them. */
+/* Transforms of tiles or filters, for channels first .. first + channels. A piece takes up to LANES channels. */
 typedef struct job {
     const fri_conv2d_desc *d;
     const map *m;
@@ -320,8 +320,8 @@ bool fri_conv2d_winograd_pays(const fri_conv2d_desc *d, fri_pass pass) {
     bool dx = pass == FRI_PASS_BACKWARD_INPUT;
     int64_t h = dx ? d->h : d->p, w = dx ? d->w : d->q, tiles = fri_ceil_div(h, 4) * fri_ceil_div(w, 4);
     const bool dw = pass == FRI_PASS_BACKWARD_WEIGHT;
-    int64_t least = tiles >= 196 ? 16 : tiles >= 49 ? 20 : tiles >= 4 || dw ? 24 : 128, filled = tiles >= 4 ? 10 : 16;
-    return fits(d) && h * w >= filled * tiles && d->c * d->k >= least * (d->c + d->k);
+    int64_t min = tiles >= 196 ? 16 : tiles >= 49 ? 20 : tiles >= 4 || dw ? 24 : 128, filled = tiles >= 4 ? 10 : 16;
+    return fits(d) && h * w >= filled * tiles && d->c * d->k >= min * (d->c + d->k);
 }
 
 /* Rows of V and M per chunk. The number is odd, because an even number would map many of the 36 products to the same
@@ -334,21 +334,21 @@ static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
  * memory, at most `most`; 0 if no such block is worth the transforms. Chunks of dw have one size, because they
  * determine the order of its sums. */
 static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t widest_in, int64_t widest_out) {
-    enum { LEAST = 16, WEIGHT_CHUNK = 64 };
-    int64_t in = e->in, out = e->out, least = 1, most = 256, room = floats_of() / workers;
+    enum { MIN = 16, WEIGHT_CHUNK = 64 };
+    int64_t in = e->in, out = e->out, min = 1, max = 256, room = floats_of() / workers;
     if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
         e->in_block = divisor(in, widest_in);
         e->out_block = divisor(out, widest_out);
-        least = most = WEIGHT_CHUNK;
+        min = max = WEIGHT_CHUNK;
     } else {
         e->in_block = in;
         e->out_block =
             divisor(out, fri_min_i64(fri_min_i64(fri_max_i64(64, 16384 / in), room * 2 / 3 / in), widest_out));
     }
-    if (e->out_block < fri_min_i64(LEAST, out) || e->in_block < fri_min_i64(LEAST, in)) return 0;
+    if (e->out_block < fri_min_i64(MIN, out) || e->in_block < fri_min_i64(MIN, in)) return 0;
     int64_t fit = fri_max_i64(0, room - e->in_block * e->out_block) / (e->in_block + e->out_block);
-    if (fit < least) return 0;
-    int64_t tiles = fri_min_i64(fit, most);
+    if (fit < min) return 0;
+    int64_t tiles = fri_min_i64(fit, max);
     return e->pass == FRI_PASS_BACKWARD_WEIGHT ? tiles : (tiles - 1) | 1;
 }
 
@@ -474,7 +474,7 @@ static void take_input(const run *r, int64_t tile, int64_t tiles, int64_t first,
 
 /* Work of all threads between two products: writes the results of the finished step (done, or NULL) and computes the
  * operands of the next step (or NULL), except operands left from the previous step. */
-static void between(const run *r, const step *done, const step *next) {
+static void transform_between_products(const run *r, const step *done, const step *next) {
     const fri_conv2d_engine *e = r->e;
     const fri_conv2d_desc *d = &e->d;
     bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT, dx = e->pass == FRI_PASS_BACKWARD_INPUT;
@@ -514,7 +514,7 @@ static void run_part(run r, step from, step to, char *workspace) {
         for (now.in = from.in; now.in < to.in; now.in += e->in_block) {
             for (now.tile = from.tile; now.tile < to.tile; now.tile += now.tiles) {
                 now.tiles = fri_min_i64(e->chunk, to.tile - now.tile);
-                between(&r, done, &now);
+                transform_between_products(&r, done, &now);
                 const fri_product *p = &e->product[now.tiles < e->chunk ? 2 : dw && now.tile > 0 ? 1 : 0];
                 fri_product_run(p, dw ? r.u : r.v, dw ? r.v : r.u, NULL, r.m, workspace + e->scratch_at);
                 before = now;
@@ -522,7 +522,7 @@ static void run_part(run r, step from, step to, char *workspace) {
             }
         }
     }
-    if (done != NULL) between(&r, done, NULL);
+    if (done != NULL) transform_between_products(&r, done, NULL);
 }
 
 /* Runs worker i's part. Tiles are divided in whole chunks, so that only the last worker has a shorter chunk. */

@@ -54,8 +54,8 @@ static int64_t channel_blocks(const fri_dropout_desc *d) {
 }
 
 /* Repeats the numbers of `count` channels for as many positions as a block holds; returns the number of positions. */
-static int64_t repeat_numbers(int64_t count, int64_t most, uint8_t *keep) {
-    const int64_t times = fri_min_i64(FRI_BLOCK / count, most);
+static int64_t repeat_numbers(int64_t count, int64_t max, uint8_t *keep) {
+    const int64_t times = fri_min_i64(FRI_BLOCK / count, max);
     for (int64_t i = count; i < times * count; i++) keep[i] = keep[i - count];
     return times;
 }

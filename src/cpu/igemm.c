@@ -23,7 +23,7 @@ typedef struct panels {
     const float *from[BLOCK * TAPS];       /* [tile][tap][row], or the pixels of a panel */
     float *to[BLOCK];
     int64_t tap; /* the tap of the pixels in `from` */
-    bool meets;  /* a pixel lies inside of the map */
+    bool inside; /* a pixel lies inside of the map */
 } panels;
 
 static const float zeros[DEPTH + FRI_IGEMM_COLUMNS]; /* a padding pixel */
@@ -347,20 +347,20 @@ static void copy_tap(const fri_igemm *s, int64_t first, int64_t depth, int64_t t
                      float *to, panels *r) {
     if (s->span > 0) {
         position w = position_of(s, first);
-        r->meets = false;
+        r->inside = false;
         for (int64_t l = 0; l < depth; l++, next_pixel(s, &w)) {
             const float *from = window_of(s, &w, &s->tap[tap], r->window);
-            r->meets |= from != zeros;
+            r->inside |= from != zeros;
             copy_floats(n, from + j, to + l * wide);
         }
         return;
     }
     if (tap != r->tap) {
         position w = position_of(s, first);
-        r->tap = tap, r->meets = false;
+        r->tap = tap, r->inside = false;
         for (int64_t l = 0; l < depth; l++, next_pixel(s, &w)) {
             r->from[l] = pixel_of(s, &w, &s->tap[tap], 0);
-            r->meets |= r->from[l] != zeros;
+            r->inside |= r->from[l] != zeros;
         }
     }
     for (int64_t l = 0; l < depth; l++) {
@@ -375,14 +375,14 @@ static void copy_tap(const fri_igemm *s, int64_t first, int64_t depth, int64_t t
 /* Packs columns at .. at + n (of all taps) of pixels first .. first + depth. Returns false if all are padding. */
 static bool pack_pixels(const fri_igemm *s, int64_t first, int64_t depth, int64_t at, int64_t n, int64_t wide,
                         float *to, panels *r) {
-    bool meets = false;
+    bool inside = false;
     for (int64_t some, end = at + n; at < end; at += some, to += some) {
         const int64_t j = at % s->columns;
         some = fri_min_i64(end - at, s->columns - j);
         copy_tap(s, first, depth, at / s->columns, j, some, wide, to, r);
-        meets |= r->meets;
+        inside |= r->inside;
     }
-    return meets;
+    return inside;
 }
 
 /* Packs the columns of a panel. */

@@ -19,7 +19,7 @@ enum { ROWS = 6, VECTORS = 4 };
 #elif defined(FRI_LANES_V3)
 enum { ROWS = 6, VECTORS = 2 };
 #elif defined(__aarch64__)
-enum { ROWS = 8, VECTORS = 2 }; /* a vector holds four terms of a row; an instruction multiplies by one of them */
+enum { ROWS = 8, VECTORS = 2 }; /* a vector holds four terms of a row; an instruction multiplies by one term */
 #else
 enum { ROWS = 4, VECTORS = 2 };
 #endif
@@ -87,17 +87,17 @@ FRI_INLINE void begin_tile(const int rows, const int vectors, const tile *s, fri
 
 typedef int32_t lane_mask __attribute__((vector_size(FRI_VECTOR * 4)));
 
-FRI_INLINE fri_lanes rectified(fri_lanes t, fri_lanes most) {
-    const lane_mask v = (lane_mask)t & ~(t < 0), above = t > most;
-    return (fri_lanes)((v & ~above) | ((lane_mask)most & above));
+FRI_INLINE fri_lanes rectified(fri_lanes t, fri_lanes max) {
+    const lane_mask v = (lane_mask)t & ~(t < 0), above = t > max;
+    return (fri_lanes)((v & ~above) | ((lane_mask)max & above));
 }
 
 /* Stores a tile. All of C is read before the first store, because vectors and rows may overlap. */
 FRI_INLINE void end_tile(const int rows, const int vectors, const tile *s, fri_lanes (*t)[VECTORS]) {
     if (s->joins) EACH_VECTOR(rows, vectors, t[i][j] += FRI_LANES_AT(s->c[i] + s->column + place(vectors, j, s->last)));
     if (s->relu != FRI_ACTIVATION_NONE) {
-        const fri_lanes most = (fri_lanes){0} + fri_ceiling(s->relu);
-        EACH_VECTOR(rows, vectors, t[i][j] = rectified(t[i][j], most));
+        const fri_lanes max = (fri_lanes){0} + fri_ceiling(s->relu);
+        EACH_VECTOR(rows, vectors, t[i][j] = rectified(t[i][j], max));
     }
     EACH_VECTOR(rows, vectors, *(fri_lanes *)(s->c[i] + s->column + place(vectors, j, s->last)) = t[i][j]);
 }

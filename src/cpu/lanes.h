@@ -30,7 +30,7 @@ enum { FRI_LANES_REGISTERS = 32 };
 #else
 enum { FRI_LANES_REGISTERS = 16 };
 #endif
-enum { FRI_LANES_LEAST = 16 }; /* minimum channels of layers for these loops, on every processor */
+enum { FRI_LANES_MIN = 16 }; /* minimum channels of layers for these loops, on every processor */
 typedef float fri_lanes __attribute__((vector_size(FRI_VECTOR * 4), aligned(4), may_alias));
 
 static inline int64_t fri_vectors(int64_t channels) {

@@ -45,13 +45,13 @@ size_t fri_igemm_bytes(void) {
 }
 
 size_t fri_igemm_room(int64_t rows, int64_t terms, int64_t columns, size_t limit) {
-    enum { MOST = 8 << 20 };
+    enum { MAX = 8 << 20 };
     const size_t run = FRI_IGEMM_RUN, panel = FRI_IGEMM_COLUMNS;
     const size_t wide = ((size_t)columns + panel - 1) / panel * panel * sizeof(float);
-    const size_t most = limit > 0 && limit < MOST ? limit : MOST;
+    const size_t max = limit > 0 && limit < MAX ? limit : MAX;
     if (rows <= FRI_IGEMM_BLOCK) return 0;
-    if ((size_t)terms * wide <= most) return (size_t)terms * wide;
-    return most / (run * wide) * run * wide; /* slabs of whole runs */
+    if ((size_t)terms * wide <= max) return (size_t)terms * wide;
+    return max / (run * wide) * run * wide; /* slabs of whole runs */
 }
 
 /* First and end of part i when n is divided into `parts` parts of whole tiles. */
@@ -111,13 +111,13 @@ static void run_slabs(igemm_loop *l, size_t room, char *workspace) {
 }
 
 void fri_igemm_run(const fri_igemm *s, bool pixels, size_t room, char *workspace) {
-    enum { LEAST = 1 << 18 }; /* multiplications for which another thread is worth waking */
+    enum { MIN = 1 << 18 }; /* multiplications for which another thread is worth waking */
     const fri_igemm_kernel *k = s->bf16 ? bf16_loops() : loops();
     const int64_t grid = s->images * s->grid_h * s->grid_w;
     const int64_t rows = pixels ? s->depth : grid, columns = pixels ? s->columns * s->taps : s->columns;
     const int64_t work = grid * s->depth * s->columns * s->taps;
     const int64_t row_tiles = fri_ceil_div(rows, k->rows), panels = fri_ceil_div(columns, k->columns);
-    int64_t parts = fri_min_i64(fr_threads_get(), fri_max_i64(1, work / LEAST));
+    int64_t parts = fri_min_i64(fr_threads_get(), fri_max_i64(1, work / MIN));
     const bool by_columns = row_tiles < 2 * parts || panels >= row_tiles || panels % parts == 0 || panels >= 4 * parts;
     parts = fri_max_i64(1, fri_min_i64(parts, by_columns ? panels : row_tiles));
     igemm_loop l = {s, k, pixels, by_columns, rows, panels, parts, {.chunks = INT64_MAX}, workspace + room};

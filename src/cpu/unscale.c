@@ -62,12 +62,12 @@ _Static_assert((int)FRI_CHUNK == (int)FRI_NORM_UNIT, "a chunk of the reduction i
 
 /* Arrays are processed one after the other in the same scratch. */
 size_t fri_cpu_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
-    size_t most = 0;
+    size_t max = 0;
     for (int i = 0; i < count; i++) {
         size_t own = fri_cpu_sum_workspace(dtype, arrays[i].n);
-        if (own > most) most = own;
+        if (own > max) max = own;
     }
-    return most;
+    return max;
 }
 
 fr_status fri_cpu_norm_squared(const fri_exec *e, fr_dtype dtype, int count, const fri_array *arrays, double *out) {

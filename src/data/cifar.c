@@ -1,8 +1,8 @@
 /* cifar.c - the binary versions of CIFAR-10 and CIFAR-100.
  *
  *   CIFAR-10   one byte label, then 3072 bytes: 32 x 32 of red, of green, of blue
- *   CIFAR-100  one byte coarse label, one byte fine label, then the same
- * A file is any whole number of records. The planes are interleaved once, here. */
+ *   CIFAR-100  one byte coarse label, one byte fine label, then 3072 bytes
+ * A file is any whole number of records. Opening a file interleaves the planes. */
 #include "data/dataset.h"
 #include "data/source.h"
 

@@ -1,6 +1,6 @@
 /* jpeg.c - one JPEG in memory to RGB, by libjpeg-turbo.
  *
- * libjpeg reports errors by a callback that must not return, so a longjmp leads back here; it is told to print
+ * libjpeg reports errors by a callback that must not return, so a longjmp leads back here; libjpeg prints
  * nothing. Damage that loses picture data is an error, as libjpeg's warnings for it would hide a broken file behind
  * gray pixels; other warnings (stray bytes between segments) are common in the wild and are let pass. */
 #include "data/dataset.h"

@@ -487,8 +487,7 @@ fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
     status = s->status;
     pthread_mutex_unlock(&l->lock);
     if (!complete)
-        return fr_fail(FR_EINTERNAL, "loader: none of its %d workers is left: each ended in the middle of an image",
-                       l->started);
+        return fr_fail(FR_EINTERNAL, "loader: all %d worker threads ended while they decoded an image", l->started);
     if (status == FR_OK) augment_batch(l, s);
     /* A complete slot is not written before the return. */
     return status == FR_OK ? FR_OK : fr_fail(status, "%s", s->error);

@@ -1,8 +1,8 @@
-/* loader_tensor.c - the loader's public face: its batch buffers are tensors.
+/* loader_tensor.c - the loader's public face: batch buffers are tensors.
  *
- * Each slot owns one tensor for images and one for targets, of category input. The caller gets views: a slot can tell
- * whether anybody else (the caller, a view, a node of the graph) still needs its bytes: if so, the slot lets go of
- * them and takes new ones. All of this happens on the training thread, inside create, next and release. */
+ * Each slot owns one tensor for images and one for targets, of category input. The caller gets views. A slot whose
+ * tensors have another holder (the caller, a view, a node of the graph) releases the tensors and takes new tensors.
+ * Tensors are made and released on the training thread, inside create, next and release. */
 #include "data/loader.h"
 
 #include "base/status.h"

@@ -50,7 +50,7 @@ static fr_status path_of(const mask_folder *f, int which, int64_t index, char pa
     return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", f->names[which].name[index], FRI_PATH_BYTES);
 }
 
-/* Turns a mask that lies as the image's file does. A mask that is upright already is kept. */
+/* Turns a mask that lies as the image's file does. An upright mask is kept. */
 static fr_status turn_mask(fr_image *image, int64_t *height, int64_t *width) {
     const bool lies = image->orientation >= 5;
     const size_t bytes = (size_t)(*height * *width);

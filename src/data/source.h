@@ -1,7 +1,7 @@
-/* source.h - bytes from a file or from memory, plain or gzip, read up to an amount that is known beforehand.
+/* source.h - bytes from a file or from memory, plain or gzip, read up to an amount known beforehand.
  *
- * A reader takes the header, computes what it promises, asks fri_source_expect whether that many bytes can be there
- * at all, and only then allocates. So a small hostile file never makes a large allocation, and a gzip bomb is never
+ * A reader takes the header, computes the promised bytes, asks fri_source_expect whether the stored data can hold them,
+ * and only then allocates. So a small hostile file never makes a large allocation, and a gzip bomb is never
  * inflated past the promise. */
 #ifndef FRI_DATA_SOURCE_H
 #define FRI_DATA_SOURCE_H
@@ -26,7 +26,7 @@ fr_status fri_source_open_file(fri_source *s, const char *path);
 fr_status fri_source_open_memory(fri_source *s, const char *name, const void *bytes, size_t n);
 void fri_source_close(fri_source *s);
 
-/* FR_EFORMAT if the stored data cannot hold `bytes` more: `what` ("60000 images of 28 x 28") says who promised. */
+/* FR_EFORMAT if the stored data cannot hold `bytes` more: `what` ("60000 images of 28 x 28") names the promise. */
 fr_status fri_source_expect(const fri_source *s, uint64_t bytes, const char *what);
 
 /* Exactly n bytes; FR_EFORMAT, naming both numbers, when the source ends before. */

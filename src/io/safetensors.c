@@ -342,7 +342,7 @@ static fr_status read_torch(fri_safetensors *f, source from, uint64_t bytes) {
     return sort_entries(f);
 }
 
-/* Reads and checks the header of a file of so many bytes. */
+/* Reads and checks the header; `bytes` is the size of the file. */
 static fr_status read_header(fri_safetensors *f, source from, uint64_t bytes) {
     struct fri_safetensors_private *p = f->private;
     unsigned char first[8];

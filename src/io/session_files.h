@@ -10,6 +10,9 @@ enum { FRI_FINGERPRINT_BYTES = 200 };
 fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
 /* FR_EINVAL: the path has the ending of a file of torch.save. */
 fr_status fri_weights_ending(const char *path);
+/* Copies rows of the file's layer `head`, with `classes` rows, into the module's: row i from row[i]; -1: row i stays.
+ * FR_END: the shapes of the file's layer differ, and nothing has changed. Errors as of fr_weights_load. */
+fr_status fri_weights_load_rows(fr_module *m, const char *path, const char *head, int64_t classes, const int64_t *row);
 /* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built; FR_EINVAL. */
 fr_status fri_network_file_of(const char *path, const fr_network_file **out);
 typedef struct fri_state_folder {
@@ -36,7 +39,7 @@ fr_status fri_state_numbers_read(const char *path, int64_t *step, const fr_state
 typedef struct fri_log fri_log;
 
 /* Opens the step log, a JSON object per line. path NULL: no file. resume: the step of the state that a run resumes
- * from; later lines are cut off the file, and so are the lines of an evaluation at the step unless `evaluated`. -1: a
+ * from; later lines are cut off the file, with the lines of an evaluation at the step unless `evaluated`. -1: a
  * new file. FR_EIO names the file. */
 fr_status fri_log_open(const char *path, int64_t resume, bool evaluated, fri_log **out);
 void fri_log_close(fri_log **log);

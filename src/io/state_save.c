@@ -164,7 +164,7 @@ static fr_status make_record(const fr_state *state, size_t optimizer_tensors, ch
     }
     if (state->scaler != NULL) {
         r.has_scaler = true;
-        r.scale = fr_grad_scaler_scale_of(state->scaler);
+        r.scale = fr_grad_scaler_value(state->scaler);
         r.growth_tracker = fri_grad_scaler_growth_tracker(state->scaler);
     }
     if (state->loader != NULL) {

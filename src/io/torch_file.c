@@ -114,7 +114,7 @@ static fr_status push_long(machine *m, int length_bytes) {
     return push(m, (value){NUMBER, (int64_t)v, NULL, 0});
 }
 
-/* Pushes text or bytes after a count of so many bytes. */
+/* Pushes text or bytes that follow a count of length_bytes bytes. */
 static fr_status push_run(machine *m, int length_bytes, bool text) {
     const unsigned char *b = take_bytes(m, (size_t)length_bytes);
     const size_t n = b != NULL ? fri_little_endian(b, length_bytes) : 0;

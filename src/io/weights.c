@@ -161,14 +161,28 @@ static int by_wording(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* True if skip leaves out a tensor of the file as the head's under a different name: "head.weight" for "fc.weight". A
+ * head has at most two names, and the module has no tensor below either. */
+static bool is_other_head(const loading *l, const char *name, const char **parent) {
+    const char *dot = strrchr(name, '.');
+    const size_t n = dot != NULL ? (size_t)(dot - name) + 1 : 0;
+    if (l->skip == NULL || l->skip[0] == '\0' || n == 0) return false;
+    if (*parent == NULL) *parent = name;
+    for (size_t i = 0; i < l->entries.n; i++)
+        if (strncmp(l->entries.entry[i].name, name, n) == 0) return false;
+    return strncmp(*parent, name, n) == 0 && (strcmp(dot, ".weight") == 0 || strcmp(dot, ".bias") == 0);
+}
+
 static fr_status find_unexpected(const loading *l, complaint *c) {
+    const char *head = NULL;
     FRI_OWNED(fri_free) const char **names = calloc(l->entries.n + 1, sizeof *names);
     if (names == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu names", l->entries.n);
     for (size_t i = 0; i < l->entries.n; i++) names[i] = l->entries.entry[i].name;
     qsort(names, l->entries.n, sizeof *names, by_wording);
     for (size_t i = 0; i < l->file->n_entries; i++) {
         const char *name = l->file->entries[i].name;
-        if (bsearch(&name, names, l->entries.n, sizeof *names, by_wording) == NULL && !is_skipped(l, name))
+        if (bsearch(&name, names, l->entries.n, sizeof *names, by_wording) == NULL && !is_skipped(l, name) &&
+            !is_other_head(l, name, &head))
             complain(c, "unexpected ", FR_EINVAL, name, NULL, NULL);
     }
     end_kind(c);
@@ -315,4 +329,50 @@ done:
     free(l.turned);
     free(l.converted);
     return s < 0 ? fr_fail_prefix(s, "loading weights: file '%.300s': ", path) : s;
+}
+
+/* ---- loading rows of a head ---------------------------------------------------------------------------------- */
+
+/* Fills rows of one tensor. FR_END: number, shape or type of the rows in the file differ. */
+static fr_status fill_rows(const loading *l, const fr_entry *e, int64_t classes, const int64_t *row) {
+    const fri_safetensors_entry *f = fri_safetensors_find(l->file, e->name);
+    fr_shape shape = shape_in_file(l, e);
+    const int64_t rows = shape.rank > 0 ? shape.dim[0] : 0;
+    if (f == NULL || rows == 0 || classes == 0 || !fr_dtype_is_float(f->dtype)) return FR_END;
+    shape.dim[0] = classes;
+    if (!fri_shape_equal(&shape, &f->shape)) return FR_END;
+    const size_t theirs = f->bytes / (size_t)classes, ours = fri_nbytes(e->tensor) / (size_t)rows;
+    FRI_OWNED(fri_free) char *all = malloc(ours * (size_t)rows + theirs);
+    if (all == NULL) return fr_fail(FR_ENOMEM, "no host memory for a tensor of %zu bytes", fri_nbytes(e->tensor));
+    FRI_TRY(fr_tensor_to_host(e->tensor, all));
+    for (int64_t i = 0; i < rows; i++) {
+        if (row[i] < 0) continue;
+        const char *data = (const char *)f->data + (size_t)row[i] * theirs;
+        if (l->torch && e->spatial > 1 && e->channels > 1) {
+            fr_host_transpose(data, all + ours * (size_t)rows, fr_dtype_size(f->dtype), 1, e->channels, e->spatial);
+            data = all + ours * (size_t)rows;
+        }
+        fr_host_convert(data, f->dtype, all + (size_t)i * ours, e->tensor->dtype, fri_numel(e->tensor) / rows);
+    }
+    return fr_tensor_upload(all, e->tensor);
+}
+
+fr_status fri_weights_load_rows(fr_module *m, const char *path, const char *head, int64_t classes, const int64_t *row) {
+    loading l = {0};
+    fr_status s = FR_OK, filled = FR_END;
+    FR_TRY(s, fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file));
+    FR_TRY(s, check_layout(FR_WEIGHTS_OPTS(), &l));
+    FR_TRY(s, fr_entries_collect(m, &l.entries));
+    if (l.torch) FR_TRY(s, fr_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &l.entries));
+    FR_TRY(s, fri_safetensors_read(l.file));
+    for (size_t i = 0; i < l.entries.n; i++) {
+        if (!fri_path_is_below(l.entries.entry[i].name, head)) continue;
+        FR_TRY(s, fill_rows(&l, &l.entries.entry[i], classes, row));
+        if (s == FR_OK) filled = FR_OK;
+    }
+    s = filled;
+done:
+    fri_safetensors_close(&l.file);
+    fr_entries_free(&l.entries);
+    return s;
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* Limits of learning: a program whose steps never repeat stays on the caching allocator. */
-enum { VARIANTS_AT_MOST = 8 };
-static const size_t NOTES_AT_MOST = 1 << 20;
+enum { VARIANTS_MAX = 8 };
+static const size_t NOTES_MAX = 1 << 20;
 
 /* A variant of a section, in order of allocation. */
 typedef struct variant {
@@ -105,7 +105,7 @@ static int variants_of(const fri_arena *a, int section) {
 
 static bool worth_learning(const fri_arena *a) {
     return a->departed && a->section < a->n_sections && !a->lost && a->n_notes > 0 && a->alive == 0 &&
-           variants_of(a, a->section) < VARIANTS_AT_MOST;
+           variants_of(a, a->section) < VARIANTS_MAX;
 }
 
 static void learn_variant(fri_arena *a, fri_arena_extend_fn *extend, void *ctx) {
@@ -138,7 +138,7 @@ void fri_arena_section(fri_arena *a, int section, fri_arena_extend_fn *extend, v
 
 static uint64_t take_note(fri_arena *a, size_t bytes) {
     if (a->section == a->n_sections || a->lost) return 0;
-    if (a->n_notes == NOTES_AT_MOST || FRI_ROOM(a->notes, a->n_notes, "arena") < 0) {
+    if (a->n_notes == NOTES_MAX || FRI_ROOM(a->notes, a->n_notes, "arena") < 0) {
         a->lost = true;
         return 0;
     }

@@ -13,10 +13,10 @@
  * occupied place) goes to the caching allocator, with the rest of the section: slower, never wrong.
  *
  * Note [Learning]
- * What a section asked for is noted. If it departed, and left nothing alive, it is placed when the next section begins:
- * beside what is alive now, in the arena as it is; blocks that find no place there get an extension, a segment of their
- * own. So a section has variants. It begins with the one that was followed last; where sizes differ from that, a
- * variant with the same beginning takes over. A place that is still taken is never handed out, whatever the variant. */
+ * The requests of a section are noted. A section that departed and left nothing alive is placed when the next section
+ * begins, beside the memory alive now, in the unchanged arena; blocks without a place there get an extension, a segment
+ * of their own. So a section has variants. A section begins with the variant that was followed last; where sizes
+ * differ, a variant with an equal beginning takes over. An occupied place is never handed out, whatever the variant. */
 #ifndef FRI_MEMORY_ARENA_H
 #define FRI_MEMORY_ARENA_H
 

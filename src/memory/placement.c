@@ -14,8 +14,8 @@
 #include <string.h>
 
 /* Comparisons of two lifetimes, about two nanoseconds each. */
-static const size_t WORK_AT_MOST = 16 * 1000 * 1000;
-enum { ROUNDS_AT_MOST = 40 };
+static const size_t WORK_MAX = 16 * 1000 * 1000;
+enum { ROUNDS_MAX = 40 };
 
 /* Distance from the lower bound where the search stops: a thousandth. */
 static size_t close_enough(size_t bound) {
@@ -127,8 +127,8 @@ static size_t try_order(search *t, const group *g) {
     return extent;
 }
 
-static void keep_best(search *t, const group *g, size_t *least, size_t extent) {
-    *least = extent;
+static void keep_best(search *t, const group *g, size_t *min, size_t extent) {
+    *min = extent;
     for (size_t i = 0; i < g->n; i++) t->best[i] = g->blocks[i]->offset;
 }
 
@@ -151,18 +151,18 @@ static bool move_to_front(search *t, const group *g, size_t target) {
 /* The best extent found, at the blocks' offsets. */
 static size_t place_group(search *t, const group *g, size_t bound) {
     static order_fn *const orders[] = {largest_first, longest_first, oldest_first, last_freed_first};
-    size_t least = SIZE_MAX;
-    for (size_t k = 0; k < sizeof orders / sizeof *orders && least > close_enough(bound); k++) {
+    size_t min = SIZE_MAX;
+    for (size_t k = 0; k < sizeof orders / sizeof *orders && min > close_enough(bound); k++) {
         memcpy(t->order, g->blocks, g->n * sizeof(*t->order));
         qsort(t->order, g->n, sizeof(*t->order), orders[k]);
-        for (int round = 0; round < ROUNDS_AT_MOST; round++) {
+        for (int round = 0; round < ROUNDS_MAX; round++) {
             size_t extent = try_order(t, g);
-            if (extent < least) keep_best(t, g, &least, extent);
-            if (least <= close_enough(bound) || t->work > WORK_AT_MOST || !move_to_front(t, g, bound)) break;
+            if (extent < min) keep_best(t, g, &min, extent);
+            if (min <= close_enough(bound) || t->work > WORK_MAX || !move_to_front(t, g, bound)) break;
         }
     }
     for (size_t i = 0; i < g->n; i++) g->blocks[i]->offset = t->best[i];
-    return least;
+    return min;
 }
 
 /* ---- the largest live set ---------------------------------------------------------------------------------- */
@@ -268,16 +268,16 @@ static size_t max_size(size_t a, size_t b) {
 }
 
 static bool problem_new(problem *p, fri_lifetime *l, size_t n, size_t n_fixed) {
-    size_t most = n + n_fixed + 1;
+    size_t max = n + n_fixed + 1;
     *p = (problem){.l = l, .n = n};
-    p->g.blocks = malloc(most * sizeof(*p->g.blocks));
-    p->g.fixed = malloc(most * sizeof(*p->g.fixed));
-    p->t.placed = malloc(most * sizeof(*p->t.placed));
-    p->t.order = malloc(most * sizeof(*p->t.order));
-    p->t.moved = malloc(most * sizeof(*p->t.moved));
-    p->t.best = malloc(most * sizeof(*p->t.best));
-    p->lasting = malloc(most * sizeof(*p->lasting));
-    p->edges = malloc(2 * most * sizeof(*p->edges));
+    p->g.blocks = malloc(max * sizeof(*p->g.blocks));
+    p->g.fixed = malloc(max * sizeof(*p->g.fixed));
+    p->t.placed = malloc(max * sizeof(*p->t.placed));
+    p->t.order = malloc(max * sizeof(*p->t.order));
+    p->t.moved = malloc(max * sizeof(*p->t.moved));
+    p->t.best = malloc(max * sizeof(*p->t.best));
+    p->lasting = malloc(max * sizeof(*p->lasting));
+    p->edges = malloc(2 * max * sizeof(*p->edges));
     return p->g.blocks != NULL && p->g.fixed != NULL && p->t.placed != NULL && p->t.order != NULL &&
            p->t.moved != NULL && p->t.best != NULL && p->lasting != NULL && p->edges != NULL;
 }

@@ -1,10 +1,9 @@
 /* uses.h - memory that another stream still reads or writes.
  *
- * All blocks belong to the compute stream: what it queued last may be using a block that is handed out again, and order
- * in the stream makes that right. A second stream has no such order. So whoever uses a block there says until which
- * fence (torch's record_stream), and a place is not handed out, nor given back to the device, before that has passed:
- * the compute stream follows the fence, the host waits only where the segment itself goes away. Which place a request
- * gets does not depend on it, so a dry run and a run agree. */
+ * All blocks belong to the compute stream, whose order makes reuse safe. A block in use by a second stream is marked
+ * with a fence (torch: record_stream). The block is not reused, nor returned to the device, before the fence has
+ * passed: the compute stream follows the fence, and the host waits only where the segment itself goes away. Fences do
+ * not decide which place a request gets, so a dry run and a run agree. */
 #ifndef FRI_MEMORY_USES_H
 #define FRI_MEMORY_USES_H
 

@@ -1,7 +1,7 @@
-/* calls.h - what the kernels of a dry run would do, one description per call.
+/* calls.h - work of the kernels of a dry run, one description per call.
  *
- * A run on meta calls the same kernels in the same order as a run on its target, so whoever listens sees the target's
- * work: rebuilt, recomputed, encoded and moved bytes included. The cost model turns it into time. */
+ * A run on meta calls the same kernels in the same order as a run on its target, so a listener sees the target's
+ * work: rebuilt, recomputed, encoded and moved bytes included. The cost model turns the work into time. */
 #ifndef FRI_META_CALLS_H
 #define FRI_META_CALLS_H
 

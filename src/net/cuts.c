@@ -45,19 +45,19 @@ static bool runs_in_place(const fri_list *l, int i) {
     return (l->layer[i].module->class_->traits & FR_LAYER_POINTWISE) != 0;
 }
 
-static bool is_border(const fri_list *l, const int *alive, int at, int most, fri_partition how) {
+static bool is_border(const fri_list *l, const int *alive, int at, int max, fri_partition how) {
     const bool norm = (l->layer[at].module->class_->traits & FR_LAYER_KEEPS_F32) != 0;
     const bool sum = l->layer[at - 1].n_in > 1; /* a fused call runs the sum and the layers after it */
-    if (how == FRI_UNITS) return alive[at] <= most && !runs_in_place(l, at);
+    if (how == FRI_UNITS) return alive[at] <= max && !runs_in_place(l, at);
     if (alive[at] == 1) return !runs_in_place(l, at) || !sum;
     return how == FRI_FINE_UNITS && !runs_in_place(l, at) && !norm;
 }
 
-static int find_borders(const fri_list *l, const int *alive, int most, fri_partition how, int *first, int n) {
+static int find_borders(const fri_list *l, const int *alive, int max, fri_partition how, int *first, int n) {
     int count = 1;
     if (n > 0) first[0] = 0;
     for (int at = 1; at < l->layers; at++) {
-        if (!is_border(l, alive, at, most, how)) continue;
+        if (!is_border(l, alive, at, max, how)) continue;
         if (count < n) first[count] = at;
         count++;
     }
@@ -69,13 +69,13 @@ int fri_units(fr_module *m, fri_partition how, int *first, int n) {
     if (m == NULL || (first == NULL && n > 0)) return 0;
     const fri_list *l = fri_list_of(m, &one);
     if (l->layers == 0) return 0;
-    int *alive = calloc((size_t)l->layers + 1, sizeof *alive), most = 1, narrowest = 0;
+    int *alive = calloc((size_t)l->layers + 1, sizeof *alive), max = 1, narrowest = 0;
     if (alive == NULL) return 0;
     count_alive(l, alive);
     for (int at = 1; at < l->layers; at++)
         if (alive[at] > 1 && !runs_in_place(l, at) && (narrowest == 0 || alive[at] < narrowest)) narrowest = alive[at];
-    if (find_borders(l, alive, most, FRI_UNITS, NULL, 0) < 3 && narrowest > 0) most = narrowest;
-    const int count = find_borders(l, alive, most, how, first, n);
+    if (find_borders(l, alive, max, FRI_UNITS, NULL, 0) < 3 && narrowest > 0) max = narrowest;
+    const int count = find_borders(l, alive, max, how, first, n);
     free(alive);
     return count;
 }

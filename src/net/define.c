@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 256, SCOPES = 16, MOST_VALUES = 128 };
+enum { NAME_BYTES = 256, SCOPES = 16, MAX_VALUES = 128 };
 
 struct fr_net {
     fr_module *root;
@@ -171,7 +171,7 @@ static fr_status full_name(const fr_net *n, const char *name, char out[NAME_BYTE
 /* ---- the shape run --------------------------------------------------------------------------------------- */
 
 /* State of the thread, saved around a run that must leave no trace. */
-typedef struct aside {
+typedef struct shape_run {
     fr_pool_state pool;
     fri_call_listener listener;
     const fri_backend *target;
@@ -181,9 +181,9 @@ typedef struct aside {
     bool grad;
     fr_module *m;
     fri_scope scope;
-} aside;
+} shape_run;
 
-static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
+static fr_status shape_run_begin(fr_net *n, fr_module *m, shape_run *a) {
     FRI_TRY(fr_pool_begin(n->pool, &a->pool));
     a->listener = fri_meta_listen((fri_call_listener){0});
     a->target = fri_meta_target_set(NULL);
@@ -198,7 +198,7 @@ static fr_status aside_begin(fr_net *n, fr_module *m, aside *a) {
     return FR_OK;
 }
 
-static void aside_end(aside *a) {
+static void shape_run_end(shape_run *a) {
     fr_module_evaluation_end(a->m);
     fri_scope_end(a->scope);
     fr_no_grad_end(a->grad);
@@ -210,13 +210,13 @@ static void aside_end(aside *a) {
     fr_pool_end(a->pool);
 }
 
-/* Meta copies of all tensors at or below a module. exchange_twins swaps both; a second call swaps back. */
-typedef struct twins {
+/* Meta copies of all tensors at or below a module. exchange_meta_copies swaps both; a second call swaps back. */
+typedef struct meta_copies {
     fr_tensor **tensor;
     int n;
-} twins;
+} meta_copies;
 
-static fr_status make_twins(const fr_module *m, twins *w) {
+static fr_status make_meta_copies(const fr_module *m, meta_copies *w) {
     for (int i = 0; i < m->n_tensors; i++) {
         const fr_tensor *t = m->tensors[i].tensor;
         FRI_TRY(FRI_ROOM(w->tensor, w->n, "network"));
@@ -224,41 +224,41 @@ static fr_status make_twins(const fr_module *m, twins *w) {
         FRI_TRY(fri_tensor_new(&t->shape, t->dtype, FR_META, FR_MEM_TEMPORARY, &w->tensor[w->n]));
         w->n++;
     }
-    for (int i = 0; i < m->n_children; i++) FRI_TRY(make_twins(m->children[i], w));
+    for (int i = 0; i < m->n_children; i++) FRI_TRY(make_meta_copies(m->children[i], w));
     return FR_OK;
 }
 
-static int exchange_twins(fr_module *m, const twins *w, int at) {
+static int exchange_meta_copies(fr_module *m, const meta_copies *w, int at) {
     for (int i = 0; i < m->n_tensors; i++, at++) {
         fr_tensor *t = m->tensors[i].tensor;
         m->tensors[i].tensor = w->tensor[at];
         w->tensor[at] = t;
     }
-    for (int i = 0; i < m->n_children; i++) at = exchange_twins(m->children[i], w, at);
+    for (int i = 0; i < m->n_children; i++) at = exchange_meta_copies(m->children[i], w, at);
     return at;
 }
 
 /* Runs m on meta. y[i] gets the shape and dtype of result i. */
 static fr_status find_shapes(fr_net *n, const char *name, fr_module *m, const int *in, int n_in, fr_tensor **y,
                              int n_out) {
-    fr_tensor *x[MOST_VALUES] = {NULL};
-    twins w = {0};
-    aside a = {0};
-    fr_status s = aside_begin(n, m, &a);
+    fr_tensor *x[MAX_VALUES] = {NULL};
+    meta_copies w = {0};
+    shape_run a = {0};
+    fr_status s = shape_run_begin(n, m, &a);
     if (s < 0) return s;
     for (int i = 0; i < n_in; i++) {
         const fri_net_value *v = &n->list->value[in[i]];
         FR_TRY(s, fri_tensor_new(&v->shape, v->dtype, FR_META, FR_MEM_TEMPORARY, &x[i]));
     }
-    FR_TRY(s, make_twins(m, &w));
-    (void)exchange_twins(m, &w, 0);
+    FR_TRY(s, make_meta_copies(m, &w));
+    (void)exchange_meta_copies(m, &w, 0);
     s = fri_layer_run_n(m, name, x, n_in, y, n_out);
-    (void)exchange_twins(m, &w, 0);
+    (void)exchange_meta_copies(m, &w, 0);
 done:
     for (int i = 0; i < w.n; i++) fr_tensor_release(&w.tensor[i]);
     for (int i = 0; i < n_in; i++) fr_tensor_release(&x[i]);
     free(w.tensor);
-    aside_end(&a);
+    shape_run_end(&a);
     return s;
 }
 
@@ -303,9 +303,9 @@ static fr_status follow_channels(fri_list *l, const fri_net_layer *a) {
 /* ---- adding a layer -------------------------------------------------------------------------------------- */
 
 static fr_status check_values(const fr_net *n, const char *name, const fr_value *in, int n_in, int n_out) {
-    if (n_in < 1 || n_in > MOST_VALUES || n_out < 1 || n_out > MOST_VALUES)
+    if (n_in < 1 || n_in > MAX_VALUES || n_out < 1 || n_out > MAX_VALUES)
         return fr_fail(FR_EINVAL, "%s: a layer of %d inputs and %d results; 1..%d of each", name, n_in, n_out,
-                       MOST_VALUES);
+                       MAX_VALUES);
     for (int i = 0; i < n_in; i++)
         if (in[i].id < 0 || in[i].id >= n->list->values)
             return fr_fail(FR_EINVAL, "%s: input %d is not a value of this network", name, i);
@@ -314,8 +314,8 @@ static fr_status check_values(const fr_net *n, const char *name, const fr_value 
 
 /* Adds *m to the list under its full name and releases *m, which is in the module tree already. */
 static fr_status enter(fr_net *n, const char *name, fr_module **m, const int *in, int n_in, fr_value *out, int n_out) {
-    fr_tensor *y[MOST_VALUES] = {NULL};
-    int id[MOST_VALUES];
+    fr_tensor *y[MAX_VALUES] = {NULL};
+    int id[MAX_VALUES];
     fr_status s = FR_OK;
     FR_TRY(s, find_shapes(n, name, *m, in, n_in, y, n_out));
     FR_TRY(s, fri_list_layer(n->list, name, m, in, n_in, id, n_out));
@@ -361,7 +361,7 @@ static fr_status splice_net(fr_net *n, const char *name, fr_module *net, const i
 static fr_status add_module(fr_net *n, const char *name, fr_module **m, const fr_value *in, int n_in, fr_value *out,
                             int n_out) {
     char path[NAME_BYTES];
-    int id[MOST_VALUES];
+    int id[MAX_VALUES];
     FRI_OWNED(fr_module_release) fr_module *placed = NULL;
     FRI_TRY(full_name(n, name, path));
     FRI_TRY(check_values(n, path, in, n_in, n_out));
@@ -394,7 +394,7 @@ void fr_net_op(fr_net *n, const char *name, const fr_module_class *class_, const
 
 void fr_net_again(fr_net *n, const char *name, const fr_value *in, int n_in, fr_value *out, int n_out) {
     char path[NAME_BYTES];
-    int id[MOST_VALUES];
+    int id[MAX_VALUES];
     fr_module *m = NULL;
     if (!fails(n, FRI_CHECK_NULL(name, in, out)) && !fails(n, full_name(n, name, path)) &&
         !fails(n, check_values(n, path, in, n_in, n_out))) {

@@ -6,13 +6,13 @@
  * in-place and rebuild, CHECK_NAN, anomaly detection). */
 #include "net/list.h"
 
-enum { MOST_FUSED = 3 };
+enum { MAX_FUSED = 3 };
 
 /* Kinds of the layers of each fused call, in the order of the list. The first row that matches is taken, so longer rows
  * come first. */
 static const struct {
     int layers;
-    fri_layer_kind kind[MOST_FUSED];
+    fri_layer_kind kind[MAX_FUSED];
 } table[] = {
     {3, {FRI_LAYER_NORM, FRI_LAYER_ADD, FRI_LAYER_RELU}},
     {2, {FRI_LAYER_NORM, FRI_LAYER_ADD}},

@@ -209,9 +209,9 @@ fr_status fr_net_value_get(fr_module *m, int i, fr_net_value *out) {
 }
 
 bool fr_channels_turned(const fr_channel_piece *piece, int pieces) {
-    bool turned = false;
-    for (int i = 0; i < pieces; i++) turned = turned || (piece[i].spatial > 1 && piece[i].channels > 1);
-    return turned;
+    bool permuted = false;
+    for (int i = 0; i < pieces; i++) permuted = permuted || (piece[i].spatial > 1 && piece[i].channels > 1);
+    return permuted;
 }
 
 const char *fri_module_head(fr_module *m) {

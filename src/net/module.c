@@ -243,10 +243,10 @@ fr_status fr_module_run_child(fr_module *m, int i, fr_tensor **x) {
 
 fr_status fr_module_forward_n(fr_module *m, fr_tensor *const *x, int n_in, fr_tensor **y, int n_out) {
     FRI_NOT_NULL(m, x, y);
-    enum { MOST = 64 };
-    fr_tensor *in[MOST], *out[MOST] = {NULL};
-    if (n_in < 1 || n_in > MOST || n_out < 1 || n_out > MOST)
-        return fr_fail(FR_EINVAL, "forward: %d inputs and %d results; 1..%d of each", n_in, n_out, MOST);
+    enum { MAX = 64 };
+    fr_tensor *in[MAX], *out[MAX] = {NULL};
+    if (n_in < 1 || n_in > MAX || n_out < 1 || n_out > MAX)
+        return fr_fail(FR_EINVAL, "forward: %d inputs and %d results; 1..%d of each", n_in, n_out, MAX);
     for (int i = 0; i < n_in; i++) in[i] = fr_tensor_retain(x[i]);
     fr_status s = fri_layer_run_n(m, NULL, in, n_in, out, n_out);
     for (int i = 0; i < n_in; i++) fr_tensor_release(&in[i]);

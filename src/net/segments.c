@@ -21,13 +21,13 @@ static size_t weight_of(const size_t *weight, int unit) {
 }
 
 /* Number of parts if none may weigh more than `most` (at least the heaviest unit). Fills first[] unless NULL. */
-static int cut_by_weight(int units, const size_t *weight, size_t most, int parts, int *first) {
+static int cut_by_weight(int units, const size_t *weight, size_t max, int parts, int *first) {
     int n = 0;
     for (int i = 0; i < units;) {
         size_t sum = 0;
         if (first != NULL) first[n] = i;
         n++;
-        for (; i < units && sum + weight_of(weight, i) <= most; i++) {
+        for (; i < units && sum + weight_of(weight, i) <= max; i++) {
             if (first != NULL && first[n - 1] < i && units - i <= parts - n) break; /* a unit for each later part */
             sum += weight_of(weight, i);
         }
@@ -37,20 +37,20 @@ static int cut_by_weight(int units, const size_t *weight, size_t most, int parts
 
 /* Cuts into `parts` parts with the smallest possible maximum weight. */
 static void balance_parts(int units, const size_t *weight, int parts, int *first) {
-    size_t least = 0, most = 0;
+    size_t min = 0, max = 0;
     for (int i = 0; i < units; i++) {
         size_t w = weight_of(weight, i);
-        least = w > least ? w : least;
-        most += w;
+        min = w > min ? w : min;
+        max += w;
     }
-    while (least < most) {
-        size_t middle = least + (most - least) / 2;
+    while (min < max) {
+        size_t middle = min + (max - min) / 2;
         if (cut_by_weight(units, weight, middle, parts, NULL) <= parts)
-            most = middle;
+            max = middle;
         else
-            least = middle + 1;
+            min = middle + 1;
     }
-    cut_by_weight(units, weight, least, parts, first);
+    cut_by_weight(units, weight, min, parts, first);
 }
 
 /* Cuts units first .. end - 1 into halves of equal weight; the left half becomes a range. */

@@ -190,7 +190,7 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     fr_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
     fr_tensor *running_mean = norm->running_mean;
-    fr_node *twin = fri_recompute_twin();
+    fr_node *twin = fri_recompute_original();
     if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
         FRI_TRY(fr_node_saved(twin, saved_mean, mean));
         return fr_node_saved(twin, saved_mean + 1, invstd);
@@ -272,7 +272,7 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
 
 /* True if backward reads x. A recomputation asks what the node of the forward saved. */
 static bool keeps_input(const params *p, const fri_norm *norm, const fr_tensor *x, bool smooth) {
-    const fr_node *twin = fri_recompute_twin();
+    const fr_node *twin = fri_recompute_original();
     const bool gamma = norm->gamma != NULL && norm->gamma->requires_grad;
     const bool beta = norm->beta != NULL && norm->beta->requires_grad;
     if (p->joins) return true;
@@ -293,7 +293,7 @@ static int64_t granule_of(fr_tensor *const *x, int n) {
 }
 
 bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
-    const fr_node *twin = fri_recompute_twin();
+    const fr_node *twin = fri_recompute_original();
     if (n < 1 || n > FRI_NORM_PARTS || x[0]->shape.rank != 4 || !fr_dtype_is_float(x[0]->dtype)) return false;
     for (int i = 0; i < n; i++) {
         fr_shape shape = x[i]->shape;
@@ -309,7 +309,7 @@ bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
 }
 
 bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend) {
-    const fr_node *twin = fri_recompute_twin();
+    const fr_node *twin = fri_recompute_original();
     if (addend != NULL && (addend->dtype != x->dtype || fri_device_of(addend) != fri_device_of(x) ||
                            !fri_shape_equal(&addend->shape, &x->shape)))
         return false;

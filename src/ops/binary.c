@@ -20,7 +20,7 @@ typedef struct params {
 /* Tests broadcasting: b's shape equals a's but for a run of 1s and leading 1s. a is then [n, hw, c] and b [n, 1,
  * c]. */
 static bool shapes_fit(const fr_shape *a, const fr_shape *b, params *p) {
-    enum { BEFORE, WITHIN, BEHIND } place = BEFORE;
+    enum { BEFORE, WITHIN, AFTER } place = BEFORE;
     const int lead = a->rank - b->rank;
     int64_t *size[] = {&p->d.n, &p->d.hw, &p->d.c};
     p->d.n = p->d.hw = p->d.c = 1;
@@ -30,8 +30,8 @@ static bool shapes_fit(const fr_shape *a, const fr_shape *b, params *p) {
         const int64_t in_a = a->dim[i], in_b = i < lead ? 1 : b->dim[i - lead];
         if (in_a == 1 && in_b == 1) continue;
         if (in_b == in_a)
-            place = place == WITHIN ? BEHIND : place;
-        else if (in_b == 1 && place != BEHIND)
+            place = place == WITHIN ? AFTER : place;
+        else if (in_b == 1 && place != AFTER)
             place = WITHIN;
         else
             return false;

@@ -1,4 +1,4 @@
-/* cross_entropy - softmax cross-entropy with classes or shares of them, mean over the rows that count.
+/* cross_entropy - softmax cross-entropy with classes or shares of classes, mean over the rows that count.
  *   forward    loss = sum over rows and classes of q (lse(x) - x) / D,  lse = log sum exp
  *              q = weight ((1 - e) t + e / classes), e = label_smoothing, t the target's one-hot or shares
  *   backward   dx = (sum(q) softmax(x) - q) * dloss / D; 0 on ignored rows

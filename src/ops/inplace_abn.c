@@ -4,7 +4,7 @@
  *   backward   z = leaky_relu^-1(y), x = (z - beta) / w / invstd + mean, then batch norm's backward on that x;
  *              dgamma = sign(gamma) * dw
  *   saves      y (the next op saves it anyway; its sign in eval mode where gamma wants no gradient), [C] values; not x
- *   in-place   always over x when nobody else needs it
+ *   in-place   always over x unless another reader needs x
  *   rebuild    no (y is kept)
  *   bound      x comes back with a relative rounding error of about (1 + |z| / |z - beta|) epsilon per element:
  *              gradients equal the plain form's within the tolerance that docs/ops/inplace_abn.md states, not bit

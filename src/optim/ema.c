@@ -90,14 +90,14 @@ static fr_status swap_with_average(const fri_parameter *p, const fr_tensor *ema,
     return FR_OK;
 }
 
-fr_status fri_optimizer_make_between(fr_optimizer *o) {
-    size_t most = 1;
+fr_status fri_optimizer_make_swap_buffer(fr_optimizer *o) {
+    size_t max = 1;
     if (o->ema == 0 || o->swap_buffer != NULL) return FR_OK;
     for (int i = 0; i < o->n; i++) {
         const size_t bytes = (size_t)o->parameters[i].count * fr_dtype_size(o->parameters[i].parameter->dtype);
-        if (bytes > most) most = bytes;
+        if (bytes > max) max = bytes;
     }
-    const fr_shape shape = FRI_SHAPE((int64_t)(most < EXCHANGE_BYTES ? most : EXCHANGE_BYTES));
+    const fr_shape shape = FRI_SHAPE((int64_t)(max < EXCHANGE_BYTES ? max : EXCHANGE_BYTES));
     return fri_tensor_new(&shape, FR_U8, fri_device_of(o->parameters[0].parameter), FR_MEM_OPTIMIZER, &o->swap_buffer);
 }
 
@@ -113,7 +113,7 @@ fr_status fr_optimizer_ema_swap(fr_optimizer *o) {
             return fr_fail(FR_EUSAGE, "%s: '%s' is %s but its average is f32; set master weights to swap them",
                            fr_optimizer_name(o), o->parameters[i].path,
                            fr_dtype_name(o->parameters[i].parameter->dtype));
-    FRI_TRY(fri_optimizer_make_between(o)); /* a restored state lacks the average */
+    FRI_TRY(fri_optimizer_make_swap_buffer(o)); /* a restored state lacks the average */
     for (int i = 0; i < o->n && o->ema > 0; i++) {
         const fri_parameter *p = &o->parameters[i];
         const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);

@@ -96,7 +96,7 @@ void fr_grad_scaler_release(fr_grad_scaler **p) {
     free(g);
 }
 
-double fr_grad_scaler_scale_of(const fr_grad_scaler *g) {
+double fr_grad_scaler_value(const fr_grad_scaler *g) {
     if (g == NULL) return 0;
     refresh_host_copy(g);
     return g->opts.enabled ? (double)g->now.scale : 1;
@@ -132,7 +132,7 @@ fr_status fr_grad_scaler_scale(fr_grad_scaler *g, fr_tensor *loss, fr_tensor **s
     fr_shape scalar = {0};
     FRI_OWNED(fr_tensor_release) fr_tensor *factor = NULL;
     if (!g->device_decides || !g->opts.enabled || loss->dtype != FR_F32 || fri_numel(loss) != 1)
-        return fr_scale(loss, fr_grad_scaler_scale_of(g), scaled);
+        return fr_scale(loss, fr_grad_scaler_value(g), scaled);
     FRI_TRY(fri_tensor_on_storage(g->state->storage, offsetof(fri_loss_scale, scale), &scalar, FR_F32, &factor));
     factor->shape = loss->shape;
     return fr_mul(loss, factor, scaled);

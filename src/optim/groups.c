@@ -14,11 +14,11 @@ static bool is_selected(const fri_parameter *p, const char *select) {
     return n == 0 || (strncmp(p->path, select, n) == 0 && (p->path[n] == '\0' || p->path[n] == '.'));
 }
 
-/* The group of that pair; -1: there are as many as there can be. */
+/* Group with this factor and decay, added if new; -1: the table is full. */
 static int group_of(fr_optimizer *o, double lr_factor, double weight_decay) {
     for (int i = 0; i < o->groups; i++)
         if (o->group[i].lr_factor == lr_factor && o->group[i].weight_decay == weight_decay) return i;
-    if (o->groups == FRI_GROUPS_MOST) return -1;
+    if (o->groups == FRI_GROUPS_MAX) return -1;
     o->group[o->groups] = (fri_group){lr_factor, weight_decay, o->lr * lr_factor};
     return o->groups++;
 }
@@ -38,7 +38,7 @@ fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const fr_param
                                    g.weight_decay >= 0 ? g.weight_decay : was->weight_decay);
         if (group < 0)
             return fr_fail(FR_EINVAL, "%s: '%.200s' needs group %d; at most %d are possible", fr_optimizer_name(o),
-                           p->path, FRI_GROUPS_MOST + 1, FRI_GROUPS_MOST);
+                           p->path, FRI_GROUPS_MAX + 1, FRI_GROUPS_MAX);
         p->group = group;
         any = true;
     }

@@ -60,9 +60,9 @@ static fr_status optimizer_create(fr_module *m, fr_optimizer like, fr_optimizer 
     return FR_OK;
 }
 
-static fr_status check_option(const char *name, const char *option, double value, double least, double end) {
-    if (isfinite(value) && value >= least && value < end) return FR_OK;
-    return fr_fail(FR_EINVAL, "%s: %s is %g; it must be >= %g and < %g", name, option, value, least, end);
+static fr_status check_option(const char *name, const char *option, double value, double min, double end) {
+    if (isfinite(value) && value >= min && value < end) return FR_OK;
+    return fr_fail(FR_EINVAL, "%s: %s is %g; it must be >= %g and < %g", name, option, value, min, end);
 }
 
 fr_status fr_sgd(fr_module *m, const fr_sgd_opts *opts, fr_optimizer **out) {
@@ -172,7 +172,7 @@ static fr_status make_shared(fr_optimizer *o, const fr_tensor *found) {
     FRI_TRY(check_option(fr_optimizer_name(o), "lr", o->lr, -INFINITY, INFINITY)); /* set_lr takes any */
     FRI_TRY(fri_optimizer_make_counts(o, device, found != NULL));
     if (o->eight && o->maps == NULL) FRI_TRY(make_maps(o, device));
-    return fri_optimizer_make_between(o);
+    return fri_optimizer_make_swap_buffer(o);
 }
 
 /* Frozen parameters have no state; Adam's count begins at 0 again, too. */

@@ -11,8 +11,8 @@ typedef enum fri_optimizer_kind { FRI_SGD, FRI_RMSPROP, FRI_ADAM } fri_optimizer
 
 enum {
     FRI_STATE_SLOTS = 6,
-    FRI_GROUPS_MOST = 32,
-    FRI_8_BITS_LEAST = 4096, /* smaller parameters keep f32 moments, as bitsandbytes' min_8bit_size */
+    FRI_GROUPS_MAX = 32,
+    FRI_8_BITS_MIN = 4096, /* smaller parameters keep f32 moments, as bitsandbytes' min_8bit_size */
     FRI_MAP_VALUES = 256
 };
 
@@ -72,7 +72,7 @@ struct fr_optimizer {
     bool eight;     /* adam8 */
     bool masters;   /* fr_optimizer_master_weights */
     double lr;
-    fri_group group[FRI_GROUPS_MOST]; /* group 0: parameters without a rule */
+    fri_group group[FRI_GROUPS_MAX]; /* group 0: parameters without a rule */
     int groups;
     double ema;             /* decay; 0: no averages */
     bool swapped;           /* parameters and averages are exchanged */
@@ -134,7 +134,7 @@ fr_status fri_optimizer_lists(fr_optimizer *o, int n, fri_list_fn *fn, void *ctx
 
 /* ema.c: updates the averages of the moved ones of n parameters. found: as in the update. */
 fr_status fri_optimizer_average(fr_optimizer *o, int n, fri_parameter *parameters, const fr_tensor *found);
-fr_status fri_optimizer_make_between(fr_optimizer *o);
+fr_status fri_optimizer_make_swap_buffer(fr_optimizer *o);
 void fri_optimizer_follow_lr(fr_optimizer *o); /* groups.c */
 
 void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]);

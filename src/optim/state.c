@@ -16,7 +16,7 @@ const char *fr_optimizer_name(const fr_optimizer *o) {
 }
 
 bool fri_optimizer_in_8_bits(const fr_optimizer *o, const fr_tensor *w) {
-    return o->eight && w->dtype != FR_F64 && fri_numel(w) >= FRI_8_BITS_LEAST;
+    return o->eight && w->dtype != FR_F64 && fri_numel(w) >= FRI_8_BITS_MIN;
 }
 
 bool fri_optimizer_has_master(const fr_optimizer *o, const fr_tensor *w) {
@@ -237,7 +237,7 @@ fr_status fri_optimizer_set_state(fr_optimizer *o, int64_t steps, fri_optimizer_
         const int n = fri_optimizer_slots(o, p->parameter, slots), ema = fri_optimizer_ema_slot(o, n);
         p->averaged = ema >= 0 && p->state[ema] != NULL;
     }
-    s = fri_optimizer_make_between(o); /* as in a first step, so that all evaluations make the same requests */
+    s = fri_optimizer_make_swap_buffer(o); /* as in a first step, so that all evaluations make the same requests */
 done:
     for (int i = 0; fresh != NULL && i < o->n; i++)
         for (int k = 0; k < SLOTS; k++) fr_tensor_release(&fresh[i][k]);

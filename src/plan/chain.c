@@ -18,9 +18,9 @@ struct fri_solution {
     float *column;          /* [i][before][slots + 1]: T(i, j, before) of a j */
     float *whole, *one;     /* [slots + 1]: T(0, n, FRI_BEFORE_KEPT), and scratch */
     uint32_t *end;          /* [j, i]: steps up to this pair's last; j rises, i falls */
-    uint16_t *from;         /* [most]: a step's first slot */
-    float *time;            /* [most] */
-    uint32_t steps, most;
+    uint16_t *from;         /* [max]: a step's first slot */
+    float *time;            /* [max] */
+    uint32_t steps, max;
 };
 
 /* Slots first .. last of a row. */
@@ -93,14 +93,14 @@ static bool try_option(const fri_solution *s, int i, int j, fri_before before, f
     if (c == NULL) return false;
     const float *rest = i + 1 < j ? times_of(s, i + 1, fri_chain_next(u, before, o)) : NULL, was = at.time[at.last];
     bool tail = j == i + 1 && j < s->n; /* the last unit of a recomputation; the whole chain's last runs in full */
-    size_t most = tail && u->tail_peak < c->forward_peak ? u->tail_peak : c->forward_peak;
+    size_t max = tail && u->tail_peak < c->forward_peak ? u->tail_peak : c->forward_peak;
     int saved = in_slots(s, c->saved);
-    int forward = in_slots(s, most + waiting);
+    int forward = in_slots(s, max + waiting);
     int backward = in_slots(s, c->backward_peak + leaf_gradients_from(s->chain, i + 1));
-    int least = forward > backward ? forward : backward;
-    if (least < saved) least = saved;
+    int min = forward > backward ? forward : backward;
+    if (min < saved) min = saved;
     float own = (float)(c->forward + c->backward - (tail ? u->tail : 0));
-    for (int m = least > at.first ? least : at.first; m <= at.last; m++) {
+    for (int m = min > at.first ? min : at.first; m <= at.last; m++) {
         float t = rest != NULL ? own + rest[m - saved] : own;
         at.time[m] = t < at.time[m] ? t : at.time[m];
     }
@@ -109,13 +109,13 @@ static bool try_option(const fri_solution *s, int i, int j, fri_before before, f
 
 static bool try_range(const fri_solution *s, int i, int k, double plain, size_t peak, span at) {
     const float *rest = times_of(s, k, FRI_BEFORE_RANGE), once = (float)plain, was = at.time[at.last];
-    int kept = in_slots(s, held_bytes(s, i, k)), least = in_slots(s, peak);
-    if (least < kept) least = kept;
-    if (least < at.first) least = at.first;
+    int kept = in_slots(s, held_bytes(s, i, k)), min = in_slots(s, peak);
+    if (min < kept) min = kept;
+    if (min < at.first) min = at.first;
     for (uint32_t p = first_step(s, i, k), end = s->end[pair_of(i, k)]; p < end; p++) {
         const int next = p + 1 < end ? s->from[p + 1] - 1 : s->slots, last = next < at.last ? next : at.last;
         const float again = once + s->time[p];
-        for (int m = s->from[p] > least ? s->from[p] : least; m <= last; m++) {
+        for (int m = s->from[p] > min ? s->from[p] : min; m <= last; m++) {
             float t = again + rest[m - kept];
             at.time[m] = t < at.time[m] ? t : at.time[m];
         }
@@ -159,7 +159,7 @@ static bool store_steps(fri_solution *s, int i, int j) {
     float last = INFINITY;
     for (int m = 0; m <= s->slots; m++) {
         if (!(row[m] < last)) continue;
-        if (s->steps == s->most) return false;
+        if (s->steps == s->max) return false;
         s->from[s->steps] = (uint16_t)m;
         s->time[s->steps++] = last = row[m];
     }
@@ -185,8 +185,8 @@ static bool solve_all(fri_solution *s) {
 static bool take_tables(fri_solution *s) {
     const size_t n = (size_t)s->n, row = (size_t)s->slots + 1, held = (n + 1) * (n + 1), end = n * (n + 1) / 2;
     const size_t column = n * FRI_BEFORE_STATES * row;
-    s->bytes = held * sizeof *s->held + (column + 2 * row + s->most) * sizeof *s->time + end * sizeof *s->end +
-               s->most * sizeof *s->from;
+    s->bytes = held * sizeof *s->held + (column + 2 * row + s->max) * sizeof *s->time + end * sizeof *s->end +
+               s->max * sizeof *s->from;
     size_t *p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return false;
     s->held = p;
@@ -194,19 +194,19 @@ static bool take_tables(fri_solution *s) {
     s->whole = s->column + column;
     s->one = s->whole + row;
     s->time = s->one + row;
-    s->end = (uint32_t *)(s->time + s->most);
+    s->end = (uint32_t *)(s->time + s->max);
     s->from = (uint16_t *)(s->end + end);
     return true;
 }
 
 fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solution **out) {
-    if (c->n < 1 || c->n > FRI_CHAIN_MOST || slots < 1 || slots > UINT16_MAX)
+    if (c->n < 1 || c->n > FRI_CHAIN_MAX || slots < 1 || slots > UINT16_MAX)
         return fr_fail(FR_EINVAL, "chain: %d units and %d slots; 1..%d units and 1..%d slots are possible", c->n, slots,
-                       FRI_CHAIN_MOST, UINT16_MAX);
+                       FRI_CHAIN_MAX, UINT16_MAX);
     fri_solution_release(out);
     fri_solution *s = calloc(1, sizeof *s);
     if (s == NULL) return fr_fail(FR_ENOMEM, "chain: out of host memory");
-    *s = (fri_solution){.chain = c, .n = c->n, .slots = slots, .asked = slots, .most = FRI_CHAIN_STEPS};
+    *s = (fri_solution){.chain = c, .n = c->n, .slots = slots, .asked = slots, .max = FRI_CHAIN_STEPS};
     if (!take_tables(s)) {
         fri_solution_release(&s);
         return fr_fail(FR_ENOMEM, "chain: no host memory for %d units and %d slots", c->n, slots);
@@ -309,11 +309,11 @@ static void join_units(fri_chain_unit *a, const fri_chain_unit *b) {
 
 /* Largest number of saved bytes of a pair. */
 static size_t joined_bytes(const fri_chain_unit *a, const fri_chain_unit *b) {
-    size_t most = 0;
+    size_t max = 0;
     for (int o = 0; o < FR_UNIT_OPTIONS; o++)
         if (a->option[o].possible && b->option[o].possible)
-            most = max_bytes(most, a->option[o].saved + b->option[o].saved);
-    return most;
+            max = max_bytes(max, a->option[o].saved + b->option[o].saved);
+    return max;
 }
 
 void fri_chain_free(fri_chain *c) {

@@ -71,12 +71,12 @@ const fri_unit_cost *fri_chain_cost(const fri_chain_unit *u, fri_before before, 
 
 /* More units are merged first; where T has more steps, slots are halved. A solution has 6 bytes per step, and at most
  * 2.6 MB besides. */
-enum { FRI_CHAIN_MOST = 128, FRI_CHAIN_SLOTS = 1600, FRI_CHAIN_STEPS = 840000 };
+enum { FRI_CHAIN_MAX = 128, FRI_CHAIN_SLOTS = 1600, FRI_CHAIN_STEPS = 840000 };
 
 typedef struct fri_solution fri_solution;
 
 /* All solutions for 0 .. memory bytes, in `slots` steps. The chain must outlive them. FR_EINVAL: no unit or more than
- * FRI_CHAIN_MOST, or above 65535 slots; FR_ENOMEM. */
+ * FRI_CHAIN_MAX, or above 65535 slots; FR_ENOMEM. */
 fr_status fri_chain_solve(const fri_chain *c, size_t memory, int slots, fri_solution **out);
 void fri_solution_release(fri_solution **s);
 /* Seconds of the best plan in `slots` slots; INFINITY without a plan. */
@@ -86,7 +86,7 @@ int fri_solution_plan(const fri_solution *s, int slots, fr_unit_option *option, 
 
 /* Merges neighbours until at most `most` are left, pairs with the least saved bytes first; group[u] is unit u's number
  * in the merged chain. Free *out with fri_chain_free. FR_ENOMEM. */
-fr_status fri_chain_merge(const fri_chain *c, int most, fri_chain *out, int *group);
+fr_status fri_chain_merge(const fri_chain *c, int max, fri_chain *out, int *group);
 void fri_chain_free(fri_chain *c);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 384, PATH_BYTES = 1024, KINDS = 96, FILE_MOST = 4 << 20 /* bytes, some 40,000 kernels */ };
+enum { KEY_BYTES = 384, PATH_BYTES = 1024, KINDS = 96, FILE_MAX = 4 << 20 /* bytes, some 40,000 kernels */ };
 
 typedef struct entry {
     char *key; /* "conv2d_forward f32 64 ..." */
@@ -178,7 +178,7 @@ static fr_status load_costs(fri_cost *c) {
     FILE *f = NULL;
     uint64_t bytes = 0;
     if (c->path[0] == '\0' || fri_input_stream(c->path, &f, &bytes) < 0) return FR_OK;
-    if (bytes > FILE_MOST) {
+    if (bytes > FILE_MAX) {
         fclose(f);
         return FR_OK;
     }

@@ -1,8 +1,8 @@
-/* environment.c - what a plan's numbers depend on, and comparing where it is the same.
+/* environment.c - the environment on which a plan's numbers depend; compared with that of a saved number.
  *
  * The number of threads, the instructions and the libraries' versions decide which kernels run and how much scratch
- * they ask for; FRUGAL_NO_POOL decides what the allocator does. A number from another environment is not wrong, it is
- * about another run, so it is not compared. */
+ * they ask for; FRUGAL_NO_POOL decides what the allocator does. Numbers from another environment
+ * describe another run and are not compared. */
 #include "plan/plan.h"
 
 #include "base/env.h"

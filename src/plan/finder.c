@@ -4,9 +4,9 @@
  * 2. The dynamic programme (chain.c) solves it for all amounts of memory at once. Its amount of memory is only a knob:
  *    the model rounds and adds what a run may overlap. Bisection over the knob, a dry run under the budget at each
  *    step, finds the fastest plan within the budget.
- * 3. If none fits, the plans at the lower end of the knob are tried under smaller and larger limits: the least limit
- *    under which one of them runs is the smallest budget. They do not depend on the budget, so that budget, asked for
- *    again, does fit. */
+ * 3. If none fits, the plans at the lower end of the knob are tried under smaller and larger limits: the smallest limit
+ *    under which a plan runs is the smallest budget. The limits do not depend on the budget, so a run with the smallest
+ *    budget fits. */
 #include "plan/finder.h"
 
 #include "base/status.h"
@@ -41,7 +41,7 @@ typedef struct finder {
     fri_chain_unit *unit;    /* [units] */
     fri_chain chain;         /* merged */
     int *group;              /* [units] */
-    candidate best, least, trial;
+    candidate best, smallest, trial;
     candidate last; /* tried before */
     bool any;       /* `last` has a plan */
 } finder;
@@ -149,7 +149,7 @@ static int unit_of_layer(const finder *f, int layer) {
 
 /* The measured units and values between units, merged if the programme would take too long. */
 static fr_status make_chain(finder *f) {
-    enum { FINE_MOST = 24 }; /* of a fine partition: more found no faster plans */
+    enum { FINE_MAX = 24 }; /* of a fine partition: more found no faster plans */
     fri_one_layer one;
     const fri_list *l = fri_list_of(f->opts->model, &one);
     FRI_OWNED(fri_free) fri_crossing *crossing = calloc((size_t)l->values + 1, sizeof *crossing);
@@ -161,7 +161,7 @@ static fr_status make_chain(finder *f) {
                                 f->recompute.value[v]};
         if (c.last > c.made) crossing[all.crossings++] = c;
     }
-    return fri_chain_merge(&all, f->partition == FRI_FINE_UNITS ? FINE_MOST : FRI_CHAIN_MOST, &f->chain, f->group);
+    return fri_chain_merge(&all, f->partition == FRI_FINE_UNITS ? FINE_MAX : FRI_CHAIN_MAX, &f->chain, f->group);
 }
 
 static fr_status measure_units(finder *f, fr_fit *out) {
@@ -195,11 +195,11 @@ static fr_status measure_units(finder *f, fr_fit *out) {
 
 /* ---- searching --------------------------------------------------------------------------------------------- */
 
-/* The solution's plan for so many slots, over the unmerged units. */
+/* Plan for `slots` slots, over the unmerged units. */
 static bool plan_at(const finder *f, const fri_solution *solution, int slots, candidate *c) {
-    fr_unit_option option[FRI_CHAIN_MOST];
-    fr_unit_range range[FRI_CHAIN_MOST];
-    int first[FRI_CHAIN_MOST + 1], n = f->units;
+    fr_unit_option option[FRI_CHAIN_MAX];
+    fr_unit_range range[FRI_CHAIN_MAX];
+    int first[FRI_CHAIN_MAX + 1], n = f->units;
     c->ok = false;
     c->ranges = fri_solution_plan(solution, slots, option, range);
     if (c->ranges < 0) {
@@ -228,7 +228,7 @@ static int least_slots(const fri_solution *solution, int slots) {
     return high;
 }
 
-/* The plan for so many slots under the budget: *ok: success. f->last is the previously tried plan. */
+/* Runs the plan for `slots` slots under the budget; *ok: it fits. f->last is the previously tried plan. */
 static fr_status try_slots(finder *f, const fri_solution *solution, int slots, bool *ok) {
     int n = f->units;
     (void)plan_at(f, solution, slots, &f->trial);
@@ -268,7 +268,7 @@ static fr_status bisect_budget(finder *f, const fri_solution *solution, int low,
 static fr_status search_plans(finder *f) {
     const fri_step_trace *keep = &f->trace[FR_UNIT_KEEP];
     size_t budget = f->opts->budget, room = budget > keep->base ? budget - keep->base : 0;
-    size_t all = keep->most - keep->base;
+    size_t all = keep->max - keep->base;
     if (room == 0) return FR_OK;
     /* The model may be too careful, so the knob goes above the free memory. */
     size_t memory = room / 2 < all / 2 ? room + room / 3 : all + all / 8;
@@ -305,12 +305,12 @@ static fr_status try_smallest(finder *f, size_t *smallest) {
     if (low >= *smallest) return FR_OK;
     if (high >= *smallest) FRI_TRY(dry_run(f, c, high = *smallest - 1));
     if (!c->ok) return FR_OK;
-    candidate_copy(&f->least, c, f->units);
+    candidate_copy(&f->smallest, c, f->units);
     while (high > low && high - low > LIMIT_STEP) {
         size_t middle = low + (high - low) / 2;
         FRI_TRY(dry_run(f, c, middle));
         if (c->ok) {
-            candidate_copy(&f->least, c, f->units);
+            candidate_copy(&f->smallest, c, f->units);
             high = c->memory.peak_reserved < middle ? c->memory.peak_reserved : middle;
         } else {
             low = middle;
@@ -324,7 +324,7 @@ static fr_status try_smallest(finder *f, size_t *smallest) {
  * slots must be small: a coarse solution gives the memory to divide. */
 static fr_status solve_lean(finder *f, fri_solution **out, int *low) {
     enum { COARSE = FRI_CHAIN_SLOTS / 8 };
-    size_t all = f->recompute.most - f->recompute.base, memory = all + all / 2;
+    size_t all = f->recompute.max - f->recompute.base, memory = all + all / 2;
     fr_status s = fri_chain_solve(&f->chain, memory, COARSE, out);
     if (s < 0 || (*low = least_slots(*out, COARSE)) < 0) return s;
     memory = memory / COARSE * (size_t)*low;
@@ -375,7 +375,7 @@ static fr_status find_setting(finder *f, fr_fit *out) {
         out->smallest = SIZE_MAX;
         FRI_TRY(each_lean(f, try_smallest, &out->smallest));
         out->fits = out->smallest <= f->opts->budget;
-        candidate_copy(&f->best, &f->least, f->units);
+        candidate_copy(&f->best, &f->smallest, f->units);
     }
     out->memory = f->best.memory;
     out->seconds = f->best.seconds;
@@ -389,13 +389,13 @@ static fr_status find_setting(finder *f, fr_fit *out) {
 /* True if a single unit saves so much that finer units may pay. */
 static bool has_a_large_unit(const finder *f) {
     enum { SHARE = 8 };
-    size_t all = 0, most = 0;
+    size_t all = 0, max = 0;
     for (int i = 0; i < f->units; i++) {
         const size_t saved = f->unit[i].option[FR_UNIT_KEEP].saved;
         all += saved;
-        most = saved > most ? saved : most;
+        max = saved > max ? saved : max;
     }
-    return most > all / SHARE;
+    return max > all / SHARE;
 }
 
 fr_status fri_find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fri_cost *cost, fri_partition how,
@@ -414,7 +414,7 @@ fr_status fri_find_in(fr_fit_run_fn *run, void *ctx, const fr_fit_opts *opts, fr
     }
     (void)fri_units(opts->model, how, f.first, f.units);
     FR_TRY(s, candidate_create(&f.best, f.units));
-    FR_TRY(s, candidate_create(&f.least, f.units));
+    FR_TRY(s, candidate_create(&f.smallest, f.units));
     FR_TRY(s, candidate_create(&f.trial, f.units));
     FR_TRY(s, candidate_create(&f.last, f.units));
     FR_TRY(s, find_setting(&f, out));
@@ -426,7 +426,7 @@ done:
     fri_step_trace_free(&f.apart[0]);
     fri_step_trace_free(&f.apart[1]);
     candidate_free(&f.best);
-    candidate_free(&f.least);
+    candidate_free(&f.smallest);
     candidate_free(&f.trial);
     candidate_free(&f.last);
     free(f.first);

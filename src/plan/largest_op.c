@@ -16,7 +16,7 @@ static void begin_op(fri_largest_op *l, const fr_tag *tag, bool aside) {
     if (l->depth < FRI_OP_NESTING) {
         l->open[l->depth].tag = *tag;
         l->open[l->depth].aside = aside;
-        l->open[l->depth].live = l->open[l->depth].most = 0;
+        l->open[l->depth].live = l->open[l->depth].max = 0;
         l->open[l->depth].blocks = 0;
     }
     l->depth++;
@@ -24,8 +24,8 @@ static void begin_op(fri_largest_op *l, const fr_tag *tag, bool aside) {
 
 static void end_op(fri_largest_op *l) {
     if (l->depth == 0 || --l->depth >= FRI_OP_NESTING) return;
-    if (l->open[l->depth].aside || l->open[l->depth].most <= l->bytes) return;
-    l->bytes = l->open[l->depth].most;
+    if (l->open[l->depth].aside || l->open[l->depth].max <= l->bytes) return;
+    l->bytes = l->open[l->depth].max;
     l->op = l->open[l->depth].tag;
 }
 
@@ -37,7 +37,7 @@ static void take_block(fri_largest_op *l, const fr_event *e) {
     l->open[i].block[n] = e->block;
     l->open[i].size[n] = e->allocated;
     l->open[i].live += e->allocated;
-    if (l->open[i].live > l->open[i].most) l->open[i].most = l->open[i].live;
+    if (l->open[i].live > l->open[i].max) l->open[i].max = l->open[i].live;
 }
 
 /* The block may belong to a different open op, or be older than all. */

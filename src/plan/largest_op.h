@@ -20,7 +20,7 @@ typedef struct fri_largest_op {
     struct {
         fr_tag tag;
         bool aside; /* part of no op */
-        size_t live, most;
+        size_t live, max;
         int blocks;
         uint64_t block[FRI_OP_BLOCKS];
         size_t size[FRI_OP_BLOCKS];

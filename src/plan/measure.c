@@ -34,8 +34,7 @@ struct fri_observer {
     fri_call_listener was_listener;
 };
 
-/* ---- owner of the module path
- * ------------------------------------------------------------------------------------- */
+/* ---- owner of the module path --------------------------------------------------------------------------------- */
 
 static owner *owner_of(const fri_observer *o, const char *module) {
     for (size_t i = ((uintptr_t)module >> 4) % o->owners_capacity;; i = (i + 1) % o->owners_capacity)
@@ -75,7 +74,7 @@ static fri_unit_trace *current_unit(fri_observer *o) {
 }
 
 static void update_peaks(fri_observer *o) {
-    if (o->live > o->now.most) o->now.most = o->live;
+    if (o->live > o->now.max) o->now.max = o->live;
     if (o->stage == IN_FORWARD && o->live > current_unit(o)->forward_most) current_unit(o)->forward_most = o->live;
     if (o->stage != IN_BACKWARD || fr_phase_get() == FR_PHASE_OPTIMIZER) return;
     if (o->again >= 0 && o->live > o->now.unit[o->again].again_most) o->now.unit[o->again].again_most = o->live;
@@ -106,7 +105,7 @@ static void end_step(fri_observer *o) {
         go_back_to(o, 0);
         leave_backward(o);
     }
-    if (o->stage == IN_BACKWARD && (!o->best.seen || o->now.most >= o->best.most)) {
+    if (o->stage == IN_BACKWARD && (!o->best.seen || o->now.max >= o->best.max)) {
         fri_unit_trace *unit = o->best.unit;
         memcpy(unit, o->now.unit, (size_t)o->now.n * sizeof *unit);
         o->best = o->now;
@@ -173,7 +172,7 @@ static void on_unit(void *ctx, int unit, bool done, const fri_net_pass *p, int a
     }
     if (!done && unit == 0) {
         memset(o->now.unit, 0, (size_t)o->now.n * sizeof *o->now.unit);
-        o->now.base = o->now.most = o->live;
+        o->now.base = o->now.max = o->live;
         o->now.base_gradients = o->gradients;
         o->stage = IN_FORWARD;
     }

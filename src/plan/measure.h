@@ -24,7 +24,7 @@ typedef struct fri_step_trace {
     size_t *value; /* bytes of the network's crossing values, by number */
     size_t base;   /* alive when the first unit began */
     size_t base_gradients;
-    size_t most;
+    size_t max;
     double seconds; /* of the whole step */
     bool seen;
 } fri_step_trace;

@@ -10,10 +10,10 @@ static const char *or_dash(const char *s) {
 }
 
 static void print_sections(const fr_plan *p, FILE *out) {
-    fprintf(out, "%-24s %15s %15s %15s\n", "section, peak in bytes", "requested", "allocated", "reserved");
+    fprintf(out, "%-26s %15s %15s %15s\n", "section, peak in bytes", "requested", "allocated", "reserved");
     for (int i = 0; i < p->n_sections; i++) {
         const fr_memory_stats *m = &p->sections[i].memory;
-        fprintf(out, "  %-22s %15zu %15zu %15zu\n", p->sections[i].name, m->peak_requested, m->peak_allocated,
+        fprintf(out, "  %-24s %15zu %15zu %15zu\n", p->sections[i].name, m->peak_requested, m->peak_allocated,
                 m->peak_reserved);
     }
 }
@@ -27,7 +27,7 @@ static void print_peak(const fr_plan *p, FILE *out) {
             fr_phase_name(m->peak_phase), or_dash(m->peak_op), or_dash(m->peak_module));
     for (int c = 0; c < FR_CATEGORY_COUNT; c++)
         if (m->at_peak_allocated[c] > 0)
-            fr_fprintf(out, "  %-22s %15zu  %5.1f %%\n", fr_category_name((fr_category)c), m->at_peak_allocated[c],
+            fr_fprintf(out, "  %-24s %15zu  %5.1f %%\n", fr_category_name((fr_category)c), m->at_peak_allocated[c],
                        100.0 * (double)m->at_peak_allocated[c] / (double)m->peak_allocated);
 }
 

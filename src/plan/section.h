@@ -13,7 +13,7 @@ typedef struct fri_plan_live {
     int rank;
     int64_t shape[6];
     const char *op, *module; /* static storage */
-    size_t bytes;            /* allocated, all of them together */
+    size_t bytes;            /* allocated, sum over all */
     size_t count;
 } fri_plan_live;
 

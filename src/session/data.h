@@ -24,7 +24,7 @@ fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine,
 /* Sets the timeout for other ranks: FRUGAL_PEER_TIMEOUT during a step, else FRI_LONG_TIMEOUT times as long. */
 enum { FRI_LONG_TIMEOUT = 5 };
 fr_status fri_ranks_timeout(const fri_session *r, bool step);
-/* Checks that all ranks are at `step`, and spreads a signal received by any of them. */
+/* Checks that all ranks are at `step`, and spreads a signal that one rank received. */
 fr_status fri_ranks_check_step(fri_session *r, int64_t step);
 /* FR_EPEER: another rank has different flags or data, or an environment with different results. */
 fr_status fri_ranks_compare(const fri_session *r);

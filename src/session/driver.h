@@ -51,6 +51,6 @@ fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx);
 /* real.c: trains on the device. begin: loader, position, saved state. go_on: trains to the end or to an interruption,
  * and can be called again to continue. */
 fr_status fri_train_begin(fri_session *r);
-fr_status fri_train_go_on(fri_session *r);
+fr_status fri_train_loop(fri_session *r);
 
 #endif

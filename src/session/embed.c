@@ -285,7 +285,7 @@ fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     s->until = steps < all - r->at.step ? r->at.step + steps : all;
     s->asked = false;
     r->at.signal = 0;
-    status = fri_train_go_on(r);
+    status = fri_train_loop(r);
     if (status == FR_OK && fri_run_finished(r)) status = finish_run(s);
     if (status < 0) s->failed = status;
     atomic_store_explicit(&s->cancel, false, memory_order_relaxed);

@@ -61,4 +61,4 @@ static void log_end(void *state) {
     fri_log_close(state);
 }
 
-const fri_view fri_log_view = {sizeof(logs), NULL, log_event, log_end, .goes_on = true};
+const fri_view fri_log_view = {sizeof(logs), NULL, log_event, log_end, .survives_errors = true};

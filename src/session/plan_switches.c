@@ -164,7 +164,7 @@ static fr_status measure_row(const fri_config *c, const fr_train_opts *o, int64_
     timed.optim.steps = rounds + 1;
     fr_status s = trial_begin(&t, c, &timed);
     if (s == FR_OK) s = fri_run_setup(&t.run, NULL);
-    if (s == FR_OK) s = fri_train_go_on(&t.run);
+    if (s == FR_OK) s = fri_train_loop(&t.run);
     if (s == FR_OK) row->seconds = fri_median_step_ms(&t.run) / 1000;
     trial_end(&t);
     return s;

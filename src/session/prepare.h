@@ -10,7 +10,7 @@
  * pool, unless the options ask for a plan or a summary. */
 fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views);
 
-/* Creates model, optimizer, weights and loader and loads a saved state; fri_train_go_on trains next.
+/* Creates model, optimizer, weights and loader and loads a saved state; fri_train_loop trains next.
  * *calibration is set if --calibrate was given. */
 fr_status fri_run_setup(fri_session *r, fri_calibration **calibration);
 

@@ -159,11 +159,11 @@ fr_status fri_train_begin(fri_session *r) {
     FRI_TRY(fri_resume(r));
     r->numbers.known = r->at.first_step;
     for (int i = 0; i < FR_METRICS_MAX; i++) r->tested.metric[i] = NAN;
-    r->numbers.scale = fr_grad_scaler_scale_of(r->net.scaler);
+    r->numbers.scale = fr_grad_scaler_value(r->net.scaler);
     return fri_run_emit(r, FR_RUN_POSITION);
 }
 
-fr_status fri_train_go_on(fri_session *r) {
+fr_status fri_train_loop(fri_session *r) {
     static const fri_execution on_device = {real_epoch_begin,
                                             real_step,
                                             step_over,

@@ -173,7 +173,7 @@ static void add_scale(cJSON *root, const fri_session *r) {
     cJSON *scale =
         fri_loss_scaled(&r->config->opts) && r->net.scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
     if (scale == NULL) return;
-    add_number(scale, "last", fr_grad_scaler_scale_of(r->net.scaler));
+    add_number(scale, "last", fr_grad_scaler_value(r->net.scaler));
     add_number(scale, "skipped", (double)fr_grad_scaler_skipped(r->net.scaler));
     if (r->numbers.overflow_step == 0) return;
     cJSON *overflow = cJSON_AddObjectToObject(scale, "overflow");

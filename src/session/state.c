@@ -428,6 +428,8 @@ fr_status fri_resume(fri_session *r) {
     return FR_OK;
 }
 
+enum { MOST_NAMES = 4096 };
+
 /* ---- weights ----------------------------------------------------------------------------------------------- */
 
 /* True if the file's classes differ from the data's in name or order. */
@@ -444,25 +446,53 @@ static bool names_other_classes(const fri_session *r) {
     return differ;
 }
 
-/* Loads --weights. A head of another size, of other layers or for other classes is left out and starts fresh. */
+/* Rows of the head for classes that file and data name alike become the file's; `kept`: these names, or "". */
+static fr_status keep_rows(fri_session *r, const char *head, char *kept, size_t bytes) {
+    const fri_config *c = r->config;
+    fr_weights_info info = {0};
+    int64_t row[MOST_NAMES];
+    size_t at = 0;
+    fr_status s = FR_END;
+    kept[0] = '\0';
+    if (r->data.train == NULL || c->outputs > MOST_NAMES) return FR_OK;
+    if (fr_weights_info_read(c->opts.files.weights, &info) < 0) return FR_OK;
+    for (int64_t i = 0; i < c->outputs; i++) {
+        const char *here = fr_dataset_class_name(r->data.train, i);
+        row[i] = here != NULL && info.class_name != NULL ? info.classes - 1 : -1;
+        while (row[i] >= 0 && strcmp(here, info.class_name[row[i]]) != 0) row[i]--;
+        if (row[i] < 0) continue;
+        s = FR_OK;
+        if (at + strlen(here) + 3 < bytes)
+            at += (size_t)snprintf(kept + at, bytes - at, "%s%s", at > 0 ? ", " : "", here);
+    }
+    if (s == FR_OK) s = fri_weights_load_rows(r->net.model, c->opts.files.weights, head, info.classes, row);
+    if (s != FR_OK) kept[0] = '\0';
+    fr_weights_info_clear(&info);
+    return s < 0 ? s : FR_OK;
+}
+
+/* Loads --weights. A head of another size, of other layers or for other classes is left out and starts fresh, but for
+ * the rows of classes with equal names. */
 fr_status fri_weights_begin(fri_session *r) {
     const fri_config *c = r->config;
     const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
                *has = "is for other classes";
+    char kept[256], printable[sizeof kept * 4];
     const fr_network_file *file = NULL;
     if (c->opts.files.weights == NULL || fri_weights_are_network(c, &file)) return FR_OK;
     if (head == NULL || !names_other_classes(r)) {
         fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
         if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;
-        has = s == FR_ESHAPE ? "has another size" : "is missing or has other layers";
+        has = s == FR_ESHAPE ? "has another size" : "is missing or has other layers or another name";
     }
     fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
     if (s < 0) return fr_weights_load(r->net.model, c->opts.files.weights, NULL); /* for a sentence with the head */
-    fri_say(c, FRI_SAY_NOTE, "--weights: %s %s there and starts fresh; everything else is the file's", head, has);
-    return s;
+    FRI_TRY(keep_rows(r, head, kept, sizeof kept));
+    fri_say(c, FRI_SAY_NOTE, "--weights: %s %s there and starts fresh%s%s; everything else is the file's", head, has,
+            kept[0] != '\0' ? ", but for the classes of both: " : "",
+            fr_text_printable(kept, false, printable, sizeof printable));
+    return FR_OK;
 }
-
-enum { MOST_NAMES = 4096 };
 
 /* Describes the network for later predictions; *out points into the run and `names`. */
 static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {

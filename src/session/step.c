@@ -64,7 +64,7 @@ static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
         r->numbers.step_skipped = r->numbers.skipped > before;
         return s;
     }
-    r->numbers.scale = fr_grad_scaler_scale_of(r->net.scaler);
+    r->numbers.scale = fr_grad_scaler_value(r->net.scaler);
     r->numbers.skipped = fr_grad_scaler_skipped(r->net.scaler);
     return FR_OK;
 }
@@ -252,7 +252,7 @@ static fr_status clip_gradients(fri_session *r) {
     const fr_train_opts *o = &r->config->opts;
     double limit = o->optim.clip, norm = 0;
     if (o->precision.half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o)) {
-        limit *= fr_grad_scaler_scale_of(r->net.scaler);
+        limit *= fr_grad_scaler_value(r->net.scaler);
     } else {
         FRI_TRY(fr_grad_scaler_unscale(r->net.scaler, r->net.optimizer));
         if (!fri_grad_scaler_device_decides(r->net.scaler))

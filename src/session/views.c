@@ -16,7 +16,7 @@ typedef struct watching {
     const fri_view *own;
     void *state;
     bool begun, listens;
-    int64_t failures; /* events whose writes failed (fr_view.goes_on) */
+    int64_t failures; /* events whose writes failed (fr_view.survives_errors) */
 } watching;
 
 struct fri_views {
@@ -83,7 +83,7 @@ static fr_status tell_view(fri_views *v, watching *w, fr_run_event e) {
     if (e == FR_RUN_STEPS_END && w->listens) fr_event_unsubscribe(view->on_memory, w->state);
     if (e == FR_RUN_STEPS_END) w->listens = false;
     fr_status s = view != NULL ? view->event(w->state, &v->seen, e) : w->own->event(w->state, v->run, e);
-    if (s == FR_EIO && (view != NULL ? view->goes_on : w->own->goes_on) && e != FR_RUN_POSITION) {
+    if (s == FR_EIO && (view != NULL ? view->survives_errors : w->own->survives_errors) && e != FR_RUN_POSITION) {
         if (w->failures++ == 0) fri_say_goes_on(v->run);
         s = FR_OK;
     }

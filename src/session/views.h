@@ -14,7 +14,7 @@ typedef struct fri_view {
     fr_status (*begin)(void *state, const fri_session *r);
     fr_status (*event)(void *state, const fri_session *r, fr_run_event e);
     void (*end)(void *state); /* releases resources, also after a failed begin. NULL: nothing to release */
-    bool goes_on;             /* as fr_view.goes_on */
+    bool survives_errors;     /* as fr_view.survives_errors */
 } fri_view;
 
 extern const fri_view fri_watch_view, fri_report_view, fri_log_view;

@@ -21,7 +21,7 @@ static fr_status run_steps(fri_session *r) {
     fr_status s = FR_OK;
     fri_switch_notes(r);
     FR_TRY(s, fri_run_setup(r, &calibration));
-    FR_TRY(s, fri_train_go_on(r));
+    FR_TRY(s, fri_train_loop(r));
     FR_TRY(s, fri_run_emit(r, FR_RUN_STEPS_END));
     FR_TRY(s, fri_weights_end(r));
 done:

@@ -1,4 +1,4 @@
-/* command.h - what a training program does beside training, and what it prints. */
+/* command.h - commands of a trainer (plan, summary, predict) and its output. */
 #ifndef FRI_TRAINER_COMMAND_H
 #define FRI_TRAINER_COMMAND_H
 

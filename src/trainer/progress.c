@@ -136,7 +136,9 @@ static void print_kept_line(const fri_session *r) {
 }
 
 static void print_begin(const fri_session *r) {
-    char library[160], size[FR_FLAG_TEXT_BYTES];
+    char library[160], size[FR_FLAG_TEXT_BYTES], smoothing[48] = "";
+    if (r->config->opts.optim.label_smoothing > 0) /* the loss then ends above 0 */
+        fr_snprintf(smoothing, sizeof smoothing, "; label smoothing %g", r->config->opts.optim.label_smoothing);
     (void)fri_device_describe(r->config->opts.device, library, sizeof library);
     char trained[48] = "";
     if (r->net.trained < r->net.parameters)
@@ -146,10 +148,11 @@ static void print_begin(const fri_session *r) {
             r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
     fprintf(r->config->out,
             "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " %s, %s px; batches of %" PRId64
-            ", %" PRId64 " steps per epoch\n",
+            ", %" PRId64 " steps per epoch%s\n",
             fri_dataset_name(r->config->opts.data.dataset), r->config->train_count, r->config->test_count,
             r->config->opts.data.classes, r->config->targets == FR_TARGET_VECTOR ? "numbers" : "classes",
-            fri_image_text(&r->config->opts, size), r->config->opts.optim.batch_size, fri_steps_per_epoch(r->config));
+            fri_image_text(&r->config->opts, size), r->config->opts.optim.batch_size, fri_steps_per_epoch(r->config),
+            smoothing);
     fflush(r->config->out);
 }
 
@@ -255,7 +258,7 @@ static void print_details(const fri_session *r) {
     if (fri_loss_scaled(o))
         fr_fprintf(r->config->out,
                    "loss scale %g, %" PRId64 " of %" PRId64 " steps skipped for inf or NaN in the gradients\n",
-                   fr_grad_scaler_scale_of(r->net.scaler), fr_grad_scaler_skipped(r->net.scaler), r->at.step);
+                   fr_grad_scaler_value(r->net.scaler), fr_grad_scaler_skipped(r->net.scaler), r->at.step);
     if (o->files.export_weights != NULL && r->at.signal == 0)
         fprintf(r->config->out, r->tested.written ? "weights written to %s\n" : "%s has the best weights already\n",
                 o->files.export_weights);

@@ -183,7 +183,7 @@ Test(inplace, a_detached_handle_does_not_stand_in_the_way) {
 
 /* ---- the permission ---------------------------------------------------------------------------------------------- */
 
-/* x = op(x) writes over x only if nobody can tell. */
+/* x = op(x) writes over x only if no other handle sees x. */
 Test(inplace, permission_is_used_only_where_nobody_else_looks) {
     fr_tensor *x = leaf(), *y = NULL, *other = NULL, *view = NULL;
     fr_graph_stats before = fr_graph_stats_get();

@@ -1,5 +1,5 @@
 /* fake_order.h - order of accesses of the fake device's streams: a vector clock per stream, moved on by queued work
- * and handed over by events and the host's waits. Two accesses to overlapping memory, one of them a write, must be
+ * and handed over by events and the host's waits. Two accesses to overlapping memory, at least one a write, must be
  * ordered, however fast the streams run.
  *
  * Copies are known with their bytes, kernels by their operands' addresses. */

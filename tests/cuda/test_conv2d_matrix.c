@@ -1,5 +1,5 @@
 /* test_conv2d_matrix.c - which engines the networks' convolutions get: every pass, type and batch, planned for five
- * devices without any of them. None is slow where cuDNN's first choice is not. FRUGAL_PLAN_MATRIX=all: two more devices
+ * devices without a GPU. None is slow where cuDNN's first choice is not. FRUGAL_PLAN_MATRIX=all: two more devices
  * and all batches. */
 #include "plan/section.h"
 #include "autograd/run.h"

@@ -111,7 +111,7 @@ Test(conv2d_plan, unet) {
 
 /* ---- more than 2^31 elements ------------------------------------------------------------------------------------ */
 
-/* U-Net's first layers at batch 512: cuDNN's engines for so many elements are unproven or of last resort. */
+/* U-Net's first layers at batch 512: cuDNN's engines for tensors of this size are unproven or of last resort. */
 Test(conv2d_plan, a_batch_of_3_billion_elements_is_planned_in_two_parts) {
     convolutions l;
     network_convolutions(UNET, &l);

@@ -492,7 +492,7 @@ Test(twins, bias) {
     })
 }
 
-/* The three losses of classes: classes with and without weights, and shares of them. */
+/* The three losses of classes: classes with and without weights, and shares of classes. */
 typedef struct loss_kernels {
     const char *name;
     bool shares, weighted;

@@ -1,4 +1,4 @@
-/* frames.h - a data set of three classes, among them a frequent one, and the batches of an epoch. */
+/* frames.h - a data set of three classes, the first frequent, and the batches of an epoch. */
 #ifndef TESTS_DATA_FRAMES_H
 #define TESTS_DATA_FRAMES_H
 

@@ -32,7 +32,7 @@ typedef struct buffers {
 
 static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     buffers *b = ctx;
-    free(b->images[slot]); /* new buffers each time, so that writes into old ones are detected */
+    free(b->images[slot]); /* new buffers each time: writes into old buffers are detected */
     free(b->labels[slot]);
     *images = b->images[slot] = malloc(b->per_batch * sizeof(float));
     *targets = b->labels[slot] = malloc(BATCH * sizeof(int64_t));

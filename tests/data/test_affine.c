@@ -59,7 +59,7 @@ static map measure(const fri_transform *t, int64_t epoch, int64_t index) {
                  .shear = atan(along / scale) * 180 / M_PI};
 }
 
-/* Draws lie within [-limit, limit], up to the error of 8 bits, about a quarter of them in each quarter of the range. */
+/* Draws lie within [-limit, limit], up to the error of 8 bits, about a quarter in each quarter of the range. */
 static void expect_uniform(const char *name, const double *x, double limit) {
     int quarter[4] = {0};
     for (int i = 0; i < DRAWS; i++) {

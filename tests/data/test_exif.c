@@ -1,5 +1,5 @@
-/* test_exif.c - JPEG files lie as cameras wrote them; the EXIF orientation says which side of the picture row 0 and
- * column 0 are. */
+/* test_exif.c - JPEG files lie as cameras wrote them; the EXIF orientation names the sides of the picture on which row
+ * 0 and column 0 lie. */
 #include "files.h"
 
 #include "data/dataset.h"
@@ -40,7 +40,7 @@ static size_t exif_bytes(bool big, int orientation, uint8_t *to) {
     return 2 + length;
 }
 
-/* A JPEG file with the segment behind its first two bytes; the caller frees it. */
+/* A JPEG file with the segment behind the first two bytes; the caller frees the file. */
 static uint8_t *with_segment(const uint8_t *segment, size_t n, size_t *bytes) {
     uint8_t rgb[3 * H * W], *plain = NULL;
     picture_fill(rgb, H, W);
@@ -105,7 +105,7 @@ Test(exif, damaged_segments_turn_nothing) {
     }
 }
 
-/* A mask that lies as its image does is turned with it; one that is upright already stays. */
+/* A mask in the orientation of the file is turned with the image; an upright mask stays. */
 Test(exif, masks_follow) {
     uint8_t segment[EXIF_MOST], lying[H * W], upright[H * W], rgb[3 * H * W], *png = NULL;
     fr_dataset *d = NULL;

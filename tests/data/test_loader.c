@@ -26,7 +26,7 @@ typedef struct buffers {
 static fr_status provide(void *ctx, int slot, void **images, void **targets) {
     buffers *b = ctx;
     if (++b->asked == b->fail_at) return FR_ENOMEM;
-    /* New buffers each time, so that writes into old ones are detected. */
+    /* New buffers each time: writes into old buffers are detected. */
     free(b->images[slot]);
     free(b->labels[slot]);
     *images = b->images[slot] = malloc((size_t)b->capacity * b->per_image * sizeof(float));
@@ -544,7 +544,7 @@ Test(loader, a_broken_image_surfaces_with_its_name_and_nothing_hangs) {
         rig_open(&r, d, FR_LOADER_OPTS(.batch_size = 10, .shuffle = false, .workers = workers, .prefetch = 3));
         MUST(take(&r, &h, &n));
         MUST(take(&r, &h, &n));
-        for (int again = 0; again < 2; again++) /* of two bad files the first is named, whoever came first */
+        for (int again = 0; again < 2; again++) /* of two bad files the first is named, in any order of workers */
             EXPECT_FAIL(take(&r, &h, &n), FR_EFORMAT, "train/a/23.jpg", "broken JPEG");
         fri_loader_position_get(r.loader, &epoch, &batch);
         cr_expect(epoch == 0 && batch == 2);
@@ -597,9 +597,9 @@ static void check_deaths(trap *t, int workers, const char *sentence) {
 Test(loader, a_worker_that_dies_is_told_and_nothing_hangs) {
     trap t = {.digits = digits(FR_SPLIT_TRAIN), .image = 21};
     check_deaths(&t, 2, "a worker ended in the middle of image 21");
-    check_deaths(&t, 1, "none of its 1 workers is left");
+    check_deaths(&t, 1, "all 1 worker threads ended");
     t.every = true;
-    check_deaths(&t, 3, "none of its 3 workers is left");
+    check_deaths(&t, 3, "all 3 worker threads ended");
     fr_dataset_release(&t.digits);
 }
 

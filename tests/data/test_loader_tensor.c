@@ -59,7 +59,7 @@ Test(loader_tensor, batches_are_tensors_and_the_last_is_short) {
     fr_dataset_release(&d);
 }
 
-/* Loaders share 19 batches, the last of them short, in groups of 5: every third batch of a group from `first` on. */
+/* Loaders share 19 batches, the last batch short, in groups of 5: every third batch of a group from `first` on. */
 Test(loader_tensor, loaders_share_the_batches_of_an_epoch) {
     enum { BATCHES = 19, GROUP = 5, EVERY = 3 };
     fr_dataset *d = NULL;

@@ -47,7 +47,7 @@ static content look(void) {
     FUZZ_CHECK(fr_loader_position_get(loader, &c.epoch, &c.batch) == FR_OK);
     c.steps = fr_optimizer_steps(optimizer);
     c.tracker = fri_grad_scaler_growth_tracker(scaler);
-    c.scale = fr_grad_scaler_scale_of(scaler);
+    c.scale = fr_grad_scaler_value(scaler);
     c.number = number;
     return c;
 }

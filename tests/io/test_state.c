@@ -143,7 +143,7 @@ static sums everything(const run *r) {
                               r->state.epoch,
                               place[0],
                               place[1]};
-    const double scale = fr_grad_scaler_scale_of(r->scaler);
+    const double scale = fr_grad_scaler_value(r->scaler);
     add_bytes(&all, &random, sizeof random);
     add_bytes(&all, counts, sizeof counts);
     add_bytes(&all, &scale, sizeof scale);
@@ -176,7 +176,7 @@ Test(state, a_resumed_run_is_the_undisturbed_run_bit_for_bit) {
         open_run(&whole, (kind)k, 1, 0);
         train(&whole, 20);
         sums want = everything(&whole);
-        cr_assert_gt(fr_grad_scaler_scale_of(whole.scaler), 0x1p12, "the scale has grown");
+        cr_assert_gt(fr_grad_scaler_value(whole.scaler), 0x1p12, "the scale has grown");
         for (size_t i = 0; i < COUNT(stops); i++) {
             char path[FR_STATE_PATH_BYTES];
             run first, second;

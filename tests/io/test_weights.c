@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "io/safetensors.h"
+#include "io/session_files.h"
 
 #include <frugal/io.h>
 #include <frugal/net.h>
@@ -83,6 +84,40 @@ Test(weights, a_skipped_layer_stays_as_it_is) {
         free(norm);
         free(head);
         free(all);
+        fr_module_release(&a);
+        fr_module_release(&b);
+    }
+}
+
+/* Row i of a head becomes row row[i] of the file, bit for bit, in both layouts (layer 6 follows a Flatten); -1: stays.
+ * A file with fewer rows, or with a batch norm as layer 6, changes nothing. */
+Test(weights, rows_of_a_head_come_alone) {
+    enum { OLD = 5, NEW = 7, IN = 24 };
+    static const int64_t row[NEW] = {3, -1, 0, 4, -1, -1, 1};
+    size_t n;
+    for (int layout = FR_WEIGHTS_TORCH; layout <= FR_WEIGHTS_FRUGAL; layout++) {
+        fr_module *a = net_of(1, OLD), *b = net_of(2, NEW), *other = NULL;
+        fr_module *head = fr_module_child(b, 6);
+        unsigned char *was = module_bytes(head, &n), *body = module_bytes(fr_module_child(b, 0), &n);
+        OK(fr_weights_save(a, file(), FR_WEIGHTS_OPTS(.layout = (fr_weights_layout)layout)));
+        cr_expect_eq(fri_weights_load_rows(b, file(), "6", OLD - 1, row), FR_END);
+        cr_expect(module_equals(head, was, (NEW * IN + NEW) * sizeof(float)));
+        OK(fri_weights_load_rows(b, file(), "6", OLD, row));
+        cr_expect(module_equals(fr_module_child(b, 0), body, n), "only the head");
+        const float *from = fr_tensor_data(tensor(a, 6, "weight")), *bias = fr_tensor_data(tensor(a, 6, "bias"));
+        const float *to = fr_tensor_data(tensor(b, 6, "weight")), *before = (const float *)(const void *)was;
+        for (int i = 0; i < NEW; i++) {
+            const float *want = row[i] < 0 ? before + i * IN : from + row[i] * IN;
+            cr_expect_eq(memcmp(to + i * IN, want, IN * sizeof *to), 0, "layout %d, row %d", layout, i);
+            cr_expect_eq(((float *)fr_tensor_data(tensor(b, 6, "bias")))[i],
+                         row[i] < 0 ? before[NEW * IN + i] : bias[row[i]], "layout %d, bias %d", layout, i);
+        }
+        OK(fri_nn_batchnorm2d(IN, NULL, FR_CPU, &other));
+        OK(fr_module_replace(a, "6", &other));
+        OK(fr_weights_save(a, file(), NULL));
+        cr_expect_eq(fri_weights_load_rows(b, file(), "6", OLD, row), FR_END);
+        free(was);
+        free(body);
         fr_module_release(&a);
         fr_module_release(&b);
     }

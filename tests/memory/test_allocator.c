@@ -373,7 +373,7 @@ Test(allocator, the_nth_allocation_fails_on_demand) {
 
 /* ---- peaks ------------------------------------------------------------------------------------------------------- */
 
-/* The snapshot is taken at the first instant of the maximum and not rewritten by what comes later. */
+/* The snapshot is taken at the first instant of the maximum and not rewritten later. */
 Test(allocator, at_peak_is_the_first_instant_of_the_maximum) {
     const char *op = fri_scope_op_push("first");
     fri_block *b = get_as(1 * MIB, FR_MEM_ACTIVATION), *c = get_as(512 * KIB, FR_MEM_WORKSPACE);

@@ -1,4 +1,4 @@
-/* test_pool.c - a run's memory pool: where bytes are counted, who may free them, and what a forked child may do. */
+/* test_pool.c - a run's memory pool: counts of bytes, threads that may free memory, rights of a forked child. */
 #include "memory/event.h"
 #include "plan/section.h"
 #include "memory/report.h"
@@ -51,7 +51,7 @@ Test(pool, counts_what_its_thread_takes_between_begin_and_end) {
     fr_pool_end(was);
     cr_expect_eq(stats().requested, 512);
     cr_expect_eq(stats().limit, SIZE_MAX);
-    fr_tensor_release(&inside); /* returns to its own pool, not to the current pool */
+    fr_tensor_release(&inside); /* returns to the pool of the allocation, not to the current pool */
     cr_expect_eq(stats().frees, 0);
     cr_expect_eq(process().requested, 512);
     fr_tensor_release(&outside);

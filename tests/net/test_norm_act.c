@@ -480,7 +480,7 @@ Test(norm_act, what_somebody_needs_is_not_written_over) {
 
 /* ---- chains ------------------------------------------------------------------------------------------------------ */
 
-/* Batch norm and relu in turn, `n` of them. */
+/* Batch norm and relu in turn, `n` layers. */
 static fr_module *chain_of(int layers) {
     fr_module *m = NULL;
     fr_net *n = fr_net_begin(test_device());

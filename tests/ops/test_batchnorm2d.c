@@ -142,7 +142,7 @@ Test(batchnorm2d, relus_gradient_of_many_channels) {
                      i % MANY);
 }
 
-enum { CHANNELS = 64 }; /* so many that a chunk of rows has several blocks */
+enum { CHANNELS = 64 }; /* enough for several blocks in a chunk of rows */
 
 /* x [n, 1, 1, CHANNELS], all channels alike, in training: what becomes of running values that were 0 and 1, and of the
  * first value; of the last channel. */

@@ -79,7 +79,7 @@ Test(conv2d_depthwise, normalizes_what_it_reads) {
     }
 }
 
-/* Results larger than the caches are written past them: every byte of them arrives. */
+/* Results larger than the caches are written past them: every byte arrives. */
 Test(conv2d_depthwise, large_results) {
     /* Lines of 17 channels begin where such a store may not. */
     static const shape large[] = {{224, 224, 48, 3, 3, 1, 1, 1},

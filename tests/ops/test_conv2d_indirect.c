@@ -230,7 +230,7 @@ static fri_bf16 *half_pass(const ways_data *t, int64_t images, size_t limit) {
     return out;
 }
 
-/* bf16 data is multiplied as it is where the processor can, and in f32 elsewhere. No bit depends on the number of
+/* bf16 data is multiplied in bf16 where the processor can, and in f32 elsewhere. No bit depends on the number of
  * images, on threads, or on pieces of rows under a limit. */
 Test(conv2d_indirect, bf16) {
     static const shape layers[] = {{9, 7, 16, 34, 3, 3, 2, 2, 1, 1, 1, 1},  {14, 9, 330, 70, 1, 1, 1, 1, 0, 0, 1, 1},

@@ -20,8 +20,8 @@ typedef struct shape {
 /* Maps of 1 x 1 to 7 x 7, then maps that are no multiples of a tile, channels beside the transforms' 64, several chunks
  * (56 x 56), several blocks of channels (256 and more), and room for some threads to work alone, not for more, on tiles
  * (56 x 56), output channels (8 x 8, 4 x 4), and, in dw, input channels (20 x 20 to 32). The last two are for bits
- * only: of 16 x 16 threads make tiles together, but not three of them, whose blocks would be of 36 channels, 32 of
- * them; of 46 x 46 three threads would have blocks of 53 channels and shorter chunks. */
+ * only: of 16 x 16 threads make tiles together, but not three threads, whose blocks would be of 36 channels and
+ * 32; of 46 x 46 three threads would have blocks of 53 channels and shorter chunks. */
 static const shape shapes[] = {
     {1, 1, 5, 7, 1, 1},     {1, 1, 16, 16, 2, 2},    {2, 2, 16, 3, 1, 1},       {3, 3, 64, 8, 0, 0},
     {4, 4, 8, 64, 1, 1},    {5, 5, 20, 24, 2, 1},    {6, 6, 3, 70, 0, 2},       {7, 7, 67, 35, 1, 1},

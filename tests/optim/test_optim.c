@@ -349,10 +349,10 @@ Test(optim, a_parameter_of_no_elements_is_left_alone) {
 Test(scaler, grows_after_2000_clean_steps) {
     struct bench b = bench_new(65536);
     for (int i = 0; i < 1999; i++) cr_assert(!bench_step(&b, false));
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 65536.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 65536.0);
     cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 1999);
     bench_step(&b, false);
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 131072.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 131072.0);
     cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
     bench_release(&b);
 }
@@ -365,10 +365,10 @@ Test(scaler, halves_and_skips_on_overflow) {
     must(fr_tensor_to_host(parameter(b.m), after));
     cr_expect_eq(memcmp(before, after, sizeof before), 0, "a skipped step changed the parameter");
     cr_expect_eq(fr_optimizer_steps(b.o), 0, "a skipped step was counted");
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 32768.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 32768.0);
     cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
     for (int i = 1; i < 16; i++) bench_step(&b, true);
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 1.0);
     cr_expect_eq(fr_grad_scaler_skipped(b.g), 16);
     cr_expect(!bench_step(&b, false));
     must(fr_tensor_to_host(parameter(b.m), after));
@@ -379,7 +379,7 @@ Test(scaler, halves_and_skips_on_overflow) {
 Test(scaler, stays_finite) {
     struct bench b = bench_new(ldexp(1, 127));
     for (int i = 0; i < 2000; i++) bench_step(&b, false);
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), ldexp(1, 127));
+    cr_expect_eq(fr_grad_scaler_value(b.g), ldexp(1, 127));
     cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0, "a scale that cannot grow counts from 0 again, too");
     bench_release(&b);
 }
@@ -391,7 +391,7 @@ Test(scaler, shrinks_to_zero_or_to_the_floor) {
         must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1, .min_scale = floor ? 0.125 : 0), test_device(),
                                    &b.g));
         for (int i = 0; i < 160; i++) cr_assert(bench_step(&b, true));
-        cr_expect_eq(fr_grad_scaler_scale_of(b.g), floor ? 0.125 : 0.0);
+        cr_expect_eq(fr_grad_scaler_value(b.g), floor ? 0.125 : 0.0);
         cr_expect_eq(fr_optimizer_steps(b.o), 0);
         bench_release(&b);
     }
@@ -402,16 +402,16 @@ Test(scaler, goes_on_from_what_was_set) {
     struct bench b = bench_new(65536);
     must(fri_grad_scaler_set(b.g, 1024, 1999));
     cr_expect(!bench_step(&b, false));
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 2048.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 2048.0);
     cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
     must(fri_grad_scaler_set(b.g, 1024, 1999));
     cr_expect(bench_step(&b, true));
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 512.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 512.0);
     cr_expect_eq(fri_grad_scaler_growth_tracker(b.g), 0);
     cr_expect_eq(fri_grad_scaler_set(b.g, -1, 0), FR_EINVAL);
     cr_expect_eq(fri_grad_scaler_set(b.g, NAN, 0), FR_EINVAL);
     cr_expect_eq(fri_grad_scaler_set(b.g, 1, -1), FR_EINVAL);
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 512.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 512.0);
     bench_release(&b);
 }
 
@@ -420,10 +420,10 @@ Test(scaler, fixed_or_off) {
     struct bench b = bench_new(1024);
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.init_scale = 1024, .dynamic = false), test_device(), &b.g));
     cr_expect(bench_step(&b, true));
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1024.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 1024.0);
     cr_expect_eq(fr_optimizer_steps(b.o), 0);
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = false), test_device(), &b.g));
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 1.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 1.0);
     cr_expect(!bench_step(&b, false));
     cr_expect_eq(fr_optimizer_steps(b.o), 1);
     bench_release(&b);
@@ -538,7 +538,7 @@ Test(optim, create_replaces) {
     must(fr_sgd(b.m, NULL, &b.o));
     cr_expect_str_eq(fr_optimizer_name(b.o), "sgd");
     must(fr_grad_scaler_create(NULL, test_device(), &b.g));
-    cr_expect_eq(fr_grad_scaler_scale_of(b.g), 65536.0);
+    cr_expect_eq(fr_grad_scaler_value(b.g), 65536.0);
     cr_expect_eq(fr_sgd(b.m, FR_SGD_OPTS(.lr = -1), &b.o), FR_EINVAL);
     cr_expect_str_eq(fr_optimizer_name(b.o), "sgd", "a refusal emptied the slot");
     bench_step(&b, false);

@@ -10,7 +10,7 @@
 #include "optim/optimizer.h"
 #include "support/golden.h"
 
-enum { N = 4096, LATE = 100 }; /* elements: adam8 keeps so many in 8 bits */
+enum { N = 4096, LATE = 100 }; /* elements: from 4096 on adam8 keeps 8 bits */
 
 static fr_status no_forward(fr_module *m, fr_tensor **x) {
     (void)m;

@@ -58,9 +58,9 @@ static const fri_unit_cost *price(machine *m, const fr_unit_plan *p, int u, fri_
 /* Runs units i .. j-1 forward, keeps values as planned, then runs backward. Ranges of this level start at number
  * r. */
 static void run(machine *m, const fr_unit_plan *p, int i, int j, int r, fri_before before) {
-    int first[FRI_CHAIN_MOST], end[FRI_CHAIN_MOST], number[FRI_CHAIN_MOST], steps = 0;
-    size_t kept[FRI_CHAIN_MOST];
-    const fri_unit_cost *cost[FRI_CHAIN_MOST];
+    int first[FRI_CHAIN_MAX], end[FRI_CHAIN_MAX], number[FRI_CHAIN_MAX], steps = 0;
+    size_t kept[FRI_CHAIN_MAX];
+    const fri_unit_cost *cost[FRI_CHAIN_MAX];
     for (int u = i; u < j; steps++) {
         while (r < p->ranges && p->range[r].first < u) r++;
         const fri_chain_unit *c = &m->chain->unit[u];
@@ -329,7 +329,7 @@ static size_t most_resident(void) {
 /* The most units, all different, have more steps than a solution stores. The solution has half the slots then, and
  * takes 8 MB at most; plans take the promised time, in the bytes of the slots. */
 Test(chain, a_solution_of_many_units_stays_small) {
-    enum { N = FRI_CHAIN_MOST, MEMORY = 600 * FRI_CHAIN_SLOTS };
+    enum { N = FRI_CHAIN_MAX, MEMORY = 600 * FRI_CHAIN_SLOTS };
     static fri_chain_unit unit[N];
     fri_chain c = {.n = N, .unit = unit};
     uint64_t rng = 3;
@@ -422,8 +422,8 @@ Test(chain, merges_long_chains) {
                                    .plain = 1,
                                    .plain_peak = 20,
                                    .option[FR_UNIT_KEEP] = {true, 1, 2, 10, 20, 30}};
-    must(fri_chain_merge(&c, FRI_CHAIN_MOST, &merged, group));
-    cr_expect_eq(merged.n, FRI_CHAIN_MOST);
+    must(fri_chain_merge(&c, FRI_CHAIN_MAX, &merged, group));
+    cr_expect_eq(merged.n, FRI_CHAIN_MAX);
     cr_expect_eq(group[0], 0);
     cr_expect_eq(group[LONG - 1], merged.n - 1);
     for (int i = 1; i < LONG; i++) cr_expect(group[i] == group[i - 1] || group[i] == group[i - 1] + 1);

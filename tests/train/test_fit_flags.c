@@ -327,7 +327,7 @@ Test(fit_flags, refuses_what_does_not_go_together) {
     }
 }
 
-/* MobileNetV2 has 73 units; every pair of them is a problem of its own. */
+/* MobileNetV2 has 73 units; every pair of units is a problem of its own. */
 Test(fit_flags, a_search_takes_little_memory) {
     if (getenv("FRUGAL_NO_POOL") != NULL) cr_skip("a sanitizer holds memory of its own");
     outcome plain = program_run("train_mobilenet", "--plan --image-size 32 --batch-size 2");

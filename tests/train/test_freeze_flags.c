@@ -131,14 +131,14 @@ Test(freeze_flags, all_but_the_head_stays_through_save_and_resume) {
     cr_expect_not_null(strstr(out, "train-only bias head was head"), "%s", out);
 }
 
-/* The file with fc.1.weight in place of fc.weight, as a Sequential of a dropout and a linear layer has it. */
-static void write_with_another_head(const char *from, const char *to) {
+/* The file with other names in place of fc.weight and fc.bias. */
+static void write_with_another_head(const char *from, const char *to, const char *weight, const char *bias) {
     fri_safetensors *x = weights(from);
     fri_safetensors_entry *e = calloc(x->n_entries, sizeof *e);
     for (size_t i = 0; i < x->n_entries; i++) {
         e[i] = x->entries[i];
-        if (strcmp(e[i].name, "fc.weight") == 0) e[i].name = "fc.1.weight";
-        if (strcmp(e[i].name, "fc.bias") == 0) e[i].name = "fc.1.bias";
+        if (strcmp(e[i].name, "fc.weight") == 0) e[i].name = weight;
+        if (strcmp(e[i].name, "fc.bias") == 0) e[i].name = bias;
     }
     MUST(fri_safetensors_write(files_path(to), e, x->n_entries, NULL, 0, NULL, NULL));
     free(e);
@@ -159,10 +159,25 @@ Test(freeze_flags, weights_with_another_head_keep_it_fresh) {
     snprintf(arguments, sizeof arguments, RESNET "--steps 1 --weights %s", files_path("ten"));
     run(out, arguments);
     cr_expect_null(strstr(out, "fresh"), "%s", out);
-    write_with_another_head("ten", "moved");
-    snprintf(arguments, sizeof arguments, RESNET "--steps 1 --weights %s", files_path("moved"));
-    run(out, arguments);
-    EXPECT_MATCH(out, "--weights: fc is missing or has other layers there and starts fresh");
+    static const struct {
+        const char *weight, *bias, *refused;         /* refused: expected of the sentence, or NULL */
+    } heads[] = {{"fc.1.weight", "fc.1.bias", NULL}, /* of a Sequential of a dropout and a linear layer */
+                 {"head.weight", "head.bias", NULL},
+                 {"head.weight", "tail.bias", "unexpected head.weight, tail.bias"},
+                 {"layer1.weight", "layer1.bias", "unexpected layer1.weight, layer1.bias"},
+                 {"head.weight", "head.scale", "unexpected head.weight, head.scale"}};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        write_with_another_head("ten", "moved", heads[i].weight, heads[i].bias);
+        snprintf(arguments, sizeof arguments, RESNET "--steps 1 --weights %s", files_path("moved"));
+        if (heads[i].refused == NULL) {
+            run(out, arguments);
+            EXPECT_MATCH(out, "--weights: fc is missing or has other layers or another name there and starts fresh");
+        } else {
+            outcome o = program_run("train_resnet", arguments);
+            cr_expect_eq(o.status, 1, "%s", heads[i].weight);
+            EXPECT_MATCH(o.err, heads[i].refused);
+        }
+    }
     snprintf(arguments, sizeof arguments, RESNET "--depth 34 --classes 5 --steps 1 --weights %s", files_path("ten"));
     outcome o = program_run("train_resnet", arguments);
     cr_expect_eq(o.status, 1);

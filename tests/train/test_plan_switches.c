@@ -100,6 +100,20 @@ Test(plan_switches, rows_are_the_plans_of_their_flags_and_what_runs_take) {
     cr_expect_eq(expect_plans("train_unet", "--depth 2 --image-size 32 --optimizer adam --device meta " OWN, false), 0);
 }
 
+/* The line without flags is --all-off, which keeps gradients. */
+Test(plan_switches, the_bare_line_of_plan_all_is_all_off) {
+    outcome o = program_run("train_own", OWN " --plan=every --report /dev/null");
+    char *end = strstr(o.out, "  (none)"), *begin = end;
+    cr_assert(o.status == 0 && end != NULL, "%s%s", o.out, o.err);
+    while (begin > o.out && begin[-1] != '\n') begin--;
+    const double allocated = (double)number_of(begin + 18, 15);
+    o = program_run("train_own", "--all-off " OWN " --plan");
+    const char *peak = strstr(o.out, " bytes allocated) in ");
+    cr_assert_not_null(peak, "%s", o.out);
+    while (peak[-1] != '(') peak--;
+    cr_expect_eq(allocated, atof(peak), "%.0f, all off %.0f", allocated, atof(peak));
+}
+
 /* A quarter of the batch is a quarter, and nothing fits below the smallest budget. */
 Test(plan_switches, the_flags_are_what_the_names_say) {
     static line rows[FR_PLAN_SWITCH_ROWS];

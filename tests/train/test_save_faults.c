@@ -80,7 +80,7 @@ static void limit_files(void) {
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){file_limit, file_limit});
 }
 
-/* A file system of its own at files_root/disk, of so many KiB; false (and the test skipped) without the right to. */
+/* A file system of its own at files_root/disk, of `kib` KiB; false (and the test skipped) without the right to. */
 static bool mount_disk(int kib) {
     char options[40];
     snprintf(options, sizeof options, "size=%dk", kib);

@@ -448,3 +448,24 @@ Test(session, what_is_no_session_is_refused) {
     cr_expect_null(s);
     fr_dataset_release(&d);
 }
+
+/* SGD's rate where none is given: 0.1 for 64 images, in proportion below; 30 epochs where no number is given. */
+Test(session, the_rate_follows_the_batch) {
+    static const double given[] = {FR_TRAIN_AUTO, 0.1 * BATCH / 64, 0.1};
+    uint64_t hash[3];
+    fr_session_info info;
+    for (int i = 0; i < 3; i++) {
+        app a = {0};
+        fr_session_opts o = options(&a);
+        o.train.optim.lr = given[i];
+        o.train.optim.epochs = fr_session_opts_default().train.optim.epochs;
+        fr_session *s = session(&a, &o, false);
+        MUST(fr_session_run_steps(s, 1));
+        MUST(fr_session_info_get(s, &info));
+        cr_expect_eq(info.epochs, 30);
+        hash[i] = weights(s);
+        fr_session_release(&s);
+    }
+    cr_expect_eq(hash[0], hash[1]);
+    cr_expect_neq(hash[0], hash[2]);
+}

@@ -10,7 +10,7 @@ extern "C" {
 
 /* Classes of torchvision's transforms v2; random by seed, epoch and image, or batch. */
 typedef struct fr_augment_opts {
-    /* RandAugment with so many ops (at most 16) of this magnitude (0..30 of 31): shears, shifts, turns, colors of 8-bit
+    /* RandAugment: ops per image (at most 16) and magnitude (0..30 of 31) of shears, shifts, turns, colors of 8-bit
      * images of classes or vectors, after the flip and before the colors; 1 or 3 channels. */
     int rand_ops FR_DEFAULT(0), rand_magnitude FR_DEFAULT(9);
     /* ColorJitter of a float image, before the normalization: x makes factors of max(0, 1 - x) to 1 + x, at most 10,

@@ -7,7 +7,7 @@
 enum { FRI_COLORS = 4, FRI_RAND_OPS_MAX = 16, FRI_RAND_MAGNITUDE_MAX = 30 }; /* brightness, contrast, saturation, hue */
 
 typedef enum fri_augment_amount {
-    FRI_AMOUNT_COLOR, /* FRI_COLORS of them */
+    FRI_AMOUNT_COLOR, /* FRI_COLORS values */
     FRI_AMOUNT_RAND_OPS = FRI_COLORS,
     FRI_AMOUNT_RAND_MAGNITUDE,
     FRI_AMOUNT_ERASING,

@@ -66,7 +66,7 @@ typedef struct block {
     void *to;           /* the sum */
     const void *mine;   /* the rank's; NULL: none */
     const char *landed; /* rank 0's, or 1's to rank 0; the rest follow */
-    size_t stride;      /* each by so many bytes */
+    size_t stride;      /* bytes between two of the rest */
 } block;
 
 static const void *block_of_rank(const fri_bucket *b, const block *k, int64_t v) {

@@ -109,8 +109,8 @@ typedef struct fr_engine {
     /* Sends out's pieces and receives in's. Pieces between two ranks agree in number, sizes and order; none from a rank
      * to itself. FR_EPEER: a rank is late, or has ended. FR_ELIBRARY: the MPI library failed. */
     fr_status (*exchange)(void *ctx, fr_pieces out, fr_pieces in, const fr_wait *wait);
-    /* Tells all others why this rank ends, so that what they wait for fails with it, and waits for theirs, two seconds
-     * at most. text[i] is rank i's, "" if none came: [size][FR_ENGINE_TEXT], valid until close. Once. */
+    /* Sends `why` to all other ranks, whose pending exchanges then fail with this sentence, and waits for theirs, two
+     * seconds at most. text[i] is rank i's, "" if none came: [size][FR_ENGINE_TEXT], valid until close. Once. */
     const char *(*shutdown)(void *ctx, const char *why);
     const char *(*error)(const void *ctx);
     /* True if a rank has ended; error() is the rank's sentence. Polled during waits. */

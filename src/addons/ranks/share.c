@@ -259,7 +259,7 @@ static void release_memory(fr_share *p) {
     p->gathered = NULL;
 }
 
-/* The buckets, and what is as large as they are. */
+/* Allocates the buckets and their staging buffers of equal sizes. */
 static fr_status make_parts(fr_share *p) {
     FRI_TRY(fri_buckets_make(p));
     for (int i = 0; i < p->buckets; i++) p->bucket[i].share = p;

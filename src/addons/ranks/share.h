@@ -1,4 +1,4 @@
-/* share.h - buckets: which gradients are sent together, and who adds which part of them.
+/* share.h - buckets: which gradients are sent together, and the rank that adds each part.
  *
  * Parameters that train, in reverse order of the module (that is about the order in which backward completes them), are
  * cut into buckets of one type. The elements of a bucket are one range, of which rank k owns the k-th N-th part; cuts

@@ -1,7 +1,7 @@
 /* lines.c - fr_track_lines: every allocation and free, charged to the source line that caused it.
  *
- * A subscriber of the event log: what nobody tracks costs nothing. At each event the stack is walked outwards twice: to
- * the innermost line of the program, and to the innermost line of the library above the floors of memory. Both lists
+ * A subscriber of the event log: only tracked devices pay. At each event the stack is walked outwards twice: to the
+ * innermost line of the program, and to the innermost line of the library above the floors of memory. Both lists
  * add up to the allocator's bytes. */
 #include "addons/views/files.h"
 #include "addons/views/source.h"

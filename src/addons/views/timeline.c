@@ -168,7 +168,7 @@ typedef struct axis {
     int ticks;
 } axis;
 
-/* Ticks of 1, 2 or 5 times a power of ten of a suitable unit; three to seven of them reach `most`. */
+/* Ticks of 1, 2 or 5 times a power of ten of a suitable unit; three to seven ticks reach `most`. */
 static axis axis_to(size_t most) {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     axis a = {.step = 1, .unit = 1};

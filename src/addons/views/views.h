@@ -9,16 +9,16 @@
 extern "C" {
 #endif
 
-/* Charges every allocation and free from begin to end, on all devices, to a source line; end writes two listings per
- * device to `out`: lines of the program, then lines of the library, largest first:
- *         live      at peak    allocated        freed         change  line of the program 0       204800      1228800
- *            1024000        +204800  03_train_loop.c:36 train_step: FR_TRY(s, ... In allocated bytes: the line's live
- *            bytes, now and at the peak; allocated and freed bytes, and the difference. Each column adds up to the
- *            device's own number. A line "(before)" are blocks from before begin. Lines are found by return address and
- *            debug information (compile with -g; read by elfutils' libdw); without debug information the listing shows
- *            address and function. No cost without begin. Watches the thread's pool, or the thread if outside any pool;
- *            further threads must not allocate there during begin. FR_EUSAGE: tracked already, or end without begin;
- *            FR_EUNSUPPORTED: no libdw; FR_ENOMEM, FR_EIO. */
+/* Charges every allocation and free from begin to end, on all devices, to a source line. End writes two listings per
+ * device to `out`, lines of the program, then lines of the library, largest first:
+ *         live      at peak    allocated        freed         change  line of the program
+ *            0       204800      1228800      1024000        +204800  03_train_loop.c:36 train_step: FR_TRY(s, ...
+ * In allocated bytes: the line's live bytes, now and at the peak; allocated and freed bytes, and the difference. Each
+ * column adds up to the device's own number. A line "(before)" are blocks from before begin. Lines are found by return
+ * address and debug information (compile with -g; read by elfutils' libdw); without debug information the listing
+ * shows address and function. No cost without begin. Watches the thread's pool, or the thread if outside any pool;
+ * further threads must not allocate there during begin. FR_EUSAGE: tracked already, or end without begin;
+ * FR_EUNSUPPORTED: no libdw; FR_ENOMEM, FR_EIO. */
 FR_API fr_status fr_track_lines_begin(FILE *out);
 FR_API fr_status fr_track_lines_end(void);
 

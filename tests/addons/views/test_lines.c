@@ -1,4 +1,4 @@
-/* test_lines.c - allocations by source line: a tutorial as it is, and a program of ten files.
+/* test_lines.c - allocations by source line: an unchanged tutorial, and a program of ten files.
  *
  * Compiled with debug information, whatever the library is compiled with. Columns add up to the allocator's numbers, 0
  * bytes off, also where no line is known. */

@@ -95,7 +95,7 @@ static double counter_sum(cJSON *e) {
 
 /* Chrome's trace event format: an object with traceEvents; B and E nest, times ascend, counters are numbers. The
  * highest sum of a counter is the peak of the report. */
-/* Bytes of all lines at the peak are the report's peak, and so are the bytes alive at the last step. */
+/* Bytes of all lines at the peak are the report's peak, and bytes alive at the last step are the report's, too. */
 Test(track, lines_add_up_to_the_report) {
     char arguments[1024], lines[256];
     snprintf(lines, sizeof lines, "%s", files_path("l.txt"));

@@ -1,4 +1,4 @@
-/* steer.c - single numbers that steer a training: counters, the clipping factor, the loss scale. */
+/* scalars.c - single numbers that steer a training: counters, the clipping factor, the loss scale. */
 #include "backend/arith.h"
 
 #include "cpu/cpu.h"

@@ -1,5 +1,5 @@
-/* steer.cu - single numbers that steer a training: counters, the clipping factor, the loss scale. A single thread, or a
- * thread per number, so the host need not wait for the device.
+/* scalars.cu - single numbers that steer a training: counters, the clipping factor, the loss scale.
+ * A single thread, or a thread per number, so the host need not wait for the device.
  *   count_up            n * 8 bytes of n counters, 4 bytes
  *   clip_factor         12 bytes
  *   loss_scale_update   48 bytes of the state, 8 bytes of the flag */
