@@ -246,7 +246,7 @@ static void count_readers(fri_onnx_reader *r) {
             fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
             if (v == NULL) continue;
             v->readers++;
-            if (v->reader < 0) v->reader = (int)i;
+            v->reader = (int)i;
         }
     }
 }

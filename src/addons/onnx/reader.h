@@ -38,7 +38,7 @@ typedef struct fri_onnx_value {
     fr_value x;          /* id -1: no activation */
     bool last;           /* channels last in the file: a Transpose's result, equal to x */
     int64_t pad[2];      /* zeros around x's height and width from a Pad node, for the next layer */
-    int readers, reader; /* readers of the value; the last reading node, -1: none */
+    int readers, reader; /* readers of the value; a reading node, -1: none */
 } fri_onnx_value;
 
 /* Initial values of a parameter. */

@@ -5,6 +5,7 @@
 
 Of each case CASE.onnx holds the file's bytes; CASE.x0, CASE.x1 ... are its inputs and CASE.y0 ... its results, images
 as [N, H, W, C]. A refused case has CASE.refused instead, a part of the sentence. CASE.once: not to be saved again.
+CASE.layers: the network has as many layers as the tensor has numbers.
 Needs onnx, onnxruntime, numpy, safetensors.
 """
 import os
@@ -37,7 +38,7 @@ def nhwc(a):
     return np.ascontiguousarray(a.transpose(0, 2, 3, 1) if a.ndim == 4 else a)
 
 
-def case(name, nodes, inputs, outputs, init=(), opset=18, refused=None, once=False, dims=None, last=False):
+def case(name, nodes, inputs, outputs, init=(), opset=18, refused=None, once=False, dims=None, last=False, layers=0):
     """inputs: name to shape; dims: shapes that the file says, if others; last: the inputs have their channels last."""
     said = {**inputs, **(dims or {})}
     info = helper.make_tensor_value_info
@@ -49,6 +50,8 @@ def case(name, nodes, inputs, outputs, init=(), opset=18, refused=None, once=Fal
     if refused is not None:
         tensors[name + ".refused"] = np.frombuffer(refused.encode(), np.uint8).copy()
         return
+    if layers:
+        tensors[name + ".layers"] = np.zeros(layers, np.uint8)
     if once:
         tensors[name + ".once"] = np.zeros(1, np.uint8)
     options = onnxruntime.SessionOptions()
@@ -200,9 +203,20 @@ def constant_operands():
     case("gemm_plus_a_number", [N("Gemm", ["x", "w", "b"], ["y"], transB=1, beta=0.25)], rows, ["y"],
          factor + [const("b", [3])])
     three, six, zero = const("three", 3), const("six", 6), const("zero", 0)
-    case("hard_swish_of_paddle", [N("Add", ["x", "three"], ["a"]), N("Clip", ["a", "zero", "six"], ["b"]),
-                                  N("Mul", ["x", "b"], ["c"]), N("Div", ["c", "six"], ["y"])], images, ["y"],
-         [three, six, zero])
+    for name, by, high, layers in (("of_paddle", "six", "six", 1), ("by_3", "three", "six", 4),
+                                   ("to_3", "six", "three", 4)):
+        case("hard_swish_" + name, [N("Add", ["x", "three"], ["a"]), N("Clip", ["a", "zero", high], ["b"]),
+                                    N("Mul", ["x", "b"], ["c"]), N("Div", ["c", by], ["y"])], images, ["y"],
+             [three, six, zero], layers=layers)
+    numbers = [const("one", 1), const("half", 0.5), const("up", 2 ** 0.5), const("down", 0.5 ** 0.5)]
+    for head, by in ("Div", "up"), ("Mul", "down"):
+        for first, second in ("x", "half"), ("half", "x"):
+            case(f"gelu_{head}_{first}", [N(head, ["x", by], ["a"]), N("Erf", ["a"], ["b"]),
+                                          N("Add", ["b", "one"], ["c"]), N("Mul", ["c", first], ["d"]),
+                                          N("Mul", ["d", second], ["y"])], images, ["y"], numbers, layers=1)
+    case("silu", [N("Sigmoid", ["x"], ["s"]), N("Mul", ["x", "s"], ["y"])], images, ["y"], layers=1)
+    case("sigmoid_of_others", [N("Sigmoid", ["x"], ["s"]), N("Mul", ["e", "s"], ["y"])], {**images, "e": images["x"]},
+         ["y"], layers=2)
     case("hard_sigmoid", [N("HardSigmoid", ["x"], ["y"])], images, ["y"])
     case("hard_sigmoid_gate", [N("HardSigmoid", ["x"], ["h"], alpha=0.3, beta=0.4), N("Mul", ["x", "h"], ["y"])],
          images, ["y"])
@@ -361,6 +375,8 @@ def windows():
                        ("end_padded", dict(pads=[0, 1, 1, 2])), ("begin_padded", dict(pads=[1, 1, 0, 0]))):
         case("transposed_" + name, [N("ConvTranspose", ["x", "k"], ["y"], strides=[2, 2], **more)], x, ["y"], up)
     case("global_max_pool", [N("GlobalMaxPool", ["x"], ["y"])], x, ["y"])
+    case("global_max_pool_of_rows", [N("GlobalMaxPool", ["r"], ["y"])], {"r": [2, 5]}, ["y"],
+         refused="its input has rank 2; images are needed")
     case("pad_with_a_number", [N("Pad", ["x", "p", "c"], ["y"])], x, ["y"],
          [ints("p", [0, 0, 1, 0, 0, 0, 2, 1]), const("c", -1.5)])
     case("gemm_bias_of_rank_2", [N("Gemm", ["r", "g.weight", "b"], ["y"], transB=1)], {"r": [2, 5]}, ["y"],

@@ -88,6 +88,9 @@ static void expect_case(fri_safetensors *file, const char *name) {
     }
     cr_expect_eq(s, FR_OK, "%s: %s", name, fr_last_error());
     if (s < 0) return;
+    const fri_safetensors_entry *layers = part(file, name, "layers", -1);
+    if (layers != NULL)
+        cr_expect_eq(fr_module_layers(m), layers->shape.dim[0], "%s: %d layers", name, fr_module_layers(m));
     expect_results(m, file, name, "as it is");
     const fr_status saved = fr_onnx_save(m, in_folder("saved.onnx"), NULL); /* every written file is readable */
     if (part(file, name, "once", -1) == NULL) cr_expect_eq(saved, FR_OK, "%s: %s", name, fr_last_error());
