@@ -161,8 +161,8 @@ static int by_wording(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* True if a tensor of the file is the head's under another name, which skip leaves out: "head.weight" for
- * "fc.weight". A head has at most two names, and the module none below theirs. */
+/* True if a tensor of the file is the head's under a second name, "head.weight" for "fc.weight": skip leaves the tensor
+ * out. A head has at most two names, and the module has none below a head's names. */
 static bool is_other_head(const loading *l, const char *name, const char **parent) {
     const char *dot = strrchr(name, '.');
     const size_t n = dot != NULL ? (size_t)(dot - name) + 1 : 0;
