@@ -11,7 +11,7 @@ fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT
 /* FR_EINVAL: the path has the ending of a file of torch.save. */
 fr_status fri_weights_ending(const char *path);
 /* Copies rows of the file's layer `head`, with `classes` rows, into the module's: row i from row[i]; -1: row i stays.
- * FR_END: the file's layer has other shapes, and nothing has changed. Errors as of fr_weights_load. */
+ * FR_END: the shapes of the file's layer differ, and nothing has changed. Errors as of fr_weights_load. */
 fr_status fri_weights_load_rows(fr_module *m, const char *path, const char *head, int64_t classes, const int64_t *row);
 /* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built; FR_EINVAL. */
 fr_status fri_network_file_of(const char *path, const fr_network_file **out);

@@ -161,8 +161,8 @@ static int by_wording(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* True if a tensor of the file is the head's under a second name, "head.weight" for "fc.weight": skip leaves the tensor
- * out. A head has at most two names, and the module has none below a head's names. */
+/* True if skip leaves out a tensor of the file as the head's under a different name: "head.weight" for "fc.weight". A
+ * head has at most two names, and the module has no tensor below either. */
 static bool is_other_head(const loading *l, const char *name, const char **parent) {
     const char *dot = strrchr(name, '.');
     const size_t n = dot != NULL ? (size_t)(dot - name) + 1 : 0;
@@ -333,7 +333,7 @@ done:
 
 /* ---- loading rows of a head ---------------------------------------------------------------------------------- */
 
-/* Fills rows of one tensor. FR_END: the tensor in the file has another number, shape or type of rows. */
+/* Fills rows of one tensor. FR_END: number, shape or type of the rows in the file differ. */
 static fr_status fill_rows(const loading *l, const fr_entry *e, int64_t classes, const int64_t *row) {
     const fri_safetensors_entry *f = fri_safetensors_find(l->file, e->name);
     fr_shape shape = shape_in_file(l, e);

@@ -37,6 +37,11 @@ static fr_status result(fri_onnx_reader *r, const node *n, fr_dtype dtype, int64
     return made(r, n, dtype, values, out);
 }
 
+static void set_shape(constant *c, int rank, const int64_t *dim) {
+    c->rank = rank;
+    if (rank > 0) memcpy(c->dim, dim, (size_t)rank * sizeof *dim);
+}
+
 static void copy(constant *to, int64_t at, const constant *from, int64_t i) {
     set(to, at, fri_onnx_float(from, i), fri_onnx_int(from, i));
 }
@@ -65,12 +70,10 @@ static fr_status constant_(fri_onnx_reader *r, const node *n) {
     return FR_OK;
 }
 
-static fr_status of_shape(fri_onnx_reader *r, const node *n) {
+static fr_status of_shape(fri_onnx_reader *r, const node *n, const constant *shape) {
     const Onnx__AttributeProto *a = fri_onnx_attribute(n, "value");
-    const constant *shape = NULL;
     constant *c = NULL, *v = NULL;
     int64_t values = 1;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &shape));
     if (shape->n > FRI_ONNX_RANK) return fr_fail(FR_EUNSUPPORTED, "rank %lld", (long long)shape->n);
     for (int64_t i = 0; i < shape->n; i++)
         if (__builtin_mul_overflow(values, fri_onnx_int(shape, i), &values)) values = -1;
@@ -106,10 +109,9 @@ static fr_status vector(const constant *c) {
     return c->rank <= 1 ? FR_OK : fr_fail(FR_EUNSUPPORTED, "a constant of rank %d; frugal computes vectors", c->rank);
 }
 
-static fr_status gather(fri_onnx_reader *r, const node *n) {
-    const constant *from = NULL, *index = NULL;
+static fr_status gather(fri_onnx_reader *r, const node *n, const constant *from) {
+    const constant *index = NULL;
     constant *c = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &from));
     FRI_TRY(fri_onnx_constant_input(r, n, 1, &index));
     FRI_TRY(vector(from));
     FRI_TRY(vector(index));
@@ -127,16 +129,13 @@ static fr_status gather(fri_onnx_reader *r, const node *n) {
 }
 
 /* Rows along axis 0, forwards or backwards. */
-static fr_status slice(fri_onnx_reader *r, const node *n) {
-    const constant *from = NULL;
-    int64_t begin = 0, end = 0, axis = 0, step = 1;
+static fr_status slice(fri_onnx_reader *r, const node *n, const constant *from) {
+    static const char *const name[] = {"starts", "ends", "axes", NULL};
+    int64_t v[4] = {0, 0, 0, 1};
     int count = 0;
     constant *c = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &from));
-    FRI_TRY(fri_onnx_integers(r, n, 1, "starts", &begin, 1, &count));
-    FRI_TRY(fri_onnx_integers(r, n, 2, "ends", &end, 1, &count));
-    FRI_TRY(fri_onnx_integers(r, n, 3, "axes", &axis, 1, &count));
-    FRI_TRY(fri_onnx_integers(r, n, 4, NULL, &step, 1, &count));
+    for (size_t i = 0; i < 4; i++) FRI_TRY(fri_onnx_integers(r, n, i + 1, name[i], &v[i], 1, &count));
+    int64_t begin = v[0], end = v[1], axis = v[2], step = v[3];
     const int64_t size = from->rank > 0 ? from->dim[0] : 0, row = size > 0 ? from->n / size : 0;
     const bool backwards = step == -1 && begin == -1 && end < -size;
     if ((step != 1 && !backwards) || (axis != 0 && axis != -from->rank))
@@ -146,8 +145,7 @@ static fr_status slice(fri_onnx_reader *r, const node *n) {
     end = end < 0 ? (end < -size ? 0 : end + size) : end > size ? size : end;
     const int64_t rows = end > begin ? end - begin : 0;
     FRI_TRY(result(r, n, from->dtype, rows * row, &c));
-    c->rank = from->rank;
-    memcpy(c->dim, from->dim, sizeof c->dim);
+    set_shape(c, from->rank, from->dim);
     c->dim[0] = rows;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < row; k++) copy(c, i * row + k, from, (backwards ? size - 1 - i : begin + i) * row + k);
@@ -188,7 +186,7 @@ static bool whole(char op, int64_t a, int64_t b, int64_t *v) {
 }
 
 static double real(char op, double a, double b) {
-    return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : a / b;
+    return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : op == 'D' ? a / b : pow(a, b);
 }
 
 /* Element i of a row-major tensor, by other steps. */
@@ -199,14 +197,13 @@ static int64_t stepped(int64_t i, int rank, const int64_t *dim, const int64_t *s
 }
 
 /* Add, Sub, Mul, Div, Pow with ONNX's broadcasting. */
-static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
-    const constant *in[2] = {NULL};
+static fr_status arithmetic(fri_onnx_reader *r, const node *n, const constant *a) {
+    const constant *in[2] = {a};
     constant *c = NULL;
     int64_t dim[FRI_ONNX_RANK] = {0}, step[2][FRI_ONNX_RANK] = {{0}}, size[2] = {1, 1}, values = 1;
-    for (size_t i = 0; i < 2; i++) FRI_TRY(fri_onnx_constant_input(r, n, i, &in[i]));
+    FRI_TRY(fri_onnx_constant_input(r, n, 1, &in[1]));
     const int rank = in[0]->rank > in[1]->rank ? in[0]->rank : in[1]->rank;
-    const bool power = n->op_type[0] == 'P';
-    bool fit = in[0]->n > 0 && in[1]->n > 0 && in[0]->dtype == (power ? FR_F32 : in[1]->dtype);
+    bool fit = a->n > 0 && in[1]->n > 0 && a->dtype == (n->op_type[0] == 'P' ? FR_F32 : in[1]->dtype);
     for (int k = rank - 1; k >= 0 && fit; k--) {
         int64_t d[2];
         for (int i = 0; i < 2; i++) {
@@ -223,57 +220,46 @@ static fr_status arithmetic(fri_onnx_reader *r, const node *n) {
                        fr_dtype_name(in[0]->dtype), (long long)in[1]->n, fr_dtype_name(in[1]->dtype));
     if (values != in[0]->n && values != in[1]->n) FRI_TRY(small(values));
     FRI_TRY(made(r, n, in[0]->dtype, values, &c));
-    c->rank = rank;
-    memcpy(c->dim, dim, (size_t)rank * sizeof *dim);
+    set_shape(c, rank, dim);
     for (int64_t i = 0; i < values; i++) {
         const int64_t p = stepped(i, rank, dim, step[0]), q = stepped(i, rank, dim, step[1]);
-        const double a = fri_onnx_float(in[0], p), b = fri_onnx_float(in[1], q);
+        const int64_t k = fri_onnx_int(in[0], p), l = fri_onnx_int(in[1], q);
         int64_t v = 0;
-        if (c->dtype == FR_I64 && !whole(n->op_type[0], fri_onnx_int(in[0], p), fri_onnx_int(in[1], q), &v))
-            return fr_fail(FR_EFORMAT, "%lld with %lld is no 64-bit integer", (long long)fri_onnx_int(in[0], p),
-                           (long long)fri_onnx_int(in[1], q));
-        set(c, i, power ? pow(a, b) : real(n->op_type[0], a, b), v);
+        if (c->dtype == FR_I64 && !whole(n->op_type[0], k, l, &v))
+            return fr_fail(FR_EFORMAT, "%lld with %lld is no 64-bit integer", (long long)k, (long long)l);
+        set(c, i, real(n->op_type[0], fri_onnx_float(in[0], p), fri_onnx_float(in[1], q)), v);
     }
     return FR_OK;
 }
 
 /* Floor, Ceil, Sqrt, Clip and Cast: value by value. */
-static fr_status each(fri_onnx_reader *r, const node *n) {
+static fr_status each(fri_onnx_reader *r, const node *n, const constant *a) {
     const int64_t to = fri_onnx_attribute_int(n, "to", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
     const bool bounded = strcmp(n->op_type, "Clip") == 0;
     const char second = bounded ? '\0' : n->op_type[1];
-    const constant *a = NULL;
     constant *c = NULL;
     double low = -INFINITY, high = INFINITY;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
     const bool integer = to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32 ||
                          (bounded && a->dtype == FR_I64);
     if (bounded) fri_onnx_bounds(r, n, &low, &high);
     if ((!integer && to != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) || isnan(low) || isnan(high))
         return fr_fail(FR_EUNSUPPORTED, "to type %lld, from %g to %g", (long long)to, low, high);
     FRI_TRY(made(r, n, integer ? FR_I64 : FR_F32, a->n, &c));
-    c->rank = a->rank;
-    memcpy(c->dim, a->dim, sizeof c->dim);
+    set_shape(c, a->rank, a->dim);
     for (int64_t i = 0; i < a->n; i++) {
         const double v = fri_onnx_float(a, i), w = v < low ? low : v > high ? high : v;
-        set(c, i,
-            second == 'l'   ? floor(v)
-            : second == 'e' ? ceil(v)
-            : second == 'q' ? sqrt(v)
-                            : w,
-            w == v || !(fabs(w) <= 0x1p62) ? fri_onnx_int(a, i) : (int64_t)w);
+        const double y = second == 'l' ? floor(v) : second == 'e' ? ceil(v) : second == 'q' ? sqrt(v) : w;
+        set(c, i, y, w == v || !(fabs(w) <= 0x1p62) ? fri_onnx_int(a, i) : (int64_t)w);
     }
     return FR_OK;
 }
 
 /* Means over axes of f32 values, summed in f64. */
-static fr_status mean(fri_onnx_reader *r, const node *n) {
+static fr_status mean(fri_onnx_reader *r, const node *n, const constant *a) {
     int64_t axis[FRI_ONNX_RANK], step[FRI_ONNX_RANK] = {0}, values = 1;
     bool over[FRI_ONNX_RANK] = {false};
     int axes = 0;
-    const constant *a = NULL;
     constant *c = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
     FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, FRI_ONNX_RANK, &axes));
     for (int i = 0; i < axes; i++) {
         const int64_t k = axis[i] < 0 ? axis[i] + a->rank : axis[i];
@@ -312,18 +298,15 @@ static fr_status view(fri_onnx_reader *r, const node *n, const constant *a, int 
     FRI_TRY(fri_onnx_constant_new(r, a->dtype, 0, &c));
     c->data = a->data;
     c->n = a->n;
-    c->rank = rank;
-    memcpy(c->dim, dim, (size_t)rank * sizeof *dim);
+    set_shape(c, rank, dim);
     return fri_onnx_put_constant(r, n, c);
 }
 
 /* Squeeze and Unsqueeze; a Squeeze without axes takes every 1 away. */
-static fr_status squeeze(fri_onnx_reader *r, const node *n) {
+static fr_status squeeze(fri_onnx_reader *r, const node *n, const constant *a) {
     int64_t axis[FRI_ONNX_RANK], to[FRI_ONNX_RANK];
     int axes = 0, rank = 0, from = 0;
     const bool out = n->op_type[0] == 'S';
-    const constant *a = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
     FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, FRI_ONNX_RANK, &axes));
     const int all = out ? a->rank : a->rank + axes;
     if (all > FRI_ONNX_RANK) return fr_fail(FR_EUNSUPPORTED, "rank %d; %d at most", all, FRI_ONNX_RANK);
@@ -339,22 +322,18 @@ static fr_status squeeze(fri_onnx_reader *r, const node *n) {
     return view(r, n, a, rank, to);
 }
 
-static fr_status reshape(fri_onnx_reader *r, const node *n) {
+static fr_status reshape(fri_onnx_reader *r, const node *n, const constant *a) {
     int64_t to[FRI_ONNX_RANK];
     int rank = 0;
-    const constant *a = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
     if (a->n == 0 || !fri_onnx_new_shape(r, n, a->rank, a->dim, to, &rank))
         return fr_fail(FR_EUNSUPPORTED, "%lld constants become another number of them", (long long)a->n);
     return view(r, n, a, rank, to);
 }
 
-static fr_status transpose(fri_onnx_reader *r, const node *n) {
+static fr_status transpose(fri_onnx_reader *r, const node *n, const constant *a) {
     int64_t perm[2] = {1, 0};
     int count = 0;
-    const constant *a = NULL;
     constant *c = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
     if (fri_onnx_attribute(n, "perm") != NULL) FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "perm", perm, 2, &count));
     if (a->rank != 2 || a->n == 0 || perm[0] != 1 || perm[1] != 0)
         return fr_fail(FR_EUNSUPPORTED, "a constant of rank %d", a->rank);
@@ -370,32 +349,38 @@ fr_status fri_onnx_fold(fri_onnx_reader *r, const node *n) {
     static const struct {
         const char *type;
         fr_status (*fold)(fri_onnx_reader *r, const node *n);
+        fr_status (*of)(fri_onnx_reader *r, const node *n, const constant *input0);
     } folds[] = {
-        {"Add", arithmetic},
-        {"Cast", each},
-        {"Ceil", each},
-        {"Clip", each},
+        {"Add", NULL, arithmetic},
+        {"Cast", NULL, each},
+        {"Ceil", NULL, each},
+        {"Clip", NULL, each},
         {"Concat", concat},
         {"Constant", constant_},
-        {"ConstantOfShape", of_shape},
-        {"Div", arithmetic},
-        {"Floor", each},
-        {"Gather", gather},
+        {"ConstantOfShape", NULL, of_shape},
+        {"Div", NULL, arithmetic},
+        {"Floor", NULL, each},
+        {"Gather", NULL, gather},
         {"Identity", same},
-        {"Mul", arithmetic},
-        {"Pow", arithmetic},
-        {"ReduceMean", mean},
-        {"Sqrt", each},
-        {"Reshape", reshape},
+        {"Mul", NULL, arithmetic},
+        {"Pow", NULL, arithmetic},
+        {"ReduceMean", NULL, mean},
+        {"Sqrt", NULL, each},
+        {"Reshape", NULL, reshape},
         {"Shape", shape},
-        {"Slice", slice},
-        {"Squeeze", squeeze},
-        {"Sub", arithmetic},
-        {"Transpose", transpose},
-        {"Unsqueeze", squeeze},
+        {"Slice", NULL, slice},
+        {"Squeeze", NULL, squeeze},
+        {"Sub", NULL, arithmetic},
+        {"Transpose", NULL, transpose},
+        {"Unsqueeze", NULL, squeeze},
     };
+    const constant *a = NULL;
     FRI_TRY(fri_onnx_check_attributes(n));
-    for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
-        if (strcmp(folds[i].type, n->op_type) == 0) return folds[i].fold(r, n);
+    for (size_t i = 0; i < sizeof folds / sizeof *folds; i++) {
+        if (strcmp(folds[i].type, n->op_type) != 0) continue;
+        if (folds[i].fold != NULL) return folds[i].fold(r, n);
+        FRI_TRY(fri_onnx_constant_input(r, n, 0, &a));
+        return folds[i].of(r, n, a);
+    }
     return fr_fail(FR_EUNSUPPORTED, "frugal does not compute %.60s of constants", n->op_type);
 }

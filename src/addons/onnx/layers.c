@@ -7,26 +7,21 @@
 #include <string.h>
 
 typedef Onnx__NodeProto node;
+typedef fri_onnx_reading reading;
 typedef fr_value one_call(fr_net *, const char *, fr_value);
 
 /* ---- helpers --------------------------------------------------------------------------------------------- */
 
-/* Adds a layer with a single input. If `result` != `at`, node `result` is fused into the layer and marked done. */
-static fr_status one(fri_onnx_reader *r, int at, int result, one_call *call) {
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
-    if (result != at) r->done[result] = true;
-    return fri_onnx_put_like(r, r->graph->node[result], call(r->net, r->name[at], x->x), x);
+/* Adds a layer with a single input. */
+static fr_status one(reading *l, one_call *call) {
+    return fri_onnx_put(l, call(l->net, l->name, l->x));
 }
 
 /* The value, with padding. */
-fr_status fri_onnx_same(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
-    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_PADS | FRI_ONNX_LAST, &x);
-    if (s < 0 || y == NULL) return s;
-    memcpy(y->pad, x->pad, sizeof y->pad);
-    return fri_onnx_put_like(r, n, x->x, x);
+fr_status fri_onnx_same(reading *l) {
+    fri_onnx_value *y = fri_onnx_made(l->r, l->n);
+    if (y != NULL) memcpy(y->pad, l->in->pad, sizeof y->pad);
+    return fri_onnx_put(l, l->x);
 }
 
 double fri_onnx_number(fri_onnx_reader *r, const node *n, size_t i) {
@@ -39,81 +34,113 @@ static bool near(double a, double b) {
     return fabs(a - b) <= 1e-6;
 }
 
-/* True if an input of the node is the number. */
-static bool has_number(fri_onnx_reader *r, int at, double v) {
-    const node *n = r->graph->node[at];
-    return n->n_input == 2 && (near(fri_onnx_number(r, n, 0), v) || near(fri_onnx_number(r, n, 1), v));
+/* ---- chains of nodes ------------------------------------------------------------------------------------- */
+
+enum { STEPS = 9 };
+#define X    NAN
+#define ROOT 0.70710678118654752440
+
+/* Nodes in a row that are one layer: each is the only reader of the node before, and its other operand is a number, or
+ * the first node's activation X. */
+static const struct chain {
+    one_call *layer;
+    struct {
+        const char *op;
+        double with; /* 0: no other operand */
+    } step[STEPS];
+} chains[] = {
+    /* x sigmoid(x), and x clip(x + 3, 0, 6) / 6, as HardSigmoid and in files of Paddle */
+    {fr_net_silu, {{"Sigmoid", 0}, {"Mul", X}}},
+    {fr_net_hardswish, {{"HardSigmoid", 0}, {"Mul", X}}},
+    {fr_net_hardswish, {{"Add", 3}, {"Clip", 0}, {"Mul", X}, {"Div", 6}}},
+    /* x (1 + erf(x / sqrt 2)) / 2 in files of exporters */
+    {fr_net_gelu, {{"Div", 1 / ROOT}, {"Erf", 0}, {"Add", 1}, {"Mul", X}, {"Mul", 0.5}}},
+    {fr_net_gelu, {{"Div", 1 / ROOT}, {"Erf", 0}, {"Add", 1}, {"Mul", 0.5}, {"Mul", X}}},
+    {fr_net_gelu, {{"Mul", ROOT}, {"Erf", 0}, {"Add", 1}, {"Mul", X}, {"Mul", 0.5}}},
+    {fr_net_gelu, {{"Mul", ROOT}, {"Erf", 0}, {"Add", 1}, {"Mul", 0.5}, {"Mul", X}}},
+    /* x (1 + tanh(0.798 (x + 0.0447 x x x))) / 2 in files of PyTorch */
+    {fr_net_gelu_tanh,
+     {{"Mul", X},
+      {"Mul", X},
+      {"Mul", 0.044715},
+      {"Add", X},
+      {"Mul", 0.79788456080286536},
+      {"Tanh", 0},
+      {"Add", 1},
+      {"Mul", X},
+      {"Mul", 0.5}}},
+};
+
+/* Is `with` the other operand of the node, and are bounds and factors of the node those of a hardswish? */
+static bool fits(fri_onnx_reader *r, const node *n, double with, const fri_onnx_value *x, bool first) {
+    double low = 0, high = 6;
+    if (strcmp(n->op_type, "Clip") == 0) fri_onnx_bounds(r, n, &low, &high);
+    if (strcmp(n->op_type, "HardSigmoid") == 0)
+        return near(fri_onnx_attribute_float(n, "alpha", 0.2), 1.0 / 6) &&
+               fri_onnx_attribute_float(n, "beta", 0.5) == 0.5;
+    if (with == 0) return low == 0 && high == 6;
+    if (isnan(with)) return fri_onnx_input(r, n, 1) == x || (!first && fri_onnx_input(r, n, 0) == x);
+    return n->n_input == 2 &&
+           (near(fri_onnx_number(r, n, 1), with) || (n->op_type[0] != 'D' && near(fri_onnx_number(r, n, 0), with)));
 }
 
-/* Is x an input of the node? */
-static bool reads(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
-    const node *n = r->graph->node[at];
-    return fri_onnx_input(r, n, 0) == x || fri_onnx_input(r, n, 1) == x;
+/* The layer of a chain that begins at the node; FR_END: none does. */
+static fr_status chained(reading *l) {
+    const fri_onnx_value *v = fri_onnx_input(l->r, l->n, 0);
+    const size_t i = v != NULL && v->constant != NULL;
+    const fri_onnx_value *x = fri_onnx_input(l->r, l->n, i);
+    for (size_t c = 0; c < sizeof chains / sizeof *chains && x != NULL && x->x.id >= 0; c++) {
+        int part[STEPS], k = 0, at = strcmp(l->n->op_type, chains[c].step[0].op) == 0 ? l->at : -1;
+        for (; at >= 0 && fits(l->r, l->r->graph->node[at], chains[c].step[k].with, x, k == 0); k++) {
+            part[k] = at;
+            if (k + 1 == STEPS || chains[c].step[k + 1].op == NULL) {
+                l->end = at;
+                for (int done = 0; done < k; done++) l->r->done[part[done]] = true;
+                FRI_TRY(fri_onnx_fetch(l, l->n, i, FRI_ONNX_LAST));
+                return one(l, chains[c].layer);
+            }
+            at = fri_onnx_next(l->r, at, chains[c].step[k + 1].op);
+        }
+    }
+    return FR_END;
 }
 
 /* ---- activations ----------------------------------------------------------------------------------------- */
 
-/* The Mul of a gate's result with the gate's input; -1: none. */
-static int gate(fri_onnx_reader *r, int at) {
-    const int mul = fri_onnx_next(r, at, "Mul");
-    return mul >= 0 && reads(r, mul, fri_onnx_input(r, r->graph->node[at], 0)) ? mul : -1;
-}
-
-static fr_status sigmoid(fri_onnx_reader *r, int at) {
-    const int mul = gate(r, at);
-    return mul >= 0 ? one(r, at, mul, fr_net_silu) : one(r, at, at, fr_net_sigmoid);
-}
-
-static fr_status hardsigmoid(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const double alpha = fri_onnx_attribute_float(n, "alpha", 0.2), beta = fri_onnx_attribute_float(n, "beta", 0.5);
-    const int mul = gate(r, at);
-    char name[FRI_ONNX_NAME + 16];
-    fri_onnx_value *x = NULL;
-    if (near(alpha, 1.0 / 6) && beta == 0.5)
-        return mul >= 0 ? one(r, at, mul, fr_net_hardswish) : one(r, at, at, fr_net_hardsigmoid);
-    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
+static fr_status hardsigmoid(reading *l) {
+    const double alpha = fri_onnx_attribute_float(l->n, "alpha", 0.2),
+                 beta = fri_onnx_attribute_float(l->n, "beta", 0.5);
+    if (near(alpha, 1.0 / 6) && beta == 0.5) return one(l, fr_net_hardsigmoid);
     /* the layer has 1/6 and 0.5 */
-    fr_value y = fr_net_scale(r->net, fri_onnx_part(r, at, "scale", name), x->x, 6 * alpha);
-    if (beta != 0.5) y = fr_net_add_scalar(r->net, fri_onnx_part(r, at, "shift", name), y, 6 * beta - 3);
-    return fri_onnx_put_like(r, n, fr_net_hardsigmoid(r->net, r->name[at], y), x);
+    fr_value y = fr_net_scale(l->net, fri_onnx_part(l, "scale"), l->x, 6 * alpha);
+    if (beta != 0.5) y = fr_net_add_scalar(l->net, fri_onnx_part(l, "shift"), y, 6 * beta - 3);
+    return fri_onnx_put(l, fr_net_hardsigmoid(l->net, l->name, y));
 }
 
 /* gamma x where x > 0, else gamma alpha (exp(x) - 1): Elu, Selu. Bounded by a number above 0, the second summand has
  * the gradient of x = 0. */
-static fr_status elu(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const bool scaled = n->op_type[0] == 'S';
-    const double alpha = fri_onnx_attribute_float(n, "alpha", scaled ? 1.67326319217681884765625 : 1);
-    const double gamma = fri_onnx_attribute_float(n, "gamma", scaled ? 1.05070102214813232421875 : 1);
-    char name[FRI_ONNX_NAME + 16];
-    fri_onnx_value *x = NULL;
-    if (alpha == 1 && gamma == 1) return one(r, at, at, fr_net_elu);
-    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
-    fr_value y = fr_net_relu(r->net, fri_onnx_part(r, at, "positive", name), x->x);
-    fr_value z = fr_net_clamp(r->net, fri_onnx_part(r, at, "rest", name), x->x, -INFINITY, FLT_MIN);
-    z = fr_net_elu(r->net, r->name[at], z);
-    z = fr_net_scale(r->net, fri_onnx_part(r, at, "alpha", name), z, gamma * alpha);
-    if (gamma != 1) y = fr_net_scale(r->net, fri_onnx_part(r, at, "gamma", name), y, gamma);
-    return fri_onnx_put_like(r, n, fr_net_add(r->net, fri_onnx_part(r, at, "sum", name), y, z), x);
+static fr_status elu(reading *l) {
+    const bool scaled = l->n->op_type[0] == 'S';
+    const double alpha = fri_onnx_attribute_float(l->n, "alpha", scaled ? 1.67326319217681884765625 : 1);
+    const double gamma = fri_onnx_attribute_float(l->n, "gamma", scaled ? 1.05070102214813232421875 : 1);
+    if (alpha == 1 && gamma == 1) return one(l, fr_net_elu);
+    fr_value y = fr_net_relu(l->net, fri_onnx_part(l, "positive"), l->x);
+    fr_value z = fr_net_clamp(l->net, fri_onnx_part(l, "rest"), l->x, -INFINITY, FLT_MIN);
+    z = fr_net_elu(l->net, l->name, z);
+    z = fr_net_scale(l->net, fri_onnx_part(l, "alpha"), z, gamma * alpha);
+    if (gamma != 1) y = fr_net_scale(l->net, fri_onnx_part(l, "gamma"), y, gamma);
+    return fri_onnx_put(l, fr_net_add(l->net, fri_onnx_part(l, "sum"), y, z));
 }
 
 /* x tanh(log(1 + exp(x))) */
-static fr_status mish(fri_onnx_reader *r, int at) {
-    char name[FRI_ONNX_NAME + 16];
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
-    fr_value y = fr_net_softplus(r->net, fri_onnx_part(r, at, "softplus", name), x->x);
-    y = fr_net_tanh(r->net, fri_onnx_part(r, at, "tanh", name), y);
-    return fri_onnx_put_like(r, r->graph->node[at], fr_net_mul(r->net, r->name[at], y, x->x), x);
+static fr_status mish(reading *l) {
+    fr_value y = fr_net_softplus(l->net, fri_onnx_part(l, "softplus"), l->x);
+    y = fr_net_tanh(l->net, fri_onnx_part(l, "tanh"), y);
+    return fri_onnx_put(l, fr_net_mul(l->net, l->name, y, l->x));
 }
 
-static fr_status leaky_relu(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
-    const double slope = fri_onnx_attribute_float(n, "alpha", 0.01);
-    return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_leaky_relu(r->net, r->name[at], x->x, slope), x);
+static fr_status leaky_relu(reading *l) {
+    return fri_onnx_put(l, fr_net_leaky_relu(l->net, l->name, l->x, fri_onnx_attribute_float(l->n, "alpha", 0.01)));
 }
 
 /* Bounds of a Clip: attributes before opset 11. */
@@ -122,166 +149,90 @@ void fri_onnx_bounds(fri_onnx_reader *r, const node *n, double *low, double *hig
     *high = fri_onnx_input(r, n, 2) == NULL ? fri_onnx_attribute_float(n, "max", INFINITY) : fri_onnx_number(r, n, 2);
 }
 
-static fr_status clip(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
+static fr_status clip(reading *l) {
     double low, high;
-    fri_onnx_value *x = NULL;
-    fri_onnx_bounds(r, n, &low, &high);
-    if (low == 0 && high == 6) return one(r, at, at, fr_net_relu6);
-    if (low == 0 && high >= FLT_MAX) return one(r, at, at, fr_net_relu);
-    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
-    return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_clamp(r->net, r->name[at], x->x, low, high), x);
+    fri_onnx_bounds(l->r, l->n, &low, &high);
+    if (low == 0 && high == 6) return one(l, fr_net_relu6);
+    if (low == 0 && high >= FLT_MAX) return one(l, fr_net_relu);
+    return fri_onnx_put(l, fr_net_clamp(l->net, l->name, l->x, low, high));
 }
 
-static fr_status gelu(fri_onnx_reader *r, int at) {
+static fr_status gelu(reading *l) {
     char text[64];
-    fri_onnx_attribute_text(r->graph->node[at], "approximate", "none", text);
-    return one(r, at, at, strcmp(text, "tanh") == 0 ? fr_net_gelu_tanh : fr_net_gelu);
-}
-
-/* x (1 + erf(x / sqrt 2)) / 2 in files of exporters: Div, Erf, Add, and Mul by x and by 0.5 in either order.
- * Returns the last node; -1: no match. */
-static int gelu_end(fri_onnx_reader *r, int at) {
-    const fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
-    const int erf_ = fri_onnx_next(r, at, "Erf"), add = erf_ >= 0 ? fri_onnx_next(r, erf_, "Add") : -1;
-    const int mul = add >= 0 ? fri_onnx_next(r, add, "Mul") : -1, end = mul >= 0 ? fri_onnx_next(r, mul, "Mul") : -1;
-    if (end < 0 || !has_number(r, add, 1)) return -1;
-    if (!(reads(r, mul, x) && has_number(r, end, 0.5)) && !(has_number(r, mul, 0.5) && reads(r, end, x))) return -1;
-    r->done[erf_] = r->done[add] = r->done[mul] = true;
-    return end;
+    fri_onnx_attribute_text(l->n, "approximate", "none", text);
+    return one(l, strcmp(text, "tanh") == 0 ? fr_net_gelu_tanh : fr_net_gelu);
 }
 
 /* Softmax over the channels; as the network's only result, part of the loss. */
-static fr_status softmax(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const bool log_ = strcmp(n->op_type, "LogSoftmax") == 0;
-    const bool flattens = r->opset < 13; /* over axis and all dimensions after it */
-    const int64_t axis = fri_onnx_attribute_int(n, "axis", flattens ? 1 : -1);
-    const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
-    fri_onnx_value *x = NULL;
+static fr_status softmax(reading *l) {
+    const bool flattens = l->r->opset < 13; /* over axis and all dimensions after it */
+    const int64_t axis = fri_onnx_attribute_int(l->n, "axis", flattens ? 1 : -1);
+    const fri_onnx_value *y = fri_onnx_made(l->r, l->n);
     bool result = false;
-    for (int i = 0; i < (r->opts.n_results > 0 ? r->opts.n_results : (int)r->graph->n_output) && y != NULL; i++)
-        result = result || fri_onnx_value_find(r, fri_onnx_result(r, i)) == y;
-    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
-    const int rank = fri_onnx_rank(r, x->x), channels = x->last ? rank - 1 : 1;
-    const bool pixels = rank == 4 && fr_net_dim(r->net, x->x, 1) * fr_net_dim(r->net, x->x, 2) > 1;
-    if ((axis != channels && axis != channels - rank) || (flattens && pixels && channels == 1))
+    for (int i = 0; i < fri_onnx_results(l->r) && y != NULL; i++)
+        result = result || fri_onnx_value_find(l->r, fri_onnx_result(l->r, i)) == y;
+    const int channels = l->last ? l->rank - 1 : 1;
+    const bool pixels = l->rank == 4 && l->dim[2] * l->dim[3] > 1;
+    if ((axis != channels && axis != channels - l->rank) || (flattens && pixels && channels == 1))
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal's runs over the channels", (long long)axis);
-    if (!result || y->readers != 1) return one(r, at, at, log_ ? fr_net_log_softmax : fr_net_softmax);
-    if (!r->opts.drop_softmax)
+    if (!result || y->readers != 1) return one(l, l->n->op_type[0] == 'L' ? fr_net_log_softmax : fr_net_softmax);
+    if (!l->r->opts.drop_softmax)
         return fr_fail(FR_EINVAL, "the network ends with it, and losses here take logits; drop_softmax leaves it out");
-    return fri_onnx_same(r, at);
+    return fri_onnx_same(l);
 }
 
 /* ---- several inputs -------------------------------------------------------------------------------------- */
 
-/* ONNX aligns the last dimensions of operands: features of rows, but the width of images. */
-static fr_status two(fri_onnx_reader *r, int at, fri_onnx_value **a, fri_onnx_value **b) {
-    const node *n = r->graph->node[at];
-    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, a));
-    FRI_TRY(fri_onnx_activation(r, n, 1, FRI_ONNX_LAST, b));
-    const int ranks[2] = {fri_onnx_rank(r, (*a)->x), fri_onnx_rank(r, (*b)->x)};
-    if (ranks[0] != ranks[1])
-        return fr_fail(FR_EUNSUPPORTED, "its inputs have rank %d and %d; frugal needs equal ranks", ranks[0], ranks[1]);
-    if ((*a)->last != (*b)->last)
+/* Add, Sub, Mul, Div. ONNX aligns the last dimensions of operands: features of rows, but the width of images. The
+ * smaller operand of a sum or product comes second (ops.h). */
+static fr_status binary(reading *l) {
+    const char op = l->n->op_type[0];
+    for (size_t i = 0; i < 2 && l->n->n_input == 2; i++) {
+        const fri_onnx_value *v = fri_onnx_input(l->r, l->n, i);
+        if (v != NULL && v->constant != NULL) return fri_onnx_by_constant(l, i);
+    }
+    FRI_TRY(fri_onnx_fetch(l, l->n, 0, FRI_ONNX_LAST));
+    const reading a = *l;
+    FRI_TRY(fri_onnx_fetch(l, l->n, 1, FRI_ONNX_LAST));
+    if (a.rank != l->rank)
+        return fr_fail(FR_EUNSUPPORTED, "its inputs have rank %d and %d; frugal needs equal ranks", a.rank, l->rank);
+    if (a.last != l->last)
         return fr_fail(FR_EUNSUPPORTED, "one of its inputs has its channels last, the other has not");
-    return FR_OK;
+    const bool turn = (op == 'A' || op == 'M') && a.numel < l->numel;
+    return fri_onnx_put(l, (op == 'A'   ? fr_net_add
+                            : op == 'S' ? fr_net_sub
+                            : op == 'M' ? fr_net_mul
+                                        : fr_net_div)(l->net, l->name, turn ? l->x : a.x, turn ? a.x : l->x));
 }
 
-/* Elements of an activation. */
-static int64_t numel(const fri_onnx_reader *r, const fri_onnx_value *v) {
-    int64_t n = 1;
-    for (int i = 0; i < fri_onnx_rank(r, v->x); i++) n *= fr_net_dim(r->net, v->x, i);
-    return n;
-}
-
-/* x (1 + tanh(0.798 (x + 0.0447 x x x))) / 2 in files of PyTorch. Returns the last node; -1: no match. */
-static int gelu_tanh_end(fri_onnx_reader *r, int at) {
-    static const struct {
-        const char *op;
-        double number; /* NaN: the other operand is x */
-    } chain[] = {{"Mul", NAN}, {"Mul", 0.044715}, {"Add", NAN}, {"Mul", 0.79788456080286536},
-                 {"Tanh", 0},  {"Add", 1},        {"Mul", NAN}, {"Mul", 0.5}};
-    enum { PARTS = sizeof chain / sizeof *chain };
-    const fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
-    int part[PARTS], end = fri_onnx_input(r, r->graph->node[at], 1) == x && x != NULL && x->x.id >= 0 ? at : -1;
-    for (int i = 0; i < PARTS && end >= 0; i++) {
-        part[i] = end = fri_onnx_next(r, end, chain[i].op);
-        if (end >= 0 && i != 4 && !(isnan(chain[i].number) ? reads(r, end, x) : has_number(r, end, chain[i].number)))
-            end = -1;
-    }
-    for (int i = 0; i < PARTS && end >= 0; i++) r->done[part[i]] = true;
-    return end;
-}
-
-typedef fr_value two_call(fr_net *, const char *, fr_value, fr_value);
-
-/* The smaller operand of a sum or product comes second (ops.h). */
-static fr_status binary(fri_onnx_reader *r, int at, two_call *call, bool commutes) {
-    const node *n = r->graph->node[at];
-    fri_onnx_value *a = NULL, *b = NULL;
-    for (size_t i = 0; i < 2 && n->n_input == 2; i++) {
-        const fri_onnx_value *v = fri_onnx_input(r, n, i);
-        if (v != NULL && v->constant != NULL) return fri_onnx_by_constant(r, at, i);
-    }
-    FRI_TRY(two(r, at, &a, &b));
-    const bool turn = commutes && numel(r, a) < numel(r, b);
-    return fri_onnx_put_like(r, n, call(r->net, r->name[at], turn ? b->x : a->x, turn ? a->x : b->x), a);
-}
-
-/* x clip(x + 3, 0, 6) / 6 in files of Paddle: Add, Clip, Mul by x, Div. Returns the last node; -1: no match. */
-static int hardswish_end(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const fri_onnx_value *a = fri_onnx_input(r, n, 0),
-                         *x = a != NULL && a->constant != NULL ? fri_onnx_input(r, n, 1) : a;
-    const int cut = has_number(r, at, 3) ? fri_onnx_next(r, at, "Clip") : -1;
-    const int mul = cut >= 0 ? fri_onnx_next(r, cut, "Mul") : -1, end = mul >= 0 ? fri_onnx_next(r, mul, "Div") : -1;
-    double low = 1, high = 0;
-    if (end < 0 || !reads(r, mul, x) || !near(fri_onnx_number(r, r->graph->node[end], 1), 6)) return -1;
-    fri_onnx_bounds(r, r->graph->node[cut], &low, &high);
-    if (low != 0 || high != 6) return -1;
-    r->done[cut] = r->done[mul] = r->done[end] = true;
-    return end;
-}
-
-static fr_status add(fri_onnx_reader *r, int at) {
-    const int end = hardswish_end(r, at);
-    fri_onnx_value *x = fri_onnx_input(r, r->graph->node[at], 0);
-    if (end < 0) return binary(r, at, fr_net_add, true);
-    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], x->constant != NULL, FRI_ONNX_LAST, &x));
-    return fri_onnx_put_like(r, r->graph->node[end], fr_net_hardswish(r->net, r->name[at], x->x), x);
-}
-
-static fr_status subtract(fri_onnx_reader *r, int at) {
-    return binary(r, at, fr_net_sub, false);
-}
-
-static fr_status divide(fri_onnx_reader *r, int at) {
-    const int end = near(fri_onnx_number(r, r->graph->node[at], 1), sqrt(2)) ? gelu_end(r, at) : -1;
-    return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_div, false);
-}
-
-static fr_status mul(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const int end = near(fri_onnx_number(r, n, 1), sqrt(0.5)) ? gelu_end(r, at) : -1, bent = gelu_tanh_end(r, at);
-    if (bent >= 0) return one(r, at, bent, fr_net_gelu_tanh);
-    return end >= 0 ? one(r, at, end, fr_net_gelu) : binary(r, at, fr_net_mul, true);
-}
-
-static fr_status concat(fri_onnx_reader *r, int at) {
+static fr_status concat(reading *l) {
     enum { MOST = 128 };
-    const node *n = r->graph->node[at];
-    const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
+    const int64_t axis = fri_onnx_attribute_int(l->n, "axis", 1);
+    const size_t n = l->n->n_input;
     fr_value x[MOST];
-    if (n->n_input > MOST) return fr_fail(FR_EUNSUPPORTED, "%zu inputs; %d at most", n->n_input, MOST);
-    for (size_t i = 0; i < n->n_input; i++) {
-        fri_onnx_value *v = NULL;
-        FRI_TRY(fri_onnx_activation(r, n, i, 0, &v));
-        x[i] = v->x;
+    if (n > MOST) return fr_fail(FR_EUNSUPPORTED, "%zu inputs; %d at most", n, MOST);
+    for (size_t i = 0; i < n; i++) {
+        FRI_TRY(fri_onnx_fetch(l, l->n, i, 0));
+        x[i] = l->x;
     }
-    if (axis != 1 && axis != 1 - fri_onnx_rank(r, x[0]))
+    if (axis != 1 && axis != 1 - fri_onnx_rank(l->r, x[0]))
         return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal concatenates channels, axis 1", (long long)axis);
-    return fri_onnx_put(r, n, fr_net_concat(r->net, r->name[at], x, (int)n->n_input));
+    return fri_onnx_put(l, fr_net_concat(l->net, l->name, x, (int)n));
+}
+
+/* Sum, Mean of values of one shape. */
+static fr_status sum(reading *l) {
+    const size_t n = l->n->n_input;
+    fr_value y = l->x;
+    for (size_t i = 1; i < n; i++) {
+        reading more = *l;
+        FRI_TRY(fri_onnx_fetch(&more, l->n, i, FRI_ONNX_LAST));
+        if (more.rank != l->rank || more.numel != l->numel || more.last != l->last)
+            return fr_fail(FR_EUNSUPPORTED, "input %zu has another shape than input 0", i);
+        y = fr_net_add(l->net, i + 1 < n ? fri_onnx_part(l, "%zu", i) : l->name, y, more.x);
+    }
+    if (l->n->op_type[0] == 'M') y = fr_net_scale(l->net, fri_onnx_part(l, "mean"), y, 1 / (double)n);
+    return fri_onnx_put(l, y);
 }
 
 /* ---- shape ----------------------------------------------------------------------------------------------- */
@@ -302,199 +253,165 @@ static bool ends_in_linear(fri_onnx_reader *r, int at) {
 
 /* Flattened images lie as H, W, C in memory. The columns of a Linear are turned accordingly; other readers get ONNX's
  * order. */
-fr_status fri_onnx_flat(fri_onnx_reader *r, int at, const fri_onnx_value *x) {
-    const int64_t spatial = fr_net_dim(r->net, x->x, 1) * fr_net_dim(r->net, x->x, 2);
-    char name[FRI_ONNX_NAME + 16];
-    if (fri_onnx_rank(r, x->x) == 2) return fri_onnx_same(r, at);
-    fr_value y = fr_net_flatten(r->net, r->name[at], x->x, 1);
-    if (spatial > 1 && fri_onnx_dim(r, x->x, 1) > 1 && !ends_in_linear(r, at))
-        y = fr_net_channel_shuffle(r->net, fri_onnx_part(r, at, "order", name), y, spatial);
-    return fri_onnx_put(r, r->graph->node[at], y);
+fr_status fri_onnx_flat(reading *l) {
+    const int64_t spatial = l->dim[2] * l->dim[3];
+    if (l->rank == 2) return fri_onnx_same(l);
+    fr_value y = fr_net_flatten(l->net, l->name, l->x, 1);
+    if (spatial > 1 && l->channels > 1 && !ends_in_linear(l->r, l->at))
+        y = fr_net_channel_shuffle(l->net, fri_onnx_part(l, "order"), y, spatial);
+    l->last = false;
+    return fri_onnx_put(l, y);
 }
 
-static fr_status flatten(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const int64_t axis = fri_onnx_attribute_int(n, "axis", 1);
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    if (axis != 1 && axis != 1 - fri_onnx_rank(r, x->x))
-        return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal keeps the batch alone, axis 1", (long long)axis);
-    return fri_onnx_flat(r, at, x);
+static fr_status flatten(reading *l) {
+    const int64_t axis = fri_onnx_attribute_int(l->n, "axis", 1);
+    if (axis == 1 || axis == 1 - l->rank) return fri_onnx_flat(l);
+    return fr_fail(FR_EUNSUPPORTED, "axis %lld; frugal keeps the batch alone, axis 1", (long long)axis);
 }
 
-static fr_status squeeze(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
+fr_status fri_onnx_axes(const reading *l, bool seen[4], int *count) {
     int64_t axis[4];
-    int count = 0;
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
+    FRI_TRY(fri_onnx_integers(l->r, l->n, 1, "axes", axis, 4, count));
+    for (int i = 0; i < *count; i++)
+        if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] & 3] = true;
+    return FR_OK;
+}
+
+static fr_status squeeze(reading *l) {
     bool seen[4] = {false};
-    for (int i = 0; i < count; i++)
-        if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
-    if (fri_onnx_rank(r, x->x) == 4 && count == 2 && seen[2] && seen[3] && fri_onnx_dim(r, x->x, 2) == 1 &&
-        fri_onnx_dim(r, x->x, 3) == 1)
-        return fri_onnx_flat(r, at, x);
+    int count = 0;
+    FRI_TRY(fri_onnx_axes(l, seen, &count));
+    if (l->rank == 4 && count == 2 && seen[2] && seen[3] && l->dim[2] == 1 && l->dim[3] == 1) return fri_onnx_flat(l);
     return fr_fail(FR_EUNSUPPORTED, "frugal takes height and width of 1 away, axes 2 and 3, and nothing else");
 }
 
 /* DepthToSpace, SpaceToDepth */
-static fr_status depth(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
+static fr_status depth(reading *l) {
     char mode[64];
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    fri_onnx_attribute_text(n, "mode", "DCR", mode);
+    fri_onnx_attribute_text(l->n, "mode", "DCR", mode);
     if (strcmp(mode, "CRD") != 0 && strcmp(mode, "DCR") != 0)
         return fr_fail(FR_EFORMAT, "mode '%s' is none of ONNX's", mode);
-    return fri_onnx_put(r, n,
-                        fri_onnx_depth(r, at, x->x, fri_onnx_attribute_int(n, "blocksize", 0), n->op_type[0] == 'D',
-                                       mode[0] == 'D'));
+    const int64_t factor = fri_onnx_attribute_int(l->n, "blocksize", 0);
+    return fri_onnx_put(l, fri_onnx_depth(l, factor, l->n->op_type[0] == 'D', mode[0] == 'D'));
 }
 
-static fr_status negative(fri_onnx_reader *r, int at) {
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
-    return fri_onnx_put_like(r, r->graph->node[at], fr_net_scale(r->net, r->name[at], x->x, -1), x);
+static fr_status negative(reading *l) {
+    return fri_onnx_put(l, fr_net_scale(l->net, l->name, l->x, -1));
 }
 
-static fr_status reciprocal(fri_onnx_reader *r, int at) {
-    char name[FRI_ONNX_NAME + 16];
-    fri_onnx_value *x = NULL;
-    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
-    const fr_value one_ = fr_net_clamp(r->net, fri_onnx_part(r, at, "one", name), x->x, 1, 1);
-    return fri_onnx_put_like(r, r->graph->node[at], fr_net_div(r->net, r->name[at], one_, x->x), x);
+static fr_status reciprocal(reading *l) {
+    const fr_value one_ = fr_net_clamp(l->net, fri_onnx_part(l, "one"), l->x, 1, 1);
+    return fri_onnx_put(l, fr_net_div(l->net, l->name, one_, l->x));
 }
 
-/* Sum, Mean of values of one shape. */
-static fr_status sum(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    char name[FRI_ONNX_NAME + 16], number[24];
-    fri_onnx_value *x = NULL, *more = NULL;
-    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x));
-    fr_value y = x->x;
-    for (size_t i = 1; i < n->n_input; i++) {
-        FRI_TRY(fri_onnx_activation(r, n, i, FRI_ONNX_LAST, &more));
-        if (fri_onnx_rank(r, more->x) != fri_onnx_rank(r, y) || numel(r, more) != numel(r, x) || more->last != x->last)
-            return fr_fail(FR_EUNSUPPORTED, "input %zu has another shape than input 0", i);
-        snprintf(number, sizeof number, "%zu", i);
-        y = fr_net_add(r->net, i + 1 < n->n_input ? fri_onnx_part(r, at, number, name) : r->name[at], y, more->x);
-    }
-    if (n->op_type[0] == 'M') y = fr_net_scale(r->net, fri_onnx_part(r, at, "mean", name), y, 1 / (double)n->n_input);
-    return fri_onnx_put_like(r, n, y, x);
-}
-
-static fr_status cast(fri_onnx_reader *r, int at) {
-    const int64_t to = fri_onnx_attribute_int(r->graph->node[at], "to", 0);
-    if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) return fri_onnx_same(r, at);
+static fr_status cast(reading *l) {
+    const int64_t to = fri_onnx_attribute_int(l->n, "to", 0);
+    if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) return fri_onnx_same(l);
     return fr_fail(FR_EUNSUPPORTED, "to type %lld; activations are f32 here, to_dtype comes after loading",
                    (long long)to);
 }
 
-static fr_status dropout(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const bool given = fri_onnx_input(r, n, 1) != NULL;
-    const double p =
-        given ? fri_onnx_decimal((float)fri_onnx_number(r, n, 1)) : fri_onnx_attribute_float(n, "ratio", 0.5);
-    fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, n, 0, FRI_ONNX_LAST, &x);
-    return s < 0 ? s : fri_onnx_put_like(r, n, fr_net_dropout(r->net, r->name[at], x->x, p), x);
+static fr_status dropout(reading *l) {
+    const double p = fri_onnx_input(l->r, l->n, 1) != NULL ? fri_onnx_decimal((float)fri_onnx_number(l->r, l->n, 1))
+                                                           : fri_onnx_attribute_float(l->n, "ratio", 0.5);
+    return fri_onnx_put(l, fr_net_dropout(l->net, l->name, l->x, p));
 }
 
 /* torchvision's stochastic depth, exported in training mode: a random number per image, kept if below 1 - p, divided by
  * 1 - p, times the branch. */
-static fr_status stochastic_depth(fri_onnx_reader *r, int at) {
-    static const char *const chain[] = {"Less", "Cast", "Div", "Mul"};
-    const node *n = r->graph->node[at];
-    const fri_onnx_value *like = fri_onnx_input(r, n, 0);
+static fr_status stochastic_depth(reading *l) {
+    const Onnx__NodeProto *const *nodes = (const Onnx__NodeProto *const *)l->r->graph->node;
+    const fri_onnx_value *like = fri_onnx_input(l->r, l->n, 0);
     const fri_onnx_constant *c = like != NULL ? like->constant : NULL;
-    int next[4], end = at;
-    for (int i = 0; i < 4; i++) next[i] = end = end >= 0 ? fri_onnx_next(r, end, chain[i]) : -1;
-    const double keep = end >= 0 ? fri_onnx_decimal((float)fri_onnx_number(r, r->graph->node[next[0]], 1)) : NAN;
-    if (!(keep > 0 && keep <= 1) || !near(fri_onnx_number(r, r->graph->node[next[2]], 1), keep) || c == NULL ||
+    int part[4], end = fri_onnx_chain(l->r, l->at, (const char *[]){"Less", "Cast", "Div", "Mul", NULL}, part);
+    const double keep = end >= 0 ? fri_onnx_decimal((float)fri_onnx_number(l->r, nodes[part[0]], 1)) : NAN;
+    if (!(keep > 0 && keep <= 1) || !near(fri_onnx_number(l->r, nodes[part[2]], 1), keep) || c == NULL ||
         c->rank != 4 || c->dim[1] != 1 || c->dim[2] != 1 || c->dim[3] != 1 ||
-        fri_onnx_attribute_float(n, "low", 0) != 0 || fri_onnx_attribute_float(n, "high", 1) != 1)
+        fri_onnx_attribute_float(l->n, "low", 0) != 0 || fri_onnx_attribute_float(l->n, "high", 1) != 1)
         return fr_fail(FR_EUNSUPPORTED, "random numbers but in torchvision's stochastic depth");
-    const node *mul = r->graph->node[end];
-    const char *scaled = r->graph->node[next[2]]->output[0];
-    fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_activation(r, mul, strcmp(mul->input[0], scaled) == 0, FRI_ONNX_LAST, &x);
-    if (s == FR_OK && fri_onnx_rank(r, x->x) != 4)
-        return fr_fail(FR_EUNSUPPORTED, "random numbers of rank 4 for values of rank %d", fri_onnx_rank(r, x->x));
-    for (int i = 0; i < 4; i++) r->done[next[i]] = true;
-    return s < 0 ? s : fri_onnx_put_like(r, mul, fr_net_stochastic_depth(r->net, r->name[at], x->x, 1 - keep), x);
+    const char *scaled = nodes[part[2]]->output[0];
+    FRI_TRY(fri_onnx_fetch(l, nodes[end], strcmp(nodes[end]->input[0], scaled) == 0, FRI_ONNX_LAST));
+    if (l->rank != 4) return fr_fail(FR_EUNSUPPORTED, "random numbers of rank 4 for values of rank %d", l->rank);
+    for (int i = 0; i < 3; i++) l->r->done[part[i]] = true;
+    l->end = end;
+    return fri_onnx_put(l, fr_net_stochastic_depth(l->net, l->name, l->x, 1 - keep));
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
+enum { PADS = FRI_ONNX_PADS, LAST = FRI_ONNX_LAST, IMAGES = FRI_ONNX_IMAGES, OTHER = 8 };
+
 /* `attributes` lists the known and the harmless attributes; unknown attributes are refused. */
 static const struct op {
-    const char *type;
+    const char *type, *attributes;
+    unsigned takes; /* input 0, an activation (fri_onnx_fetch); OTHER: the function asks for inputs */
     fri_onnx_make *make;
-    const char *attributes;
     one_call *layer; /* of a single input, instead of make */
 } ops[] = {
-    {"Add", add, ""},
-    {"AveragePool", fri_onnx_pool, " auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides "},
-    {"BatchNormalization", fri_onnx_norm, " epsilon momentum training_mode "},
-    {"Cast", cast, " to saturate "},
-    {"Clip", clip, " max min "},
-    {"Concat", concat, " axis "},
-    {"Conv", fri_onnx_conv, " auto_pad dilations group kernel_shape pads strides "},
-    {"ConvTranspose", fri_onnx_conv_transpose,
-     " auto_pad dilations group kernel_shape output_padding output_shape pads strides "},
-    {"DepthToSpace", depth, " blocksize mode "},
-    {"Div", divide, ""},
-    {"Dropout", dropout, " ratio seed "},
-    {"Elu", elu, " alpha "},
-    {"Flatten", flatten, " axis "},
-    {"Gelu", gelu, " approximate "},
-    {"Gather", fri_onnx_gather, " axis "},
-    {"Gemm", fri_onnx_gemm, " alpha beta transA transB "},
-    {"GlobalAveragePool", fri_onnx_global_pool, ""},
-    {"GlobalMaxPool", fri_onnx_global_pool, ""},
-    {"GroupNormalization", fri_onnx_group_norm, " epsilon num_groups stash_type "},
-    {"HardSigmoid", hardsigmoid, " alpha beta "},
-    {"HardSwish", NULL, "", fr_net_hardswish},
-    {"Identity", fri_onnx_same, ""},
-    {"InstanceNormalization", fri_onnx_group_norm, " epsilon "},
-    {"LayerNormalization", fri_onnx_layer_norm, " axis epsilon stash_type "},
-    {"LeakyRelu", leaky_relu, " alpha "},
-    {"LogSoftmax", softmax, " axis "},
-    {"MatMul", fri_onnx_matmul, ""},
-    {"MaxPool", fri_onnx_pool, " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
-    {"Mean", sum, ""},
-    {"Mish", mish, ""},
-    {"Mul", mul, ""},
-    {"Neg", negative, ""},
-    {"PRelu", fri_onnx_prelu, ""},
-    {"Pad", fri_onnx_pad, " mode pads value "},
-    {"RandomUniformLike", stochastic_depth, " dtype high low seed "},
-    {"Reciprocal", reciprocal, ""},
-    {"ReduceMean", fri_onnx_reduce_mean, " axes keepdims noop_with_empty_axes "},
-    {"Relu", NULL, "", fr_net_relu},
-    {"Reshape", fri_onnx_reshape, " allowzero shape "},
-    {"Resize", fri_onnx_resize,
+    {"Add", "", OTHER, binary},
+    {"AveragePool", " auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides ", PADS | IMAGES,
+     fri_onnx_pool},
+    {"BatchNormalization", " epsilon momentum training_mode ", 0, fri_onnx_norm},
+    {"Cast", " to saturate ", PADS | LAST, cast},
+    {"Clip", " max min ", LAST, clip},
+    {"Concat", " axis ", OTHER, concat},
+    {"Conv", " auto_pad dilations group kernel_shape pads strides ", PADS, fri_onnx_conv},
+    {"ConvTranspose", " auto_pad dilations group kernel_shape output_padding output_shape pads strides ", 0,
+     fri_onnx_conv_transpose},
+    {"DepthToSpace", " blocksize mode ", 0, depth},
+    {"Div", "", OTHER, binary},
+    {"Dropout", " ratio seed ", LAST, dropout},
+    {"Elu", " alpha ", LAST, elu},
+    {"Flatten", " axis ", 0, flatten},
+    {"Gelu", " approximate ", LAST, gelu},
+    {"Gather", " axis ", LAST, fri_onnx_gather},
+    {"Gemm", " alpha beta transA transB ", OTHER, fri_onnx_gemm},
+    {"GlobalAveragePool", "", IMAGES, fri_onnx_global_pool},
+    {"GlobalMaxPool", "", IMAGES, fri_onnx_global_pool},
+    {"GroupNormalization", " epsilon num_groups stash_type ", 0, fri_onnx_group_norm},
+    {"HardSigmoid", " alpha beta ", LAST, hardsigmoid},
+    {"HardSwish", "", LAST, NULL, fr_net_hardswish},
+    {"Identity", "", PADS | LAST, fri_onnx_same},
+    {"InstanceNormalization", " epsilon ", 0, fri_onnx_group_norm},
+    {"LayerNormalization", " axis epsilon stash_type ", LAST, fri_onnx_layer_norm},
+    {"LeakyRelu", " alpha ", LAST, leaky_relu},
+    {"LogSoftmax", " axis ", LAST, softmax},
+    {"MatMul", "", OTHER, fri_onnx_matmul},
+    {"MaxPool", " auto_pad ceil_mode dilations kernel_shape pads storage_order strides ", IMAGES, fri_onnx_pool},
+    {"Mean", "", LAST, sum},
+    {"Mish", "", LAST, mish},
+    {"Mul", "", OTHER, binary},
+    {"Neg", "", LAST, negative},
+    {"PRelu", "", LAST, fri_onnx_prelu},
+    {"Pad", " mode pads value ", IMAGES, fri_onnx_pad},
+    {"RandomUniformLike", " dtype high low seed ", OTHER, stochastic_depth},
+    {"Reciprocal", "", LAST, reciprocal},
+    {"ReduceMean", " axes keepdims noop_with_empty_axes ", OTHER, fri_onnx_reduce_mean},
+    {"Relu", "", LAST, NULL, fr_net_relu},
+    {"Reshape", " allowzero shape ", LAST, fri_onnx_reshape},
+    {"Resize",
      " antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
-     "keep_aspect_ratio_policy mode nearest_mode "},
-    {"Selu", elu, " alpha gamma "},
-    {"Sigmoid", sigmoid, ""},
-    {"Slice", fri_onnx_slice, " axes ends starts "},
-    {"Softmax", softmax, " axis "},
-    {"Softplus", NULL, "", fr_net_softplus},
-    {"SpaceToDepth", depth, " blocksize mode "},
-    {"Split", fri_onnx_split, " axis num_outputs split "},
-    {"Squeeze", squeeze, " axes "},
-    {"Sub", subtract, ""},
-    {"Sum", sum, ""},
-    {"Tanh", NULL, "", fr_net_tanh},
-    {"Transpose", fri_onnx_transpose, " perm "},
-    {"Unsqueeze", fri_onnx_unsqueeze, " axes "},
-    {"Upsample", fri_onnx_resize, " mode scales "},
+     "keep_aspect_ratio_policy mode nearest_mode ",
+     IMAGES, fri_onnx_resize},
+    {"Selu", " alpha gamma ", LAST, elu},
+    {"Sigmoid", "", LAST, NULL, fr_net_sigmoid},
+    {"Slice", " axes ends starts ", LAST, fri_onnx_slice},
+    {"Softmax", " axis ", LAST, softmax},
+    {"Softplus", "", LAST, NULL, fr_net_softplus},
+    {"SpaceToDepth", " blocksize mode ", 0, depth},
+    {"Split", " axis num_outputs split ", LAST, fri_onnx_split},
+    {"Squeeze", " axes ", 0, squeeze},
+    {"Sub", "", OTHER, binary},
+    {"Sum", "", LAST, sum},
+    {"Tanh", "", LAST, NULL, fr_net_tanh},
+    {"Transpose", " perm ", LAST, fri_onnx_transpose},
+    {"Unsqueeze", " axes ", 0, fri_onnx_unsqueeze},
+    {"Upsample", " mode scales ", IMAGES, fri_onnx_resize},
 };
 
 fr_status fri_onnx_layer(fri_onnx_reader *r, int at) {
     const node *n = r->graph->node[at];
+    reading l = {.r = r, .net = r->net, .n = n, .name = r->name[at], .at = at, .end = at, .again = r->again[at]};
     const struct op *op = NULL;
     const bool ours = n->domain == NULL || n->domain[0] == '\0' || strcmp(n->domain, "ai.onnx") == 0;
     for (size_t i = 0; i < sizeof ops / sizeof *ops && ours; i++)
@@ -508,5 +425,8 @@ fr_status fri_onnx_layer(fri_onnx_reader *r, int at) {
             return fr_fail(FR_EUNSUPPORTED, "frugal does not know its attribute '%.100s'", name);
     }
     FRI_TRY(fri_onnx_check_attributes(n));
-    return op->layer != NULL ? one(r, at, at, op->layer) : op->make(r, at);
+    const fr_status s = chained(&l);
+    if (s != FR_END) return s;
+    if (op->takes != OTHER) FRI_TRY(fri_onnx_fetch(&l, n, 0, op->takes));
+    return op->layer != NULL ? one(&l, op->layer) : op->make(&l);
 }

@@ -8,13 +8,7 @@
 enum { MOST = 1 << 20 }; /* pixels of a window, of padding, or of a result's side */
 
 typedef Onnx__NodeProto node;
-
-/* Input 0, of images. */
-static fr_status images(fri_onnx_reader *r, const node *n, bool pads, fri_onnx_value **x) {
-    fr_status s = fri_onnx_activation(r, n, 0, pads ? FRI_ONNX_PADS : 0, x);
-    if (s < 0 || fri_onnx_rank(r, (*x)->x) == 4) return s;
-    return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; images are needed", fri_onnx_rank(r, (*x)->x));
-}
+typedef fri_onnx_reading reading;
 
 /* Integers of an attribute of `want` numbers, each 0..MOST; `out` stays without an attribute. */
 static fr_status window(fri_onnx_reader *r, const node *n, const char *name, int want, int64_t *out) {
@@ -27,22 +21,22 @@ static fr_status window(fri_onnx_reader *r, const node *n, const char *name, int
     return s;
 }
 
-fr_status fri_onnx_pads(fri_onnx_reader *r, const node *n, fr_value x, const int64_t kernel[2], const int64_t stride[2],
-                        const int64_t dilation[2], int64_t pad[4]) {
+fr_status fri_onnx_pads(const reading *l, const int64_t kernel[2], const int64_t stride[2], const int64_t dilation[2],
+                        int64_t pad[4]) {
     char how[64];
-    fri_onnx_attribute_text(n, "auto_pad", "NOTSET", how);
+    fri_onnx_attribute_text(l->n, "auto_pad", "NOTSET", how);
     memset(pad, 0, 4 * sizeof *pad);
     for (int i = 0; i < 2; i++)
         if (kernel[i] < 1 || stride[i] < 1 || dilation[i] < 1 || kernel[i] > MOST || stride[i] > MOST ||
             dilation[i] > MOST)
             return fr_fail(FR_EFORMAT, "kernel %lld, stride %lld and dilation %lld are impossible; 1 to %d",
                            (long long)kernel[i], (long long)stride[i], (long long)dilation[i], MOST);
-    if (strcmp(how, "NOTSET") == 0) return window(r, n, "pads", 4, pad);
+    if (strcmp(how, "NOTSET") == 0) return window(l->r, l->n, "pads", 4, pad);
     if (strcmp(how, "VALID") == 0) return FR_OK;
     if (strcmp(how, "SAME_UPPER") != 0 && strcmp(how, "SAME_LOWER") != 0)
         return fr_fail(FR_EFORMAT, "auto_pad %s is none of ONNX's", how);
     for (int i = 0; i < 2; i++) { /* so many that the result has size / stride pixels */
-        const int64_t size = fri_onnx_dim(r, x, 2 + i), s = stride[i];
+        const int64_t size = l->dim[2 + i], s = stride[i];
         const int64_t all = ((size + s - 1) / s - 1) * s + (kernel[i] - 1) * dilation[i] + 1 - size, less = all / 2;
         pad[i] = all > 0 ? (strcmp(how, "SAME_UPPER") == 0 ? less : all - less) : 0;
         pad[i + 2] = all > 0 ? all - pad[i] : 0;
@@ -51,10 +45,9 @@ fr_status fri_onnx_pads(fri_onnx_reader *r, const node *n, fr_value x, const int
 }
 
 /* Padding beyond half the kernel, and a larger pad on a side, become a layer; values for maxima are -inf. */
-static fr_status pad_a_side(fri_onnx_reader *r, int at, bool average, bool counts, const int64_t kernel[2],
-                            int64_t pad[4], fr_value *x) {
+static fr_status pad_a_side(const reading *l, bool average, bool counts, const int64_t kernel[2], int64_t pad[4],
+                            fr_value *x) {
     int64_t sides[4];
-    char name[FRI_ONNX_NAME + 16];
     for (int i = 0; i < 2; i++) {
         const int64_t least = pad[i] < pad[i + 2] ? pad[i] : pad[i + 2], half = kernel[i] / 2;
         const int64_t both = least < half ? least : half;
@@ -63,77 +56,56 @@ static fr_status pad_a_side(fri_onnx_reader *r, int at, bool average, bool count
         pad[i] = both;
     }
     if (sides[0] + sides[1] + sides[2] + sides[3] == 0) return FR_OK;
-    if ((average && !counts) || fri_onnx_attribute_int(r->graph->node[at], "ceil_mode", 0) != 0)
+    if ((average && !counts) || fri_onnx_attribute_int(l->n, "ceil_mode", 0) != 0)
         return fr_fail(FR_EUNSUPPORTED, "pads that differ between begin and end, or above half of the kernel, with "
                                         "ceil_mode or averages over fewer pixels at the border");
-    *x = fr_net_constant_pad2d(r->net, fri_onnx_part(r, at, "pad", name), *x, sides, average ? 0 : -INFINITY);
+    *x = fr_net_constant_pad2d(l->net, fri_onnx_part(l, "pad"), *x, sides, average ? 0 : -INFINITY);
     return FR_OK;
 }
 
 /* A MaxPool (padding -inf) must not absorb a Pad node (padding 0). */
-fr_status fri_onnx_pool(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const bool average = strcmp(n->op_type, "AveragePool") == 0;
-    int64_t kernel[2] = {0}, stride[2] = {1, 1}, dilation[2] = {1, 1}, pad[4] = {0};
-    fri_onnx_value *in = NULL;
-    FRI_TRY(images(r, n, average, &in));
-    FRI_TRY(window(r, n, "kernel_shape", 2, kernel));
-    FRI_TRY(window(r, n, "strides", 2, stride));
-    FRI_TRY(window(r, n, "dilations", 2, dilation));
-    FRI_TRY(fri_onnx_pads(r, n, in->x, kernel, stride, dilation, pad));
-    const bool taken = in->pad[0] > 0 || in->pad[1] > 0;
-    const bool counts = taken || fri_onnx_attribute_int(n, "count_include_pad", 0) != 0;
-    for (int i = 0; i < 4 && fri_onnx_attribute(n, "pads") != NULL; i++)
-        if (pad[i] >= kernel[i % 2]) /* ONNX Runtime refuses it, too */
+fr_status fri_onnx_pool(reading *l) {
+    static const char *const name[] = {"kernel_shape", "strides", "dilations"};
+    const bool average = l->n->op_type[0] == 'A';
+    const int64_t *in = l->in->pad;
+    int64_t v[3][2] = {{0}, {1, 1}, {1, 1}}, pad[4] = {0};
+    for (int i = 0; i < 3; i++) FRI_TRY(window(l->r, l->n, name[i], 2, v[i]));
+    FRI_TRY(fri_onnx_pads(l, v[0], v[1], v[2], pad));
+    const bool counts = in[0] > 0 || in[1] > 0 || fri_onnx_attribute_int(l->n, "count_include_pad", 0) != 0;
+    for (int i = 0; i < 4 && fri_onnx_attribute(l->n, "pads") != NULL; i++)
+        if (pad[i] >= v[0][i % 2]) /* ONNX Runtime refuses it, too */
             return fr_fail(FR_EFORMAT, "its pad %lld is not smaller than its kernel, %lld", (long long)pad[i],
-                           (long long)kernel[i % 2]);
-    if (average && (dilation[0] != 1 || dilation[1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
-    fr_value x = in->x;
-    FRI_TRY(pad_a_side(r, at, average, counts, kernel, pad, &x));
+                           (long long)v[0][i % 2]);
+    if (average && (v[2][0] != 1 || v[2][1] != 1)) return fr_fail(FR_EUNSUPPORTED, "dilated averages");
+    fr_value x = l->x;
+    FRI_TRY(pad_a_side(l, average, counts, v[0], pad, &x));
     const fr_pool2d_opts *o =
-        FR_POOL2D_OPTS(.stride = stride[0], .stride_w = stride[1], .padding = pad[0] + in->pad[0],
-                       .padding_w = pad[1] + in->pad[1], .dilation = dilation[0], .dilation_w = dilation[1],
-                       .kernel_w = kernel[1], .ceil_mode = fri_onnx_attribute_int(n, "ceil_mode", 0) != 0,
-                       .count_include_pad = counts);
-    return fri_onnx_put(r, n,
-                        average ? fr_net_avgpool2d(r->net, r->name[at], x, kernel[0], o)
-                                : fr_net_maxpool2d(r->net, r->name[at], x, kernel[0], o));
+        FR_POOL2D_OPTS(.stride = v[1][0], .stride_w = v[1][1], .padding = pad[0] + in[0], .padding_w = pad[1] + in[1],
+                       .dilation = v[2][0], .dilation_w = v[2][1], .kernel_w = v[0][1],
+                       .ceil_mode = fri_onnx_attribute_int(l->n, "ceil_mode", 0) != 0, .count_include_pad = counts);
+    return fri_onnx_put(l, (average ? fr_net_avgpool2d : fr_net_maxpool2d)(l->net, l->name, x, v[0][0], o));
 }
 
-fr_status fri_onnx_global_pool(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    fri_onnx_value *x = NULL;
-    FRI_TRY(images(r, n, false, &x));
-    const int64_t h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3);
-    return fri_onnx_put(r, n,
-                        strcmp(n->op_type, "GlobalMaxPool") == 0
-                            ? fr_net_maxpool2d(r->net, r->name[at], x->x, h, FR_POOL2D_OPTS(.kernel_w = w))
-                            : fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1));
+fr_status fri_onnx_global_pool(reading *l) {
+    const fr_pool2d_opts *o = FR_POOL2D_OPTS(.kernel_w = l->dim[3]);
+    return fri_onnx_put(l, l->n->op_type[6] == 'M' ? fr_net_maxpool2d(l->net, l->name, l->x, l->dim[2], o)
+                                                   : fr_net_adaptive_avgpool2d(l->net, l->name, l->x, 1, 1));
 }
 
-fr_status fri_onnx_reduce_mean(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    int64_t axis[4];
-    int count = 0;
-    fri_onnx_value *x = NULL;
-    fr_status s = fri_onnx_written_norm(r, at);
-    if (s != FR_END) return s;
-    FRI_TRY(images(r, n, false, &x));
-    FRI_TRY(fri_onnx_integers(r, n, 1, "axes", axis, 4, &count));
+fr_status fri_onnx_reduce_mean(reading *l) {
+    const fr_status s = fri_onnx_written_norm(l);
     bool seen[4] = {false};
-    for (int i = 0; i < count; i++)
-        if (axis[i] >= -4 && axis[i] < 4) seen[axis[i] < 0 ? axis[i] + 4 : axis[i]] = true;
-    const bool both = count == 2 && seen[2] && seen[3], keeps = fri_onnx_attribute_int(n, "keepdims", 1) != 0;
+    int count = 0;
+    if (s != FR_END) return s;
+    FRI_TRY(fri_onnx_fetch(l, l->n, 0, FRI_ONNX_IMAGES));
+    FRI_TRY(fri_onnx_axes(l, seen, &count));
+    const bool both = count == 2 && seen[2] && seen[3], keeps = fri_onnx_attribute_int(l->n, "keepdims", 1) != 0;
     if (!both && !(count == 1 && (seen[2] || seen[3]) && keeps))
         return fr_fail(FR_EUNSUPPORTED, "frugal averages over height, width or both, axes 2 and 3, and nothing else");
-    const fr_pool2d_opts *o = FR_POOL2D_OPTS(.kernel_w = seen[3] ? fri_onnx_dim(r, x->x, 3) : 1);
-    fr_value y = both ? fr_net_adaptive_avgpool2d(r->net, r->name[at], x->x, 1, 1)
-                      : fr_net_avgpool2d(r->net, r->name[at], x->x, seen[2] ? fri_onnx_dim(r, x->x, 2) : 1, o);
-    if (!keeps) {
-        char name[FRI_ONNX_NAME + 16];
-        y = fr_net_flatten(r->net, fri_onnx_part(r, at, "flat", name), y, 1);
-    }
-    return fri_onnx_put(r, n, y);
+    const fr_pool2d_opts *o = FR_POOL2D_OPTS(.kernel_w = seen[3] ? l->dim[3] : 1);
+    fr_value y = both ? fr_net_adaptive_avgpool2d(l->net, l->name, l->x, 1, 1)
+                      : fr_net_avgpool2d(l->net, l->name, l->x, seen[2] ? l->dim[2] : 1, o);
+    return fri_onnx_put(l, keeps ? y : fr_net_flatten(l->net, fri_onnx_part(l, "flat"), y, 1));
 }
 
 /* Does the next layer take the zeros in? Padding of a pool is half the kernel at most, and a last window of ceil_mode
@@ -151,35 +123,29 @@ static bool waits(fri_onnx_reader *r, int at, const int64_t pad[8]) {
 }
 
 /* Zeros around images. */
-fr_status fri_onnx_pad(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
+fr_status fri_onnx_pad(reading *l) {
     int64_t pad[8];
     int count = 0;
     char mode[64];
-    fri_onnx_value *x = NULL, *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
-    const fri_onnx_value *with = fri_onnx_input(r, n, 2);
-    FRI_TRY(images(r, n, false, &x));
-    FRI_TRY(fri_onnx_integers(r, n, 1, "pads", pad, 8, &count));
-    fri_onnx_attribute_text(n, "mode", "constant", mode);
-    if (strcmp(mode, "constant") != 0 || fri_onnx_input(r, n, 3) != NULL || count != 8)
+    fri_onnx_value *y = fri_onnx_made(l->r, l->n);
+    const fri_onnx_value *with = fri_onnx_input(l->r, l->n, 2);
+    const bool axes = fri_onnx_input(l->r, l->n, 3) != NULL;
+    FRI_TRY(fri_onnx_integers(l->r, l->n, 1, "pads", pad, 8, &count));
+    fri_onnx_attribute_text(l->n, "mode", "constant", mode);
+    if (strcmp(mode, "constant") != 0 || axes || count != 8)
         return fr_fail(FR_EUNSUPPORTED, "mode '%s', %d pads%s; frugal pads with a constant, by 8 pads without axes",
-                       mode, count, fri_onnx_input(r, n, 3) != NULL ? " and axes" : "");
+                       mode, count, axes ? " and axes" : "");
     if (with != NULL && (with->constant == NULL || with->constant->n != 1))
         return fr_fail(FR_EUNSUPPORTED, "it pads with a computed value; frugal needs a constant there");
-    const double value = with != NULL ? fri_onnx_float(with->constant, 0) : fri_onnx_attribute_float(n, "value", 0);
+    const double value = with != NULL ? fri_onnx_float(with->constant, 0) : fri_onnx_attribute_float(l->n, "value", 0);
     for (int i = 0; i < 8; i++)
         if (pad[i] < 0 || pad[i] > (i % 4 < 2 ? 0 : MOST))
             return fr_fail(FR_EUNSUPPORTED, "pads[%d] is %lld; frugal pads height and width", i, (long long)pad[i]);
-    if (value != 0 || !waits(r, at, pad)) {
-        const int64_t sides[4] = {pad[3], pad[7], pad[2], pad[6]};
-        return fri_onnx_put(r, n,
-                            value != 0 ? fr_net_constant_pad2d(r->net, r->name[at], x->x, sides, value)
-                                       : fr_net_zero_pad2d(r->net, r->name[at], x->x, sides));
-    }
-    FRI_TRY(fri_onnx_put(r, n, x->x));
-    if (y != NULL) y->pad[0] = pad[2];
-    if (y != NULL) y->pad[1] = pad[3];
-    return FR_OK;
+    const int64_t sides[4] = {pad[3], pad[7], pad[2], pad[6]};
+    if (value != 0) return fri_onnx_put(l, fr_net_constant_pad2d(l->net, l->name, l->x, sides, value));
+    if (!waits(l->r, l->at, pad)) return fri_onnx_put(l, fr_net_zero_pad2d(l->net, l->name, l->x, sides));
+    if (y != NULL) memcpy(y->pad, pad + 2, sizeof y->pad);
+    return fri_onnx_put(l, l->x);
 }
 
 /* ---- resizing -------------------------------------------------------------------------------------------- */
@@ -218,15 +184,17 @@ static bool same_sources(const resizing *how, int64_t from, int64_t to, float sc
 }
 
 /* Height and width of the result; N and C must stay. ONNX computes sizes in f32. Scales are input 1 before opset 11. */
-static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, const resizing *how, int64_t out[2]) {
-    const bool old = r->opset < 11;
-    const fri_onnx_value *scales = fri_onnx_input(r, n, old ? 1 : 2), *sizes = old ? NULL : fri_onnx_input(r, n, 3);
+static fr_status resized(const reading *l, const resizing *how, int64_t out[2]) {
+    const bool old = l->r->opset < 11;
+    const fri_onnx_value *scales = fri_onnx_input(l->r, l->n, old ? 1 : 2);
+    const fri_onnx_value *sizes = old ? NULL : fri_onnx_input(l->r, l->n, 3);
     const bool by_scale = scales != NULL && scales->constant != NULL && scales->constant->n > 0;
     const fri_onnx_constant *c = by_scale ? scales->constant : sizes != NULL ? sizes->constant : NULL;
     int64_t axis[4] = {0, 1, 2, 3}, size[4];
     int axes = 4;
-    for (int i = 0; i < 4; i++) size[i] = fri_onnx_dim(r, x, i);
-    if (fri_onnx_attribute(n, "axes") != NULL) FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "axes", axis, 4, &axes));
+    memcpy(size, l->dim, sizeof size);
+    if (fri_onnx_attribute(l->n, "axes") != NULL)
+        FRI_TRY(fri_onnx_integers(l->r, l->n, SIZE_MAX, "axes", axis, 4, &axes));
     if (c == NULL || c->n != axes) return fr_fail(FR_EUNSUPPORTED, "its scales or sizes are not %d constants", axes);
     float common = 0; /* scale of all axes, bounded by the sizes */
     for (int i = 0; i < axes && how->policy != 0 && !by_scale; i++) {
@@ -249,10 +217,9 @@ static fr_status resized(fri_onnx_reader *r, const node *n, fr_value x, const re
                            "are floor(i %lld / %lld)",
                            (long long)from, (long long)size[k], (double)scale, (long long)from, (long long)size[k]);
     }
-    if (size[0] != fri_onnx_dim(r, x, 0) || size[1] != fri_onnx_dim(r, x, 1))
+    if (size[0] != l->dim[0] || size[1] != l->dim[1])
         return fr_fail(FR_EUNSUPPORTED, "it resizes the batch or the channels");
-    out[0] = size[2];
-    out[1] = size[3];
+    memcpy(out, size + 2, 2 * sizeof *out);
     return FR_OK;
 }
 
@@ -286,22 +253,18 @@ static fr_status resize_mode(const fri_onnx_reader *r, const node *n, resizing *
 }
 
 /* A whole factor and a further value's size follow the size of later images. */
-fr_status fri_onnx_resize(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
+fr_status fri_onnx_resize(reading *l) {
     resizing how;
-    fri_onnx_value *x = NULL;
     int64_t to[2] = {0};
-    FRI_TRY(images(r, n, false, &x));
-    FRI_TRY(resize_mode(r, n, &how));
-    FRI_TRY(resized(r, n, x->x, &how, to));
+    FRI_TRY(resize_mode(l->r, l->n, &how));
+    FRI_TRY(resized(l, &how, to));
     const fr_upsample_mode mode = how.linear ? FR_UPSAMPLE_BILINEAR : FR_UPSAMPLE_NEAREST;
     const bool align = how.linear && how.align;
-    const int64_t h = fri_onnx_dim(r, x->x, 2), w = fri_onnx_dim(r, x->x, 3), factor = to[0] / h;
-    const fr_value like = align ? (fr_value){-1} : of_size(r, to[0], to[1]);
-    if (to[0] == h && to[1] == w) return fri_onnx_put(r, n, x->x);
+    const int64_t h = l->dim[2], w = l->dim[3], factor = to[0] / h;
+    const fr_value like = align ? (fr_value){-1} : of_size(l->r, to[0], to[1]);
+    if (to[0] == h && to[1] == w) return fri_onnx_put(l, l->x);
     if (to[0] == factor * h && to[1] == factor * w && !align)
-        return fri_onnx_put(r, n, fr_net_upsample(r->net, r->name[at], x->x, factor, mode));
-    return fri_onnx_put(r, n,
-                        like.id >= 0 ? fr_net_upsample_to(r->net, r->name[at], x->x, like, mode)
-                                     : fr_net_resize(r->net, r->name[at], x->x, to[0], to[1], mode, align));
+        return fri_onnx_put(l, fr_net_upsample(l->net, l->name, l->x, factor, mode));
+    return fri_onnx_put(l, like.id >= 0 ? fr_net_upsample_to(l->net, l->name, l->x, like, mode)
+                                        : fr_net_resize(l->net, l->name, l->x, to[0], to[1], mode, align));
 }

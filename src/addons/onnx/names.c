@@ -7,14 +7,20 @@
 #include "addons/onnx/reader.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef Onnx__NodeProto node;
 
-const char *fri_onnx_part(const fri_onnx_reader *r, int at, const char *ending, char name[FRI_ONNX_NAME + 16]) {
-    snprintf(name, FRI_ONNX_NAME + 16, "%s_%s", r->name[at], ending);
+const char *fri_onnx_part(const fri_onnx_reading *l, const char *format, ...) {
+    char *name = l->r->part[l->r->parts++ % 2];
+    const int n = snprintf(name, sizeof *l->r->part, "%s_", l->name);
+    va_list a;
+    va_start(a, format);
+    (void)vsnprintf(name + n, sizeof *l->r->part - (size_t)n, format, a);
+    va_end(a);
     return name;
 }
 

@@ -110,8 +110,12 @@ fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const node *n, size_t i) {
     return i < n->n_input ? fri_onnx_value_find(r, n->input[i]) : NULL;
 }
 
-fr_status fri_onnx_activation(fri_onnx_reader *r, const node *n, size_t i, unsigned takes, fri_onnx_value **out) {
-    fri_onnx_value *v = fri_onnx_input(r, n, i);
+fri_onnx_value *fri_onnx_made(fri_onnx_reader *r, const node *n) {
+    return n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
+}
+
+fr_status fri_onnx_fetch(fri_onnx_reading *l, const node *n, size_t i, unsigned takes) {
+    fri_onnx_value *v = fri_onnx_input(l->r, n, i);
     if (v == NULL || v->x.id < 0)
         return fr_fail(FR_EUNSUPPORTED, "input %zu is %s; frugal needs an activation there", i,
                        v == NULL             ? "missing"
@@ -121,8 +125,16 @@ fr_status fri_onnx_activation(fri_onnx_reader *r, const node *n, size_t i, unsig
         return fr_fail(FR_EUNSUPPORTED, "input %zu is padded; only Conv and AveragePool take in what Pad adds", i);
     if ((takes & FRI_ONNX_LAST) == 0 && v->last)
         return fr_fail(FR_EUNSUPPORTED, "input %zu has its channels last; frugal takes [N, C, H, W] there", i);
-    *out = v;
-    return FR_OK;
+    l->in = v;
+    l->x = v->x;
+    l->last = v->last;
+    l->rank = fri_onnx_rank(l->r, v->x);
+    l->numel = 1;
+    for (int k = 0; k < FR_MAX_RANK; k++) l->dim[k] = fri_onnx_dim(l->r, v->x, k);
+    for (int k = 0; k < l->rank; k++) l->numel *= l->dim[k];
+    l->channels = fr_net_dim(l->net, v->x, -1);
+    if ((takes & FRI_ONNX_IMAGES) == 0 || l->rank == 4) return FR_OK;
+    return fr_fail(FR_EUNSUPPORTED, "its input has rank %d; images are needed", l->rank);
 }
 
 fr_status fri_onnx_constant_input(fri_onnx_reader *r, const node *n, size_t i, const fri_onnx_constant **out) {
@@ -145,30 +157,31 @@ int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i) {
     return fr_net_dim(r->net, x, i < 4 && fri_onnx_rank(r, x) == 4 ? at[i] : i);
 }
 
-fr_status fri_onnx_put(fri_onnx_reader *r, const node *n, fr_value x) {
-    fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
-    if (fr_net_status(r->net) < 0) return fr_net_end(&r->net, &x, 0, &(fr_module *){NULL});
-    if (v != NULL) v->x = x;
+fr_status fri_onnx_put(fri_onnx_reading *l, fr_value y) {
+    fri_onnx_value *v = fri_onnx_made(l->r, l->r->graph->node[l->end]);
+    l->r->done[l->end] = true;
+    if (fr_net_status(l->net) < 0) return fr_net_end(&l->r->net, &y, 0, &(fr_module *){NULL});
+    if (v == NULL) return FR_OK;
+    v->x = y;
+    v->last = l->last;
     return FR_OK;
 }
 
-fr_status fri_onnx_put_like(fri_onnx_reader *r, const node *n, fr_value x, const fri_onnx_value *like) {
-    fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
-    if (v != NULL) v->last = like->last;
-    return fri_onnx_put(r, n, x);
-}
-
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const node *n, fri_onnx_constant *c) {
-    fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
+    fri_onnx_value *v = fri_onnx_made(r, n);
     if (v != NULL) v->constant = c;
     return FR_OK;
 }
 
 int fri_onnx_next(fri_onnx_reader *r, int at, const char *op) {
-    const node *n = r->graph->node[at];
-    const fri_onnx_value *v = n->n_output > 0 ? fri_onnx_value_find(r, n->output[0]) : NULL;
+    const fri_onnx_value *v = at >= 0 ? fri_onnx_made(r, r->graph->node[at]) : NULL;
     if (v == NULL || v->readers != 1 || v->reader <= at) return -1;
     return strcmp(r->graph->node[v->reader]->op_type, op) == 0 ? v->reader : -1;
+}
+
+int fri_onnx_chain(fri_onnx_reader *r, int at, const char *const *ops, int *part) {
+    for (; *ops != NULL; ops++) *part++ = at = fri_onnx_next(r, at, *ops);
+    return at;
 }
 
 bool fri_onnx_shared(const fri_onnx_reader *r, int at) {
@@ -207,7 +220,7 @@ static fr_status list_values(fri_onnx_reader *r) {
     return FR_OK;
 }
 
-static int results(const fri_onnx_reader *r) {
+int fri_onnx_results(const fri_onnx_reader *r) {
     return r->opts.n_results > 0 ? r->opts.n_results : (int)r->graph->n_output;
 }
 
@@ -216,38 +229,24 @@ const char *fri_onnx_result(const fri_onnx_reader *r, int i) {
     return name != NULL ? name : "";
 }
 
+/* Counts the readers of each value; nodes that no result needs are done, and read nothing. */
 static void count_readers(fri_onnx_reader *r) {
     const Onnx__GraphProto *g = r->graph;
-    for (size_t i = 0; i < g->n_node; i++)
+    for (int i = 0; i < fri_onnx_results(r); i++) {
+        fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
+        if (v != NULL) v->readers++;
+    }
+    for (size_t i = g->n_node; i-- > 0;) {
+        r->done[i] = true;
+        for (size_t k = 0; k < g->node[i]->n_output; k++) {
+            const fri_onnx_value *v = fri_onnx_value_find(r, g->node[i]->output[k]);
+            if (v != NULL && v->readers > 0) r->done[i] = false;
+        }
         for (size_t k = 0; k < g->node[i]->n_input && !r->done[i]; k++) {
             fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
             if (v == NULL) continue;
             v->readers++;
-            v->reader = (int)i;
-        }
-    for (int i = 0; i < results(r); i++) {
-        fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
-        if (v != NULL) v->readers++;
-    }
-}
-
-/* Nodes that no result needs are done. */
-static void skip_unneeded(fri_onnx_reader *r) {
-    const Onnx__GraphProto *g = r->graph;
-    for (int i = 0; i < results(r); i++) {
-        fri_onnx_value *v = fri_onnx_value_find(r, fri_onnx_result(r, i));
-        if (v != NULL) v->wanted = true;
-    }
-    for (size_t i = g->n_node; i-- > 0;) {
-        bool wanted = false;
-        for (size_t k = 0; k < g->node[i]->n_output; k++) {
-            const fri_onnx_value *v = fri_onnx_value_find(r, g->node[i]->output[k]);
-            wanted = wanted || (v != NULL && v->wanted);
-        }
-        r->done[i] = !wanted;
-        for (size_t k = 0; k < g->node[i]->n_input && wanted; k++) {
-            fri_onnx_value *v = fri_onnx_input(r, g->node[i], k);
-            if (v != NULL) v->wanted = true;
+            if (v->reader < 0) v->reader = (int)i;
         }
     }
 }
@@ -311,15 +310,15 @@ static fr_status input_shape(const fri_onnx_reader *r, const Onnx__ValueInfoProt
 
 static fr_status read_inputs(fri_onnx_reader *r) {
     int64_t dim[4];
-    int rank = 0, count = 0;
+    int rank = 0;
     for (size_t i = 0; i < r->graph->n_input; i++) {
         const Onnx__ValueInfoProto *in = r->graph->input[i];
         fri_onnx_value *v = fri_onnx_value_find(r, in->name);
         if (v == NULL || v->constant != NULL) continue;
         if (v->x.id >= 0) return fr_fail(FR_EFORMAT, "input '%.200s' is listed twice", in->name);
-        if (++count > MOST_INPUTS)
-            return fr_fail(FR_EUNSUPPORTED, "input '%.200s' is number %d; a network has %d at most", in->name, count,
-                           MOST_INPUTS);
+        if (++r->inputs > MOST_INPUTS)
+            return fr_fail(FR_EUNSUPPORTED, "input '%.200s' is number %d; a network has %d at most", in->name,
+                           r->inputs, MOST_INPUTS);
         v->last = channels_last(r, in);
         FRI_TRY(input_shape(r, in, v->last, dim, &rank));
         r->batch = dim[0];
@@ -387,18 +386,9 @@ static fr_status check_model(fri_onnx_reader *r) {
     return FR_OK;
 }
 
-static bool is_network_input(fri_onnx_reader *r, fr_value x) {
-    bool found = false;
-    for (size_t i = 0; i < r->graph->n_input && !found; i++) {
-        const fri_onnx_value *v = fri_onnx_value_find(r, r->graph->input[i]->name);
-        found = v != NULL && v->x.id == x.id;
-    }
-    return found;
-}
-
 /* A result that is an input gets a layer: a network without layers is refused. */
 static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
-    const int n = results(r);
+    const int n = fri_onnx_results(r);
     FRI_OWNED(fri_free) fr_value *result = calloc((size_t)n + 1, sizeof *result);
     if (result == NULL) return fr_fail(FR_ENOMEM, "no host memory for %d results", n);
     for (int i = 0; i < n; i++) {
@@ -406,7 +396,7 @@ static fr_status end_network(fri_onnx_reader *r, fr_module **m) {
         if (v != NULL && v->last) return fr_fail(FR_EUNSUPPORTED, "result '%.200s' has its channels last", v->name);
         if (v == NULL || v->x.id < 0 || v->pad[0] != 0 || v->pad[1] != 0)
             return fr_fail(FR_EUNSUPPORTED, "result '%.200s' is made by no layer", fri_onnx_result(r, i));
-        result[i] = is_network_input(r, v->x) ? fr_net_identity(r->net, NULL, v->x) : v->x;
+        result[i] = v->x.id < r->inputs ? fr_net_identity(r->net, NULL, v->x) : v->x;
     }
     return fr_net_end(&r->net, result, n, m);
 }
@@ -417,7 +407,6 @@ fr_status fri_onnx_build(fri_onnx_reader *r, fr_module **out) {
     FRI_TRY(list_values(r));
     r->done = calloc(r->graph->n_node, sizeof *r->done);
     if (r->done == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu nodes", r->graph->n_node);
-    skip_unneeded(r);
     count_readers(r);
     FRI_TRY(read_initializers(r));
     FRI_TRY(fri_onnx_name_nodes(r));

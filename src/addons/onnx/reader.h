@@ -38,8 +38,7 @@ typedef struct fri_onnx_value {
     fr_value x;          /* id -1: no activation */
     bool last;           /* channels last in the file: a Transpose's result, equal to x */
     int64_t pad[2];      /* zeros around x's height and width from a Pad node, for the next layer */
-    int readers, reader; /* readers of the value; a reading node, -1: none */
-    bool wanted;         /* by a result */
+    int readers, reader; /* readers of the value; the last reading node, -1: none */
 } fri_onnx_value;
 
 /* Initial values of a parameter. */
@@ -63,9 +62,26 @@ typedef struct fri_onnx_reader {
     bool *again;                 /* by node: repeats an earlier layer */
     bool *done;                  /* by node: fused into an earlier node */
     fr_net *net;
+    int inputs; /* of the network, its first values */
     fri_onnx_fill *fill;
     size_t fills;
+    char part[2][FRI_ONNX_NAME + 16]; /* of fri_onnx_part */
+    int parts;
 } fri_onnx_reader;
+
+/* A node that becomes a layer, and an input of the node. */
+typedef struct fri_onnx_reading {
+    fri_onnx_reader *r;
+    fr_net *net;
+    const Onnx__NodeProto *n;
+    const char *name;   /* of the layer */
+    int at, end;        /* the node; the node whose result the layer makes, the last of a chain */
+    bool again, last;   /* repeats an earlier layer; the result has its channels last in the file */
+    fri_onnx_value *in; /* the input, with the activation x */
+    fr_value x;
+    int rank;
+    int64_t dim[FR_MAX_RANK], channels, numel; /* of x, [N, C, H, W] or [N, C] */
+} fri_onnx_reading;
 
 /* ---- message.c ------------------------------------------------------------------------------------------- */
 
@@ -109,21 +125,24 @@ const char *fri_onnx_attribute_text(const Onnx__NodeProto *n, const char *name, 
 fr_status fri_onnx_integers(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t at, const char *name, int64_t *out,
                             int most, int *count);
 
-/* The name of result i: the file's, or the program's choice. */
+/* Number of results, and the name of result i: the file's, or the program's choice. */
+int fri_onnx_results(const fri_onnx_reader *r);
 const char *fri_onnx_result(const fri_onnx_reader *r, int i);
 /* Input i; NULL: none (or an empty name). */
 fri_onnx_value *fri_onnx_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
 /* The value of the name; NULL: none. */
 fri_onnx_value *fri_onnx_value_find(fri_onnx_reader *r, const char *name);
-/* Input i, an activation or a constant. takes: further ranks than [N, C, H, W] and [N, C]. */
-enum { FRI_ONNX_PADS = 1, FRI_ONNX_LAST = 2 };
-fr_status fri_onnx_activation(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i, unsigned takes,
-                              fri_onnx_value **out);
+/* The value of result 0; NULL: none. */
+fri_onnx_value *fri_onnx_made(fri_onnx_reader *r, const Onnx__NodeProto *n);
+/* Fills the input's members with input i of the node, an activation. takes: values with padding, or with their channels
+ * last, too; images alone. */
+enum { FRI_ONNX_PADS = 1, FRI_ONNX_LAST = 2, FRI_ONNX_IMAGES = 4 };
+fr_status fri_onnx_fetch(fri_onnx_reading *l, const Onnx__NodeProto *n, size_t i, unsigned takes);
 fr_status fri_onnx_constant_input(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i,
                                   const fri_onnx_constant **out);
-/* The number of a constant input i; NaN: none. */
 /* True for a Transpose that takes the channels to the end of a shape, or back to place 1. */
 bool fri_onnx_turns(fri_onnx_reader *r, int at, bool to_first);
+/* The number of a constant input i; NaN: none. */
 double fri_onnx_number(fri_onnx_reader *r, const Onnx__NodeProto *n, size_t i);
 /* The bounds of a Clip; NaN: computed. */
 void fri_onnx_bounds(fri_onnx_reader *r, const Onnx__NodeProto *n, double *low, double *high);
@@ -133,15 +152,16 @@ bool fri_onnx_new_shape(fri_onnx_reader *r, const Onnx__NodeProto *n, int rank, 
 /* The rank of an activation, and dimension i in the file's order. */
 int fri_onnx_rank(const fri_onnx_reader *r, fr_value x);
 int64_t fri_onnx_dim(const fri_onnx_reader *r, fr_value x, int i);
-/* Sets result 0 of the node to x; returns the failure of a failed definition. */
-fr_status fri_onnx_put(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x);
-/* Sets result 0 to x, with the channel position of `like`. */
-fr_status fri_onnx_put_like(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const fri_onnx_value *like);
+/* Sets result 0 of node l->end to y, in the channel order l->last; returns the failure of a failed definition. */
+fr_status fri_onnx_put(fri_onnx_reading *l, fr_value y);
 fr_status fri_onnx_put_constant(fri_onnx_reader *r, const Onnx__NodeProto *n, fri_onnx_constant *c);
 /* Computes the constants among the nodes after `at` and before `end` that read known values. */
 fr_status fri_onnx_constants_before(fri_onnx_reader *r, int at, int end);
 /* The only reader of the node's result 0, if of the type; -1: none. */
 int fri_onnx_next(fri_onnx_reader *r, int node, const char *op);
+/* Follows nodes of these types, NULL at the end, each the only reader of the node before, into part[]; returns the
+ * last, -1: none. */
+int fri_onnx_chain(fri_onnx_reader *r, int node, const char *const *ops, int *part);
 /* Is the node's layer a second node's, too? */
 bool fri_onnx_shared(const fri_onnx_reader *r, int node);
 
@@ -152,25 +172,25 @@ fr_status fri_onnx_fold(fri_onnx_reader *r, const Onnx__NodeProto *n);
 
 /* ---- layers.c, layers_*.c -------------------------------------------------------------------------------- */
 
-typedef fr_status fri_onnx_make(fri_onnx_reader *r, int node);
+typedef fr_status fri_onnx_make(fri_onnx_reading *l);
 fri_onnx_make fri_onnx_conv, fri_onnx_conv_transpose, fri_onnx_gemm, fri_onnx_matmul, fri_onnx_norm; /* weights.c */
 /* layers_last.c */
 fri_onnx_make fri_onnx_transpose, fri_onnx_layer_norm, fri_onnx_written_norm, fri_onnx_group_norm;
 /* A group norm that begins at the Reshape; FR_END: none. */
-fr_status fri_onnx_written_group_norm(fri_onnx_reader *r, int at, const fri_onnx_value *x, int64_t groups);
+fr_status fri_onnx_written_group_norm(fri_onnx_reading *l, int64_t groups);
 /* Add, Sub, Mul or Div with a constant, the given input. */
-fr_status fri_onnx_by_constant(fri_onnx_reader *r, int node, size_t constant);
+fr_status fri_onnx_by_constant(fri_onnx_reading *l, size_t constant);
 fri_onnx_make fri_onnx_prelu, fri_onnx_split, fri_onnx_slice, fri_onnx_gather, fri_onnx_reshape, fri_onnx_unsqueeze;
 fri_onnx_make fri_onnx_pool, fri_onnx_global_pool, fri_onnx_reduce_mean, fri_onnx_pad, fri_onnx_resize;
 /* Zeros around height and width, begin before end, of explicit pads and of auto_pad. */
-fr_status fri_onnx_pads(fri_onnx_reader *r, const Onnx__NodeProto *n, fr_value x, const int64_t kernel[2],
-                        const int64_t stride[2], const int64_t dilation[2], int64_t pad[4]);
+fr_status fri_onnx_pads(const fri_onnx_reading *l, const int64_t kernel[2], const int64_t stride[2],
+                        const int64_t dilation[2], int64_t pad[4]);
+/* seen[i]: input 1 or the attribute "axes" names axis i of 4. */
+fr_status fri_onnx_axes(const fri_onnx_reading *l, bool seen[4], int *count);
 /* Channels to pixels (up) or back, CRD as in PyTorch's pixel shuffle, or DCR, ONNX's default. */
-fr_value fri_onnx_depth(fri_onnx_reader *r, int node, fr_value x, int64_t factor, bool up, bool dcr);
-/* Sets result 0 to the value, with padding. */
-fri_onnx_make fri_onnx_same;
-/* Flattens x to rows. */
-fr_status fri_onnx_flat(fri_onnx_reader *r, int node, const fri_onnx_value *x);
+fr_value fri_onnx_depth(fri_onnx_reading *l, int64_t factor, bool up, bool dcr);
+/* Sets result 0 to x, with padding; flattens x to rows. */
+fri_onnx_make fri_onnx_same, fri_onnx_flat;
 /* The layer for a node; `name` as in fri_onnx_reader. */
 fr_status fri_onnx_layer(fri_onnx_reader *r, int node);
 
@@ -178,14 +198,18 @@ fr_status fri_onnx_layer(fri_onnx_reader *r, int node);
 
 /* Fills r->name and r->again. */
 fr_status fri_onnx_name_nodes(fri_onnx_reader *r);
-/* Writes the name of node `at` with an ending, for one of several layers of a node; returns name. */
-const char *fri_onnx_part(const fri_onnx_reader *r, int at, const char *ending, char name[FRI_ONNX_NAME + 16]);
+/* The node's name with an ending, for one of several layers of a node. The text lives until the next but one. */
+const char *fri_onnx_part(const fri_onnx_reading *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- weights.c ------------------------------------------------------------------------------------------- */
 
 /* "<layer>.<parameter>" gets the constant's values, owned by the reader. */
 fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char *parameter,
                               const fri_onnx_constant *from);
+/* The layer repeated on x. */
+fr_value fri_onnx_again(const fri_onnx_reading *l, fr_value x);
+/* Puts y, the result of a layer; a new layer gets weight, bias, running mean and variance. NULL: it has none. */
+fr_status fri_onnx_filled(fri_onnx_reading *l, fr_value y, const fri_onnx_constant *const c[4]);
 fr_status fri_onnx_fill_all(const fri_onnx_reader *r, fr_module *m);
 
 /* ---- read.c ---------------------------------------------------------------------------------------------- */

@@ -37,14 +37,17 @@ static fr_status add(fri_onnx_reader *r, fri_onnx_constant **out) {
     return FR_OK;
 }
 
+/* Memory for n elements of the constant, zeroed. */
+static fr_status own(fri_onnx_constant *c, int64_t n) {
+    c->data = c->own = calloc((size_t)n + 1, fr_dtype_size(c->dtype));
+    return c->own != NULL ? FR_OK : fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)n);
+}
+
 fr_status fri_onnx_constant_new(fri_onnx_reader *r, fr_dtype dtype, int64_t n, fri_onnx_constant **out) {
     FRI_TRY(add(r, out));
     fri_onnx_constant *c = *out;
     *c = (fri_onnx_constant){.dtype = dtype, .rank = 1, .dim = {n}, .n = n};
-    c->own = calloc((size_t)n + 1, fr_dtype_size(dtype));
-    if (c->own == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)n);
-    c->data = c->own;
-    return FR_OK;
+    return own(c, n);
 }
 
 fr_status fri_onnx_constant_like(fri_onnx_reader *r, fr_dtype dtype, const fri_onnx_constant *c,
@@ -86,9 +89,7 @@ static fr_status from_raw(fri_onnx_constant *c, const struct element *e, const v
         *held = NULL;
         return FR_OK;
     }
-    c->own = malloc((size_t)c->n * fr_dtype_size(e->becomes) + 1);
-    if (c->own == NULL) return fr_fail(FR_ENOMEM, "no host memory for %lld values", (long long)c->n);
-    c->data = c->own;
+    FRI_TRY(own(c, c->n));
     if (e->becomes == FR_F32) {
         fr_host_convert(raw, e->file, c->own, FR_F32, c->n);
         return FR_OK;
@@ -111,9 +112,7 @@ static fr_status from_fields(fri_onnx_constant *c, const struct element *e, cons
     if (n != (size_t)c->n)
         return fr_fail(FR_EFORMAT, "constant '%.200s' holds %zu values; its shape has %lld", t->name ? t->name : "", n,
                        (long long)c->n);
-    c->own = malloc(n * fr_dtype_size(e->becomes) + 1);
-    if (c->own == NULL) return fr_fail(FR_ENOMEM, "no host memory for %zu values", n);
-    c->data = c->own;
+    FRI_TRY(own(c, c->n));
     for (size_t i = 0; i < n; i++) {
         if (e->becomes == FR_I64) {
             ((int64_t *)c->own)[i] = wide ? t->int64_data[i] : t->int32_data[i];

@@ -12,8 +12,8 @@
 
 enum { SHAPE_TEXT = FRI_ONNX_RANK * 22 + 4 };
 
-typedef Onnx__NodeProto node;
 typedef fri_onnx_constant constant;
+typedef fri_onnx_reading reading;
 
 fr_status fri_onnx_fill_later(fri_onnx_reader *r, const char *layer, const char *parameter, const constant *from) {
     FRI_TRY(FRI_ROOM(r->fill, r->fills, "parameters"));
@@ -34,99 +34,101 @@ static fr_status check_constant(const constant *c, const char *what, int rank, i
     return FR_OK;
 }
 
-/* Result of the layer, or of a repeated earlier layer; parameters are filled once. */
-static fr_status filled(fri_onnx_reader *r, int at, fr_value y, const constant *weight, const constant *bias) {
-    fr_status s = fri_onnx_put(r, r->graph->node[at], y);
-    if (s < 0 || r->again[at]) return s;
-    s = fri_onnx_fill_later(r, r->name[at], "weight", weight);
-    return s == FR_OK && bias != NULL ? fri_onnx_fill_later(r, r->name[at], "bias", bias) : s;
+static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+
+/* Input i + 1, parameter i, of n values; n -1: any number. */
+static fr_status parameter(const reading *l, size_t i, int rank, int64_t n, const constant **out) {
+    FRI_TRY(fri_onnx_constant_input(l->r, l->n, i + 1, out));
+    return check_constant(*out, names[i], rank, n);
+}
+
+fr_value fri_onnx_again(const reading *l, fr_value x) {
+    fr_value y = {-1};
+    fr_net_again(l->net, l->name, &x, 1, &y, 1);
+    return y;
+}
+
+fr_status fri_onnx_filled(reading *l, fr_value y, const constant *const c[4]) {
+    FRI_TRY(fri_onnx_put(l, y));
+    for (int i = 0; i < 4 && !l->again; i++)
+        if (c[i] != NULL) FRI_TRY(fri_onnx_fill_later(l->r, l->name, names[i], c[i]));
+    return FR_OK;
 }
 
 /* Sizes in both directions, with `pad` around; sides: extra padding left, right, top and bottom, for asymmetric
  * `pads`. */
-static fr_status conv_opts(fri_onnx_reader *r, const node *n, const fri_onnx_value *x, const constant *w,
-                           fr_conv2d_opts *o, int64_t sides[4]) {
+static fr_status conv_opts(const reading *l, const constant *w, fr_conv2d_opts *o, int64_t sides[4]) {
     int64_t v[3][4] = {{1, 1}, {1, 1}, {0}};
     static const char *const name[] = {"strides", "dilations"};
     for (int i = 0, count = 0; i < 2; i++) {
-        if (fri_onnx_attribute(n, name[i]) == NULL) continue;
-        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, name[i], v[i], 4, &count));
+        if (fri_onnx_attribute(l->n, name[i]) == NULL) continue;
+        FRI_TRY(fri_onnx_integers(l->r, l->n, SIZE_MAX, name[i], v[i], 4, &count));
         if (count != 2) return fr_fail(FR_EUNSUPPORTED, "'%s' has %d numbers", name[i], count);
     }
-    FRI_TRY(fri_onnx_pads(r, n, x->x, w->dim + 2, v[0], v[1], v[2]));
+    FRI_TRY(fri_onnx_pads(l, w->dim + 2, v[0], v[1], v[2]));
     for (int i = 0; i < 2; i++) {
         const int64_t begin = v[2][i], end = v[2][i + 2], both = begin < end ? begin : end;
         sides[2 - 2 * i] = begin - both;
         sides[3 - 2 * i] = end - both;
-        v[2][i] = both;
+        v[2][i] = both + l->in->pad[i];
     }
     *o = *FR_CONV2D_OPTS(.stride = v[0][0], .stride_w = v[0][1], .dilation = v[1][0], .dilation_w = v[1][1],
-                         .padding = v[2][0] + x->pad[0], .padding_w = v[2][1] + x->pad[1], .kernel_w = w->dim[3]);
-    o->groups = fri_onnx_attribute_int(n, "group", 1);
+                         .padding = v[2][0], .padding_w = v[2][1], .kernel_w = w->dim[3]);
+    o->groups = fri_onnx_attribute_int(l->n, "group", 1);
     return FR_OK;
 }
 
-/* Refuses a kernel_shape other than the weight's. */
-static fr_status check_kernel(fri_onnx_reader *r, const node *n, const constant *w) {
-    int64_t kernel[4] = {w->dim[2], w->dim[3]};
+/* The weight [_, _, height, width]; a kernel_shape other than the weight's is refused. */
+static fr_status kernel(const reading *l, const constant **out) {
+    FRI_TRY(parameter(l, 0, 4, -1, out));
+    const int64_t *to = (*out)->dim + 2;
+    int64_t size[4] = {to[0], to[1]};
     int count = 2;
-    if (fri_onnx_attribute(n, "kernel_shape") != NULL)
-        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "kernel_shape", kernel, 4, &count));
-    if (count == 2 && kernel[0] == w->dim[2] && kernel[1] == w->dim[3]) return FR_OK;
+    if (fri_onnx_attribute(l->n, "kernel_shape") != NULL)
+        FRI_TRY(fri_onnx_integers(l->r, l->n, SIZE_MAX, "kernel_shape", size, 4, &count));
+    if (count == 2 && size[0] == to[0] && size[1] == to[1]) return FR_OK;
     return fr_fail(FR_EFORMAT, "its kernel_shape has %d numbers, from %lld; its weight is %lld x %lld", count,
-                   (long long)kernel[0], (long long)w->dim[2], (long long)w->dim[3]);
+                   (long long)size[0], (long long)to[0], (long long)to[1]);
 }
 
-/* x with zeros at the sides. */
-static fr_value padded(fri_onnx_reader *r, int at, fr_value x, const int64_t sides[4]) {
-    char name[FRI_ONNX_NAME + 16];
-    if (sides[0] == 0 && sides[1] == 0 && sides[2] == 0 && sides[3] == 0) return x;
-    return fr_net_zero_pad2d(r->net, fri_onnx_part(r, at, "pad", name), x, sides);
-}
-
-fr_status fri_onnx_conv(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const bool has_bias = fri_onnx_input(r, n, 2) != NULL;
-    const constant *w = NULL, *b = NULL;
-    fri_onnx_value *x = NULL;
+fr_status fri_onnx_conv(reading *l) {
+    const bool has_bias = fri_onnx_input(l->r, l->n, 2) != NULL;
+    const constant *c[4] = {NULL}, *w = NULL;
     fr_conv2d_opts o;
     int64_t sides[4];
-    FRI_TRY(fri_onnx_activation(r, n, 0, FRI_ONNX_PADS, &x));
-    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
-    FRI_TRY(check_constant(w, "weight", 4, -1));
-    FRI_TRY(check_kernel(r, n, w));
-    if (has_bias) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
-    if (has_bias) FRI_TRY(check_constant(b, "bias", 1, w->dim[0]));
-    FRI_TRY(conv_opts(r, n, x, w, &o, sides));
-    const int64_t channels = fri_onnx_dim(r, x->x, 1);
-    if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || channels % o.groups != 0 || w->dim[1] != channels / o.groups)
+    FRI_TRY(kernel(l, &c[0]));
+    w = c[0];
+    if (has_bias) FRI_TRY(parameter(l, 1, 1, w->dim[0], &c[1]));
+    FRI_TRY(conv_opts(l, w, &o, sides));
+    if (l->rank != 4 || o.groups < 1 || l->channels % o.groups != 0 || w->dim[1] != l->channels / o.groups)
         return fr_fail(FR_ESHAPE,
                        "its weight reads %lld channels in %lld groups; its input has rank %d and %lld channels",
-                       (long long)w->dim[1], (long long)o.groups, fri_onnx_rank(r, x->x), (long long)channels);
-    fr_value y = padded(r, at, x->x, sides);
-    if (r->again[at])
-        fr_net_again(r->net, r->name[at], &y, 1, &y, 1);
-    else
-        y = fr_net_conv2d(r->net, r->name[at], y, w->dim[0], w->dim[2], &o, has_bias);
-    return filled(r, at, y, w, b);
+                       (long long)w->dim[1], (long long)o.groups, l->rank, (long long)l->dim[1]);
+    fr_value x = l->x;
+    if (sides[0] != 0 || sides[1] != 0 || sides[2] != 0 || sides[3] != 0)
+        x = fr_net_zero_pad2d(l->net, fri_onnx_part(l, "pad"), x, sides);
+    return fri_onnx_filled(l,
+                           l->again ? fri_onnx_again(l, x)
+                                    : fr_net_conv2d(l->net, l->name, x, w->dim[0], w->dim[2], &o, has_bias),
+                           c);
 }
 
 /* Padding by auto_pad or output_shape, and different padding of begin and end: the layer pads as the begin, a smaller
  * end goes to `more`, the padding of the output, and a larger end stays in `sides` to be cut off. */
-static fr_status transpose_pads(fri_onnx_reader *r, const node *n, fr_value x, const constant *w, fr_conv2d_opts *o,
-                                int64_t more[2], int64_t sides[4]) {
+static fr_status transpose_pads(const reading *l, const constant *w, fr_conv2d_opts *o, int64_t more[2],
+                                int64_t sides[4]) {
     enum { MOST = 1 << 20 };
     const int64_t stride[2] = {o->stride, o->stride_w}, dilation[2] = {o->dilation, o->dilation_w};
     int64_t to[2], *padding[2] = {&o->padding, &o->padding_w};
     char how[64];
     int count = 0;
-    const bool same = strncmp(fri_onnx_attribute_text(n, "auto_pad", "NOTSET", how), "SAME", 4) == 0;
-    if (fri_onnx_attribute(n, "output_shape") != NULL)
-        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_shape", to, 2, &count));
+    const bool same = strncmp(fri_onnx_attribute_text(l->n, "auto_pad", "NOTSET", how), "SAME", 4) == 0;
+    if (fri_onnx_attribute(l->n, "output_shape") != NULL)
+        FRI_TRY(fri_onnx_integers(l->r, l->n, SIZE_MAX, "output_shape", to, 2, &count));
     for (int i = 0; i < 2; i++) {
         int64_t *begin = &sides[2 - 2 * i], *end = &sides[3 - 2 * i];
         if (same || count == 2) {
-            const int64_t size = fri_onnx_dim(r, x, 2 + i), want = count == 2 ? to[i] : size * stride[i];
+            const int64_t size = l->dim[2 + i], want = count == 2 ? to[i] : size * stride[i];
             const int64_t full = stride[i] * (size - 1) + more[i] + (w->dim[2 + i] - 1) * dilation[i] + 1;
             if (want < 1 || want > MOST || more[i] < 0 || more[i] > MOST)
                 return fr_fail(FR_EFORMAT, "its result has %lld pixels and output_padding %lld", (long long)want,
@@ -146,49 +148,39 @@ static fr_status transpose_pads(fri_onnx_reader *r, const node *n, fr_value x, c
     return FR_OK;
 }
 
-fr_status fri_onnx_conv_transpose(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const bool has_bias = fri_onnx_input(r, n, 2) != NULL;
-    const constant *w = NULL, *b = NULL;
+fr_status fri_onnx_conv_transpose(reading *l) {
+    const bool has_bias = fri_onnx_input(l->r, l->n, 2) != NULL;
+    const constant *c[4] = {NULL}, *w = NULL;
     int64_t more[2] = {0}, sides[4];
-    char name[FRI_ONNX_NAME + 16];
     int count = 2;
-    fri_onnx_value *x = NULL;
-    fr_value y = {-1};
     fr_conv2d_opts o;
-    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
-    FRI_TRY(check_constant(w, "weight", 4, -1));
-    FRI_TRY(check_kernel(r, n, w));
-    FRI_TRY(conv_opts(r, n, x, w, &o, sides));
-    if (fri_onnx_attribute(n, "output_padding") != NULL)
-        FRI_TRY(fri_onnx_integers(r, n, SIZE_MAX, "output_padding", more, 2, &count));
-    if (fri_onnx_rank(r, x->x) != 4 || o.groups < 1 || w->dim[0] != fri_onnx_dim(r, x->x, 1) || w->dim[1] > INT32_MAX ||
-        o.groups > INT32_MAX || count != 2)
+    FRI_TRY(kernel(l, &c[0]));
+    w = c[0];
+    FRI_TRY(conv_opts(l, w, &o, sides));
+    if (fri_onnx_attribute(l->n, "output_padding") != NULL)
+        FRI_TRY(fri_onnx_integers(l->r, l->n, SIZE_MAX, "output_padding", more, 2, &count));
+    if (l->rank != 4 || o.groups < 1 || w->dim[0] != l->channels || w->dim[1] > INT32_MAX || o.groups > INT32_MAX ||
+        count != 2)
         return fr_fail(FR_ESHAPE,
                        "its weight reads %lld channels in %lld groups; its input has rank %d and %lld channels, and "
                        "'output_padding' %d numbers",
-                       (long long)w->dim[0], (long long)o.groups, fri_onnx_rank(r, x->x),
-                       (long long)fri_onnx_dim(r, x->x, 1), count);
+                       (long long)w->dim[0], (long long)o.groups, l->rank, (long long)l->dim[1], count);
     if (w->dim[2] != w->dim[3])
         return fr_fail(FR_EUNSUPPORTED, "its kernel is %lld x %lld; frugal's are square", (long long)w->dim[2],
                        (long long)w->dim[3]);
-    FRI_TRY(transpose_pads(r, n, x->x, w, &o, more, sides));
-    if (has_bias) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
-    if (has_bias) FRI_TRY(check_constant(b, "bias", 1, w->dim[1] * o.groups));
+    FRI_TRY(transpose_pads(l, w, &o, more, sides));
+    const int64_t channels = w->dim[1] * o.groups;
+    if (has_bias) FRI_TRY(parameter(l, 1, 1, channels, &c[1]));
     const fr_conv_transpose2d_opts *t =
         FR_CONV_TRANSPOSE2D_OPTS(.stride = o.stride, .stride_w = o.stride_w, .padding = o.padding,
                                  .padding_w = o.padding_w, .output_padding = more[0], .output_padding_w = more[1],
                                  .dilation = o.dilation, .dilation_w = o.dilation_w, .groups = o.groups);
-    if (r->again[at])
-        fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
-    else
-        y = fr_net_conv_transpose2d(r->net, r->name[at], x->x, w->dim[1] * o.groups, w->dim[2], t, has_bias);
+    fr_value y = l->again ? fri_onnx_again(l, l->x)
+                          : fr_net_conv_transpose2d(l->net, l->name, l->x, channels, w->dim[2], t, has_bias);
     for (int i = 0; i < 2; i++) /* a larger end */
         if (sides[3 - 2 * i] > 0)
-            y = fr_net_slice(r->net, fri_onnx_part(r, at, i == 0 ? "rows" : "columns", name), y, 1 + i, 0,
-                             -sides[3 - 2 * i], 1);
-    return filled(r, at, y, w, b);
+            y = fr_net_slice(l->net, fri_onnx_part(l, i == 0 ? "rows" : "columns"), y, 1 + i, 0, -sides[3 - 2 * i], 1);
+    return fri_onnx_filled(l, y, c);
 }
 
 /* weight [out, in] of a constant [in, out]. */
@@ -203,23 +195,19 @@ static fr_status turned(fri_onnx_reader *r, const constant *w, const constant **
     return FR_OK;
 }
 
-/* The layer of node `at`, with the result of node `result`. */
-static fr_status linear(fri_onnx_reader *r, int at, int result, const constant *w, const constant *b) {
-    fri_onnx_value *x = NULL;
-    fr_value y = {-1};
-    FRI_TRY(fri_onnx_activation(r, r->graph->node[at], 0, FRI_ONNX_LAST, &x));
+/* The layer of the node's input 0, with weight and bias c. */
+static fr_status linear(reading *l, const constant *const c[4]) {
+    const constant *w = c[0], *b = c[1];
+    FRI_TRY(fri_onnx_fetch(l, l->n, 0, FRI_ONNX_LAST));
     FRI_TRY(check_constant(w, "weight", 2, -1));
-    const int64_t features = fr_net_dim(r->net, x->x, -1);
-    if ((fri_onnx_rank(r, x->x) != 2 && !x->last) || w->dim[1] != features)
+    if ((l->rank != 2 && !l->last) || w->dim[1] != l->channels)
         return fr_fail(FR_ESHAPE, "its weight reads %lld features; its input has rank %d and %lld features",
-                       (long long)w->dim[1], fri_onnx_rank(r, x->x), (long long)features);
+                       (long long)w->dim[1], l->rank, (long long)l->channels);
     if (b != NULL) FRI_TRY(check_constant(b, "bias", 1, w->dim[0]));
-    if (r->again[at])
-        fr_net_again(r->net, r->name[at], &x->x, 1, &y, 1);
-    else
-        y = fr_net_linear(r->net, r->name[at], x->x, w->dim[0], b != NULL);
-    FRI_TRY(filled(r, at, y, w, b));
-    return fri_onnx_put_like(r, r->graph->node[result], y, x);
+    return fri_onnx_filled(l,
+                           l->again ? fri_onnx_again(l, l->x)
+                                    : fr_net_linear(l->net, l->name, l->x, w->dim[0], b != NULL),
+                           c);
 }
 
 /* The f32 constant times a factor; as a vector: a row [1, n], as Keras writes a bias, becomes [n]. */
@@ -236,25 +224,21 @@ static fr_status times(fri_onnx_reader *r, const constant *c, double factor, boo
 }
 
 /* A bias of a single number stays a single number, a layer after the Linear. */
-fr_status fri_onnx_gemm(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const double alpha = fri_onnx_attribute_float(n, "alpha", 1), beta = fri_onnx_attribute_float(n, "beta", 1);
+fr_status fri_onnx_gemm(reading *l) {
+    const double alpha = fri_onnx_attribute_float(l->n, "alpha", 1), beta = fri_onnx_attribute_float(l->n, "beta", 1);
     const constant *w = NULL, *b = NULL;
-    char name[FRI_ONNX_NAME + 16];
-    if (fri_onnx_attribute_int(n, "transA", 0) != 0)
+    if (fri_onnx_attribute_int(l->n, "transA", 0) != 0)
         return fr_fail(FR_EUNSUPPORTED, "transA is set; frugal has alpha x w^T + beta b");
-    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
-    FRI_TRY(check_constant(w, "weight", 2, -1));
-    if (fri_onnx_attribute_int(n, "transB", 0) == 0) FRI_TRY(turned(r, w, &w));
-    if (alpha != 1) FRI_TRY(times(r, w, alpha, false, &w));
-    if (fri_onnx_input(r, n, 2) != NULL) FRI_TRY(fri_onnx_constant_input(r, n, 2, &b));
-    if (b != NULL && b->dtype == FR_F32 && (beta != 1 || b->rank == 2)) FRI_TRY(times(r, b, beta, true, &b));
+    FRI_TRY(parameter(l, 0, 2, -1, &w));
+    if (fri_onnx_attribute_int(l->n, "transB", 0) == 0) FRI_TRY(turned(l->r, w, &w));
+    if (alpha != 1) FRI_TRY(times(l->r, w, alpha, false, &w));
+    if (fri_onnx_input(l->r, l->n, 2) != NULL) FRI_TRY(fri_onnx_constant_input(l->r, l->n, 2, &b));
+    if (b != NULL && b->dtype == FR_F32 && (beta != 1 || b->rank == 2)) FRI_TRY(times(l->r, b, beta, true, &b));
     const bool one = b != NULL && b->dtype == FR_F32 && b->n == 1 && b->rank <= 2 && w->dim[0] > 1;
-    FRI_TRY(linear(r, at, at, w, one ? NULL : b));
-    const fri_onnx_value *y = fri_onnx_value_find(r, n->n_output > 0 ? n->output[0] : "");
+    FRI_TRY(linear(l, (const constant *const[]){w, one ? NULL : b, NULL, NULL}));
+    const fri_onnx_value *y = fri_onnx_made(l->r, l->n);
     if (!one || y == NULL) return FR_OK;
-    return fri_onnx_put(r, n,
-                        fr_net_add_scalar(r->net, fri_onnx_part(r, at, "bias", name), y->x, fri_onnx_float(b, 0)));
+    return fri_onnx_put(l, fr_net_add_scalar(l->net, fri_onnx_part(l, "bias"), y->x, fri_onnx_float(b, 0)));
 }
 
 /* The vector added by an Add after the MatMul; NULL: none. */
@@ -269,49 +253,31 @@ static const constant *added(fri_onnx_reader *r, int at, int64_t features) {
 }
 
 /* MatMul by a constant, with a following Add of a constant; nodes of a layer have the same bias. */
-fr_status fri_onnx_matmul(fri_onnx_reader *r, int at) {
-    const node *n = r->graph->node[at];
-    const constant *w = NULL;
-    FRI_TRY(fri_onnx_constant_input(r, n, 1, &w));
-    FRI_TRY(check_constant(w, "weight", 2, -1));
-    FRI_TRY(turned(r, w, &w));
-    const constant *b = added(r, at, w->dim[0]), *own = b;
-    for (int i = 0; i < (int)r->graph->n_node && b != NULL; i++)
-        if (strcmp(r->name[i], r->name[at]) == 0 && added(r, i, w->dim[0]) != own) b = NULL;
-    const int next = b != NULL ? fri_onnx_next(r, at, "Add") : at;
-    if (b != NULL) r->done[next] = true;
-    return linear(r, at, next, w, b);
+fr_status fri_onnx_matmul(reading *l) {
+    const constant *c[4] = {NULL};
+    FRI_TRY(parameter(l, 0, 2, -1, &c[0]));
+    FRI_TRY(turned(l->r, c[0], &c[0]));
+    const int64_t features = c[0]->dim[0];
+    const constant *b = c[1] = added(l->r, l->at, features);
+    for (int i = 0; i < (int)l->r->graph->n_node && b != NULL; i++)
+        if (strcmp(l->r->name[i], l->name) == 0 && added(l->r, i, features) != b) c[1] = NULL;
+    if (c[1] != NULL) l->end = fri_onnx_next(l->r, l->at, "Add");
+    return linear(l, c);
 }
 
-fr_status fri_onnx_norm(fri_onnx_reader *r, int at) {
-    static const char *const name[] = {"", "weight", "bias", "running_mean", "running_var"};
-    const node *n = r->graph->node[at];
-    const constant *c[5] = {NULL};
-    const double momentum = fri_onnx_attribute_float(n, "momentum", 0.9);
-    char part[24], called[FRI_ONNX_NAME + 16];
-    fri_onnx_value *x = NULL;
-    fr_value y = {-1};
-    FRI_TRY(fri_onnx_activation(r, n, 0, 0, &x));
-    const bool rows = fri_onnx_rank(r, x->x) == 2; /* images of one pixel */
-    for (size_t i = 1; i < 5; i++) {
-        FRI_TRY(fri_onnx_constant_input(r, n, i, &c[i]));
-        FRI_TRY(check_constant(c[i], name[i], 1, fr_net_dim(r->net, x->x, -1)));
-    }
+fr_status fri_onnx_norm(reading *l) {
+    const constant *c[4] = {NULL};
+    const double momentum = fri_onnx_attribute_float(l->n, "momentum", 0.9);
+    const bool rows = l->rank == 2; /* images of one pixel */
+    for (size_t i = 0; i < 4; i++) FRI_TRY(parameter(l, i, 1, l->channels, &c[i]));
     const fr_batchnorm2d_opts *o =
-        FR_BATCHNORM2D_OPTS(.eps = fri_onnx_attribute_float(n, "epsilon", 1e-5), .momentum = 1 - momentum);
+        FR_BATCHNORM2D_OPTS(.eps = fri_onnx_attribute_float(l->n, "epsilon", 1e-5), .momentum = 1 - momentum);
     if (!(o->eps >= 0) || !(momentum >= 0 && momentum <= 1))
         return fr_fail(FR_EFORMAT, "epsilon %g and momentum %g are impossible", o->eps, momentum);
-    snprintf(part, sizeof part, "images_%d", at);
-    fr_value in = rows ? fr_net_unflatten(r->net, fri_onnx_part(r, at, part, called), x->x, 1, 1) : x->x;
-    if (r->again[at])
-        fr_net_again(r->net, r->name[at], &in, 1, &y, 1);
-    else
-        y = fr_net_batchnorm2d(r->net, r->name[at], in, o);
-    snprintf(part, sizeof part, "rows_%d", at);
-    if (rows) y = fr_net_flatten(r->net, fri_onnx_part(r, at, part, called), y, 1);
-    FRI_TRY(fri_onnx_put(r, n, y));
-    for (size_t i = 1; i < 5 && !r->again[at]; i++) FRI_TRY(fri_onnx_fill_later(r, r->name[at], name[i], c[i]));
-    return FR_OK;
+    fr_value y = rows ? fr_net_unflatten(l->net, fri_onnx_part(l, "images_%d", l->at), l->x, 1, 1) : l->x;
+    y = l->again ? fri_onnx_again(l, y) : fr_net_batchnorm2d(l->net, l->name, y, o);
+    if (rows) y = fr_net_flatten(l->net, fri_onnx_part(l, "rows_%d", l->at), y, 1);
+    return fri_onnx_filled(l, y, c);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------- */

@@ -47,12 +47,13 @@ static fr_status write_layers(fri_onnx_writer *w) {
     for (int i = 0; i < w->net.layers; i++) {
         fr_layer a;
         FRI_TRY(fr_module_layer_get(w->network, i, &a));
-        const fri_onnx_writing one = {w,
-                                      &a,
-                                      {w->name[a.in[0]], a.n_in > 1 ? w->name[a.in[1]] : NULL},
-                                      w->name[a.out[0]]};
-        fr_status s = fri_onnx_write_layer(&one);
-        if (s == FR_OK) s = w->status;
+        const fri_onnx_writing one = {
+            .w = w,
+            .layer = &a,
+            .in = {w->name[a.in[0]], a.n_in > 1 ? w->name[a.in[1]] : NULL},
+            .out = w->name[a.out[0]],
+        };
+        const fr_status s = fri_onnx_write_layer(&one);
         if (s < 0) return fr_fail_prefix(s, "layer '%.200s' (%s): ", a.name, fr_module_class_of(a.module)->name);
     }
     return FR_OK;

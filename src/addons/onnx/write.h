@@ -28,11 +28,13 @@ typedef struct fri_onnx_writer {
     fr_status status;
 } fri_onnx_writer;
 
-/* A layer: input and output values of the layer's nodes. */
+/* A layer: input and output values of the layer's nodes; the table's type, the module's state, and the first input. */
 typedef struct fri_onnx_writing {
     fri_onnx_writer *w;
     const fr_layer *layer;
-    const char *in[2], *out;
+    const char *in[2], *out, *type;
+    void *state;
+    fr_net_value x;
 } fri_onnx_writing;
 
 /* A value of the network. */
@@ -40,6 +42,8 @@ fr_net_value fri_onnx_written_value(const fri_onnx_writer *w, int i);
 
 /* ---- write_message.c ------------------------------------------------------------------------------------- */
 
+/* Keeps the first failure. */
+void fri_onnx_fail(fri_onnx_writer *w, fr_status s);
 /* Zeroed; lives as long as the writer. NULL after a failure. */
 void *fri_onnx_block(fri_onnx_writer *w, size_t bytes);
 char *fri_onnx_text(fri_onnx_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -57,7 +61,7 @@ void fri_onnx_set_text(fri_onnx_writer *w, Onnx__NodeProto *n, const char *name,
  * from values. */
 const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t);
 const char *fri_onnx_floats(const fri_onnx_writing *l, const char *name, int rank, const int64_t *dim, const float *v);
-const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, int64_t count, const int64_t *v);
+const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, const int64_t *v, size_t count);
 
 /* Packs the graph with inputs and results into the file. */
 fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path);

@@ -13,15 +13,15 @@
 typedef Onnx__NodeProto node;
 typedef Onnx__TensorProto tensor;
 
-static void fail(fri_onnx_writer *w, fr_status s) {
-    if (w->status == FR_OK) w->status = s;
+void fri_onnx_fail(fri_onnx_writer *w, fr_status s) {
+    if (w->status == FR_OK && s < 0) w->status = s;
 }
 
 void *fri_onnx_block(fri_onnx_writer *w, size_t bytes) {
     if (w->status < 0) return NULL;
     fr_status s = FRI_ROOM(w->block, w->blocks, "ONNX blocks");
     void *b = s == FR_OK ? calloc(1, bytes + 1) : NULL;
-    if (b == NULL) fail(w, fr_fail(FR_ENOMEM, "no host memory for %zu bytes", bytes));
+    if (b == NULL) fri_onnx_fail(w, fr_fail(FR_ENOMEM, "no host memory for %zu bytes", bytes));
     if (b != NULL) w->block[w->blocks++] = b;
     return b;
 }
@@ -49,8 +49,7 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
     names[n_in] = (char *)out;
     *n = (node)ONNX__NODE_PROTO__INIT;
     n->op_type = (char *)type;
-    const char *what = out != l->out ? strrchr(out, '/') : NULL; /* nodes of a type within a layer have different
-                                                                  * names */
+    const char *what = out != l->out ? strrchr(out, '/') : NULL; /* nodes of a type in a layer have different names */
     n->name = fri_onnx_text(w, "/%s/%s%s%s", l->layer->name != NULL ? l->layer->name : "layer", type,
                             what != NULL ? "_" : "", what != NULL ? what + 1 : "");
     for (size_t i = 0; i < w->nodes && n->name != NULL; i++) /* of a repeated layer */
@@ -62,52 +61,43 @@ node *fri_onnx_node(const fri_onnx_writing *l, const char *type, const char *con
     n->n_input = n_in;
     n->output = names + n_in;
     n->n_output = 1;
-    fr_status s = FRI_ROOM(w->node, w->nodes, "ONNX nodes");
-    if (s < 0) fail(w, s);
-    if (s == FR_OK) w->node[w->nodes++] = n;
+    fri_onnx_fail(w, FRI_ROOM(w->node, w->nodes, "ONNX nodes"));
+    if (w->status == FR_OK) w->node[w->nodes++] = n;
     return n;
 }
 
-static Onnx__AttributeProto *attribute(fri_onnx_writer *w, node *n, const char *name, int type) {
+/* Adds the attribute to the node. */
+static void attribute(fri_onnx_writer *w, node *n, const char *name, Onnx__AttributeProto v) {
     enum { MOST = 8 };
     if (n != NULL && n->attribute == NULL) n->attribute = fri_onnx_block(w, MOST * sizeof *n->attribute);
     Onnx__AttributeProto *a = fri_onnx_block(w, sizeof *a);
-    if (a == NULL || n == NULL || n->attribute == NULL || n->n_attribute == MOST) return NULL;
+    if (a == NULL || n == NULL || n->attribute == NULL || n->n_attribute == MOST) return;
     *a = (Onnx__AttributeProto)ONNX__ATTRIBUTE_PROTO__INIT;
-    a->name = (char *)name;
-    a->has_type = 1;
-    a->type = (Onnx__AttributeProto__AttributeType)type;
+    v.base = a->base;
+    v.name = (char *)name;
+    v.has_type = 1;
+    *a = v;
     n->attribute[n->n_attribute++] = a;
-    return a;
 }
 
+#define ATTRIBUTE(t, ...) \
+    attribute(w, n, name, (Onnx__AttributeProto){.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##t, __VA_ARGS__})
+
 void fri_onnx_set_int(fri_onnx_writer *w, node *n, const char *name, int64_t v) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
-    if (a == NULL) return;
-    a->has_i = 1;
-    a->i = v;
+    ATTRIBUTE(INT, .has_i = 1, .i = v);
 }
 
 void fri_onnx_set_ints(fri_onnx_writer *w, node *n, const char *name, const int64_t *v, size_t count) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
-    if (a == NULL || (a->ints = fri_onnx_block(w, count * sizeof *v)) == NULL) return;
-    memcpy(a->ints, v, count * sizeof *v);
-    a->n_ints = count;
+    int64_t *ints = fri_onnx_block(w, count * sizeof *v);
+    if (ints != NULL) ATTRIBUTE(INTS, .ints = memcpy(ints, v, count * sizeof *v), .n_ints = count);
 }
 
 void fri_onnx_set_float(fri_onnx_writer *w, node *n, const char *name, double v) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
-    if (a == NULL) return;
-    a->has_f = 1;
-    a->f = (float)v;
+    ATTRIBUTE(FLOAT, .has_f = 1, .f = (float)v);
 }
 
 void fri_onnx_set_text(fri_onnx_writer *w, node *n, const char *name, const char *v) {
-    Onnx__AttributeProto *a = attribute(w, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
-    if (a == NULL) return;
-    a->has_s = 1;
-    a->s.data = (uint8_t *)v;
-    a->s.len = strlen(v);
+    ATTRIBUTE(STRING, .has_s = 1, .s = {.data = (uint8_t *)v, .len = strlen(v)});
 }
 
 /* ---- constants ------------------------------------------------------------------------------------------- */
@@ -122,9 +112,8 @@ static tensor *constant(fri_onnx_writer *w, const char *name, int type, int rank
     int64_t *dims = fri_onnx_block(w, (size_t)rank * sizeof *dims);
     void *data = fri_onnx_block(w, bytes);
     if (t == NULL || dims == NULL || data == NULL || name == NULL) return NULL;
-    fr_status s = FRI_ROOM(w->constant, w->constants, "ONNX constants");
-    if (s < 0) fail(w, s);
-    if (s < 0) return NULL;
+    fri_onnx_fail(w, FRI_ROOM(w->constant, w->constants, "ONNX constants"));
+    if (w->status < 0) return NULL;
     if (rank > 0) memcpy(dims, dim, (size_t)rank * sizeof *dims); /* a scalar has no dim */
     *t = (tensor)ONNX__TENSOR_PROTO__INIT;
     t->name = (char *)name;
@@ -139,23 +128,25 @@ static tensor *constant(fri_onnx_writer *w, const char *name, int type, int rank
     return t;
 }
 
-const char *fri_onnx_floats(const fri_onnx_writing *l, const char *name, int rank, const int64_t *dim, const float *v) {
-    size_t n = 1;
+/* A constant of the layer; returns the name. */
+static const char *constant_of(const fri_onnx_writing *l, const char *name, int type, int rank, const int64_t *dim,
+                               size_t bytes, const void *v) {
     bool fresh = false;
-    for (int i = 0; i < rank; i++) n *= (size_t)dim[i];
     const char *full = fri_onnx_text(l->w, "%s.%s", l->layer->name, name);
-    tensor *t = constant(l->w, full, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, rank, dim, n * sizeof *v, &fresh);
-    if (fresh) memcpy(t->raw_data.data, v, n * sizeof *v);
+    tensor *t = constant(l->w, full, type, rank, dim, bytes, &fresh);
+    if (fresh) memcpy(t->raw_data.data, v, bytes);
     return full;
 }
 
-const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, int64_t count, const int64_t *v) {
-    bool fresh = false;
-    const char *full = fri_onnx_text(l->w, "%s.%s", l->layer->name, name);
-    tensor *t =
-        constant(l->w, full, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 1, &count, (size_t)count * sizeof *v, &fresh);
-    if (fresh) memcpy(t->raw_data.data, v, (size_t)count * sizeof *v);
-    return full;
+const char *fri_onnx_floats(const fri_onnx_writing *l, const char *name, int rank, const int64_t *dim, const float *v) {
+    size_t n = 1;
+    for (int i = 0; i < rank; i++) n *= (size_t)dim[i];
+    return constant_of(l, name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, rank, dim, n * sizeof *v, v);
+}
+
+const char *fri_onnx_integers_of(const fri_onnx_writing *l, const char *name, const int64_t *v, size_t count) {
+    return constant_of(l, name, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 1, &(int64_t){(int64_t)count}, count * sizeof *v,
+                       v);
 }
 
 /* The tensor's values as f32, in PyTorch's layout. */
@@ -173,13 +164,11 @@ static fr_status values(const fr_entry *e, float *out) {
 const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tensor *t) {
     fri_onnx_writer *w = l->w;
     fr_entry e = {NULL, t, true, 1, 1, 1};
-    if (fr_tensor_rank(t) == 4)
-        e = (fr_entry){NULL,
-                       t,
-                       true,
-                       fr_tensor_dim(t, 0),
-                       fr_tensor_dim(t, 1) * fr_tensor_dim(t, 2),
-                       fr_tensor_dim(t, 3)};
+    if (fr_tensor_rank(t) == 4) {
+        e.outer = fr_tensor_dim(t, 0);
+        e.spatial = fr_tensor_dim(t, 1) * fr_tensor_dim(t, 2);
+        e.channels = fr_tensor_dim(t, 3);
+    }
     for (size_t i = 0; i < w->entries.n; i++)
         if (w->entries.entry[i].tensor == t) e = w->entries.entry[i];
     const fr_shape as = fr_entry_torch_shape(&e);
@@ -188,10 +177,7 @@ const char *fri_onnx_tensor(const fri_onnx_writing *l, const char *name, fr_tens
     bool fresh = false;
     tensor *to = constant(w, full, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, as.rank, as.dim,
                           (size_t)fr_tensor_numel(t) * sizeof(float), &fresh);
-    if (fresh && !w->dry) {
-        const fr_status s = values(&e, (float *)(void *)to->raw_data.data);
-        if (s < 0) fail(w, s);
-    }
+    if (fresh && !w->dry) fri_onnx_fail(w, values(&e, (float *)(void *)to->raw_data.data));
     return full;
 }
 
@@ -210,37 +196,38 @@ static void append(ProtobufCBuffer *b, size_t n, const uint8_t *data) {
 }
 
 static Onnx__ValueInfoProto *info(fri_onnx_writer *w, int value) {
+    struct parts {
+        Onnx__ValueInfoProto value;
+        Onnx__TypeProto type;
+        Onnx__TypeProto__Tensor tensor;
+        Onnx__TensorShapeProto shape;
+        Onnx__TensorShapeProto__Dimension dim[4], *dims[4];
+    } *p = fri_onnx_block(w, sizeof *p);
     const fr_net_value v = fri_onnx_written_value(w, value);
     const int at[4] = {0, v.shape.rank == 4 ? 3 : 1, 1, 2}, rank = v.shape.rank;
-    Onnx__ValueInfoProto *p = fri_onnx_block(w, sizeof *p);
-    Onnx__TypeProto *type = fri_onnx_block(w, sizeof *type);
-    Onnx__TypeProto__Tensor *t = fri_onnx_block(w, sizeof *t);
-    Onnx__TensorShapeProto *shape = fri_onnx_block(w, sizeof *shape);
-    Onnx__TensorShapeProto__Dimension **dims = fri_onnx_block(w, 4 * sizeof *dims);
-    Onnx__TensorShapeProto__Dimension *d = fri_onnx_block(w, 4 * sizeof *d);
-    if (d == NULL) return NULL;
-    *p = (Onnx__ValueInfoProto)ONNX__VALUE_INFO_PROTO__INIT;
-    *type = (Onnx__TypeProto)ONNX__TYPE_PROTO__INIT;
-    *t = (Onnx__TypeProto__Tensor)ONNX__TYPE_PROTO__TENSOR__INIT;
-    *shape = (Onnx__TensorShapeProto)ONNX__TENSOR_SHAPE_PROTO__INIT;
+    if (p == NULL) return NULL;
+    *p = (struct parts){.value = ONNX__VALUE_INFO_PROTO__INIT,
+                        .type = ONNX__TYPE_PROTO__INIT,
+                        .tensor = ONNX__TYPE_PROTO__TENSOR__INIT,
+                        .shape = ONNX__TENSOR_SHAPE_PROTO__INIT};
     for (int i = 0; i < rank; i++) {
-        d[i] = (Onnx__TensorShapeProto__Dimension)ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT;
-        d[i].value_case = i == 0 ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
-                                 : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-        if (i == 0) d[i].dim_param = (char *)"batch";
-        if (i > 0) d[i].dim_value = v.shape.dim[at[i]];
-        dims[i] = &d[i];
+        Onnx__TensorShapeProto__Dimension *d = p->dims[i] = &p->dim[i];
+        *d = (Onnx__TensorShapeProto__Dimension)ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT;
+        d->value_case = i == 0 ? ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
+                               : ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        if (i == 0) d->dim_param = (char *)"batch";
+        if (i > 0) d->dim_value = v.shape.dim[at[i]];
     }
-    shape->dim = dims;
-    shape->n_dim = (size_t)rank;
-    t->has_elem_type = 1;
-    t->elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
-    t->shape = shape;
-    type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-    type->tensor_type = t;
-    p->name = w->name[value];
-    p->type = type;
-    return p;
+    p->shape.dim = p->dims;
+    p->shape.n_dim = (size_t)rank;
+    p->tensor.has_elem_type = 1;
+    p->tensor.elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    p->tensor.shape = &p->shape;
+    p->type.value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    p->type.tensor_type = &p->tensor;
+    p->value.name = w->name[value];
+    p->value.type = &p->type;
+    return &p->value;
 }
 
 fr_status fri_onnx_pack(fri_onnx_writer *w, const char *path) {
