@@ -67,7 +67,7 @@ static fr_status open_variant(const variant *v, const char *folder, fr_split spl
     if (split != FR_SPLIT_TRAIN && split != FR_SPLIT_TEST)
         return fr_fail(FR_EINVAL, "%s: %d is not a split", folder, (int)split);
     const char *const *files = v->files[split];
-    const uint64_t record = (uint64_t)(v->label_bytes + IMAGE);
+    const uint64_t record = (uint64_t)v->label_bytes + IMAGE;
     char path[4096];
     int64_t counts[FILES_MAX] = {0}, total = 0, done_count = 0;
     FRI_OWNED(fr_dataset_release) fr_dataset *d = NULL;

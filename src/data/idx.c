@@ -51,7 +51,7 @@ static fr_status read_images(fri_source *f, fr_dataset *d) {
 }
 
 static fr_status read_labels(fri_source *f, const char *images_name, fr_dataset *d) {
-    uint32_t count;
+    uint32_t count = 0;
     FRI_OWNED(fri_free) uint8_t *labels = NULL;
     FRI_TRY(read_header(f, MAGIC_LABELS, 1, &count));
     if (count != d->count)

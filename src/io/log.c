@@ -38,8 +38,8 @@ static const char *json_number(double value, char text[FRI_NUMBER_BYTES]) {
 
 /* ---- files ------------------------------------------------------------------------------------------------- */
 
-/* True for a line kept by a resumed run: of a step before, without a step, or of the step itself. A step's own line has
- * its epoch after the step, an evaluation's line has not. */
+/* True for a line kept by a resumed run: of a step before, without a step, or of the step. A step's line has the epoch
+ * after the step, an evaluation's line has not. */
 static bool is_kept(const char *line, int64_t resume, bool evaluated) {
     static const char key[] = "{\"step\":", epoch[] = ",\"epoch\":";
     char *end = NULL;

@@ -246,8 +246,8 @@ static fr_status check_places(const fri_safetensors *f, size_t data_bytes) {
     return FR_OK;
 }
 
-/* `text` is a copy of the header, ended by a NUL: the file may change between two looks at it, and releases of cJSON
- * before 1.7.18 read one byte too far. */
+/* `text` is a copy of the header, ended by a NUL: the file may change between two reads, and releases of cJSON
+ * before 1.7.18 read a byte too far. */
 static fr_status parse_header(fri_safetensors *f, const char *text, size_t n, size_t data_bytes) {
     struct fri_safetensors_private *p = f->private;
     const char *stopped = text;

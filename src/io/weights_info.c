@@ -46,7 +46,7 @@ static fr_status check_info(const fr_weights_info *o) {
     return FR_OK;
 }
 
-/* Names that are no UTF-8 (file names may be anything) are written with '?' for invalid bytes. */
+/* File names may hold any bytes: invalid UTF-8 is written with '?'. */
 static cJSON *name_item(const char *name) {
     if (fri_safetensors_utf8(name, strlen(name))) return cJSON_CreateString(name);
     char *copy = strdup(name);

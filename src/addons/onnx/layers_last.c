@@ -52,7 +52,7 @@ fr_status fri_onnx_layer_norm(reading *l) {
     return norm(l, eps, l->n->input[1], l->n->input[2]);
 }
 
-/* The other input's name of a node that reads the result of node `from`; "" if it has not two. */
+/* Name of the input of `at` that is not the result of `from`; "" unless `at` has two inputs. */
 static const char *other(const fri_onnx_reader *r, int from, int at) {
     const node *n = r->graph->node[at];
     if (n->n_input != 2) return "";

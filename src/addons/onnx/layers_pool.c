@@ -35,7 +35,7 @@ fr_status fri_onnx_pads(const reading *l, const int64_t kernel[2], const int64_t
     if (strcmp(how, "VALID") == 0) return FR_OK;
     if (strcmp(how, "SAME_UPPER") != 0 && strcmp(how, "SAME_LOWER") != 0)
         return fr_fail(FR_EFORMAT, "auto_pad %s is none of ONNX's", how);
-    for (int i = 0; i < 2; i++) { /* so many that the result has size / stride pixels */
+    for (int i = 0; i < 2; i++) { /* pads for a result of ceil(size / stride) pixels */
         const int64_t size = l->dim[2 + i], s = stride[i];
         const int64_t all = ((size + s - 1) / s - 1) * s + (kernel[i] - 1) * dilation[i] + 1 - size, less = all / 2;
         pad[i] = all > 0 ? (strcmp(how, "SAME_UPPER") == 0 ? less : all - less) : 0;

@@ -1,6 +1,6 @@
 /* protobuf.h - ONNX's messages, and the library that reads and writes them: it is loaded when a file is.
  *
- * The code that protoc-c makes calls these names, which stand for the library's until it is there. */
+ * Names of function pointers, set when libprotobuf-c is loaded: the code that protoc-c makes calls these names. */
 #ifndef FRI_ONNX_PROTOBUF_H
 #define FRI_ONNX_PROTOBUF_H
 

@@ -3,7 +3,7 @@
  * message.c reads the file, tensor.c its constants, names.c says what layers are called; read.c goes through the nodes:
  * what reads constants only is computed (fold_constants.c), all else becomes layers (layers.c, layers_*.c); the
  * finished network's parameters get their values in weights.c. Activations are [N, H, W, C] in the network and
- * [N, C, H, W] in all that is said of them here. */
+ * [N, C, H, W] in all comments here. */
 #ifndef FRI_ONNX_READER_H
 #define FRI_ONNX_READER_H
 
