@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-fr_status fri_watch_overflow(fri_session *r) {
+fr_status fri_watch_overflow(fri_run *r) {
     const char *path = NULL, *op = NULL;
     fr_status s = fri_grad_scaler_find_overflow(r->net.scaler, r->net.optimizer, &path, &op);
     if (s == FR_OK && path != NULL) {
@@ -16,11 +16,11 @@ fr_status fri_watch_overflow(fri_session *r) {
     return s;
 }
 
-bool fri_watch_enabled(const fri_session *r) {
+bool fri_watch_enabled(const fri_run *r) {
     return r->config->opts.precision.detect_anomaly || (r->numbers.step_skipped && !isfinite(r->numbers.overflow_loss));
 }
 
-void fri_watch_begin(const fri_session *r) {
+void fri_watch_begin(const fri_run *r) {
     (void)fr_detect_anomaly(fri_watch_enabled(r));
 }
 
@@ -41,7 +41,7 @@ const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]) {
     return text;
 }
 
-fr_status fri_watch_loss(const fri_session *r, double loss) {
+fr_status fri_watch_loss(const fri_run *r, double loss) {
     char text[FRI_ANOMALY_TEXT];
     if (r->config->opts.device == FR_META || isfinite(loss) || r->numbers.step_skipped) return FR_OK;
     return fr_fail(FR_EINVAL, "the loss is %g after step %" PRId64 ": --lr %g may be too high; %s",

@@ -38,13 +38,13 @@ typedef struct fri_train_arena {
     uint64_t calls;              /* calls since then */
 } fri_train_arena;
 
-struct fri_session;
+struct fri_run;
 /* True if --arena applies to this run; otherwise the reason is stored. */
-bool fri_train_arena_wanted(struct fri_session *r);
+bool fri_train_arena_wanted(struct fri_run *r);
 /* Declares that the following allocations belong to section `part`. */
-fr_status fri_train_arena_part(struct fri_session *r, fri_section part);
+fr_status fri_train_arena_part(struct fri_run *r, fri_section part);
 /* End closes the counters. Release returns the segment once no tensor is alive. */
-void fri_train_arena_end(struct fri_session *r);
-void fri_train_arena_release(struct fri_session *r);
+void fri_train_arena_end(struct fri_run *r);
+void fri_train_arena_release(struct fri_run *r);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static fr_status install_plan(fri_session *r, fri_train_plan *p) {
+static fr_status install_plan(fri_run *r, fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
     /* Only the extent matters here; the bytes reserved by the caching allocator do not. */
     FRI_TRY(fri_train_plan_make(r->config, SIZE_MAX, p));
@@ -17,7 +17,7 @@ static fr_status install_plan(fri_session *r, fri_train_plan *p) {
     return fr_plan_install(p->plan, o->device, NULL);
 }
 
-void fri_train_arena_begin(fri_session *r) {
+void fri_train_arena_begin(fri_run *r) {
     fri_train_arena *a = &r->memory.arena;
     fri_train_plan p = {0};
     double began = fri_seconds_now();

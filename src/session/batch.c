@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Grows both scratch arrays to n pixels of 3 channels. */
-static fr_status reserve_pixels(fri_session *r, size_t n) {
+static fr_status reserve_pixels(fri_run *r, size_t n) {
     if (n <= r->data.pixels_capacity) return FR_OK;
     free(r->data.pixels);
     free(r->data.pixel_classes);
@@ -18,7 +18,7 @@ static fr_status reserve_pixels(fri_session *r, size_t n) {
 
 /* Replaces labels [n] in *targets by pixel classes [n, height, width], computed from images in 0..1. */
 static fr_status to_pixel_classes(void *ctx, fr_tensor *images, fr_tensor **targets) {
-    fri_session *r = ctx;
+    fri_run *r = ctx;
     const int64_t *d = fr_tensor_shape(images);
     int64_t n = d[0], pixels = d[1] * d[2], channels = d[3];
     fr_device device = fr_tensor_device(images);
@@ -41,7 +41,7 @@ static fr_status to_pixel_classes(void *ctx, fr_tensor *images, fr_tensor **targ
     return FR_OK;
 }
 
-fr_status fri_session_input(fri_session *r) {
+fr_status fri_session_input(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     int64_t n = fri_batch_size(r->config, FR_SPLIT_TRAIN);
     const fr_shape images = fri_image_shape(r->config, n), targets = fri_target_shape(r->config, n);

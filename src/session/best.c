@@ -24,18 +24,18 @@ static double fingerprint(const char *path) {
     return whole ? (double)(hash >> (64 - DOUBLE_BITS) | 1) : 0;
 }
 
-bool fri_best_is_in_file(const fri_session *r) {
+bool fri_best_is_in_file(const fri_run *r) {
     const fri_run_tested *t = &r->tested;
     const double file = t->best_file != 0 ? fingerprint(r->config->opts.files.export_weights) : 0;
     return file > 0 && (file == t->best_file || t->best_file < 0);
 }
 
-bool fri_patience_is_over(const fri_session *r) {
+bool fri_patience_is_over(const fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     return o->optim.patience != FR_TRAIN_AUTO && r->tested.since_best >= (double)o->optim.patience;
 }
 
-static fr_status keep(fri_session *r) {
+static fr_status keep(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     r->tested.best_file = 0;
     if (!o->files.keep_best || o->files.export_weights == NULL) return FR_OK;
@@ -45,7 +45,7 @@ static fr_status keep(fri_session *r) {
     return FR_OK;
 }
 
-fr_status fri_best_compare(fri_session *r) {
+fr_status fri_best_compare(fri_run *r) {
     fri_run_tested *t = &r->tested;
     const bool accuracy = r->config->accuracy, may_be_known = t->may_be_known;
     const double now = accuracy ? t->accuracy : t->loss;

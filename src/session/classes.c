@@ -11,7 +11,7 @@ bool fri_counts_classes(const fri_config *c) {
     return c->accuracy && (c->opts.optim.per_class || (pixels && c->outputs <= FR_MASK_IGNORED));
 }
 
-fr_status fri_confusion_begin(fri_session *r) {
+fr_status fri_confusion_begin(fri_run *r) {
     const size_t n = (size_t)r->config->outputs;
     if (!fri_counts_classes(r->config)) return FR_OK;
     free(r->tested.confusion);
@@ -30,14 +30,14 @@ static int64_t index_of_largest(const float *x, int64_t n) {
     return at;
 }
 
-static void tally(const fri_session *r, const float *y, const int64_t *target, int64_t rows) {
+static void tally(const fri_run *r, const float *y, const int64_t *target, int64_t rows) {
     const int64_t classes = r->config->outputs;
     for (int64_t i = 0; i < rows; i++)
         if (target[i] >= 0 && target[i] < classes)
             r->tested.confusion[target[i] * classes + index_of_largest(y + i * classes, classes)]++;
 }
 
-fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targets) {
+fr_status fri_confusion_add(const fri_run *r, fr_tensor *y, fr_tensor *targets) {
     const bool near = fr_tensor_device(y) == FR_CPU;
     FRI_OWNED(fri_free) float *values = near ? NULL : malloc(fr_tensor_nbytes(y));
     FRI_OWNED(fri_free) int64_t *classes = near ? NULL : malloc(fr_tensor_nbytes(targets));
@@ -49,7 +49,7 @@ fr_status fri_confusion_add(const fri_session *r, fr_tensor *y, fr_tensor *targe
     return FR_OK;
 }
 
-fr_status fri_confusion_total(fri_session *r) {
+fr_status fri_confusion_total(fri_run *r) {
     const fri_config *c = r->config;
     const size_t n = (size_t)(c->outputs * c->outputs);
     if (r->tested.confusion == NULL || c->ranks == 1) return FR_OK;
@@ -62,7 +62,7 @@ fr_status fri_confusion_total(fri_session *r) {
     return s;
 }
 
-fri_class_numbers fri_class_numbers_of(const fri_session *r, int64_t class) {
+fri_class_numbers fri_class_numbers_of(const fri_run *r, int64_t class) {
     const int64_t n = r->config->outputs, *m = r->tested.confusion, right = m[class * n + class];
     int64_t here = 0, said = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -77,7 +77,7 @@ fri_class_numbers fri_class_numbers_of(const fri_session *r, int64_t class) {
                                .iou = either > 0 ? (double)right / (double)either : NAN};
 }
 
-double fri_mean_iou(const fri_session *r) {
+double fri_mean_iou(const fri_run *r) {
     double sum = 0;
     int64_t n = 0;
     for (int64_t i = 0; i < r->config->outputs; i++) {

@@ -2,12 +2,12 @@
 #include "session/driver.h"
 
 /* Index of this rank's batch in a round; -1: none. */
-static int64_t batch_of(const fri_session *r, int64_t round) {
+static int64_t batch_of(const fri_run *r, int64_t round) {
     return r->net.share != NULL ? r->config->rank_calls->micro_batch(r->net.share, round) : round;
 }
 
 /* Runs the rounds of a step. In each round a rank processes at most one of the step's batches. */
-static fr_status drive_rounds(const fri_session *r, const fri_stepping *how, void *ctx) {
+static fr_status drive_rounds(const fri_run *r, const fri_stepping *how, void *ctx) {
     const fr_rank_calls *of = r->config->rank_calls;
     const int64_t all = r->net.share != NULL ? of->rounds(r->net.share) : r->config->opts.memory.accumulate;
     for (int64_t i = 0; i < all; i++) {
@@ -21,11 +21,11 @@ static fr_status drive_rounds(const fri_session *r, const fri_stepping *how, voi
 }
 
 /* The optimizer is fused inside steps only: a backward pass of the program between steps leaves gradients. */
-static fr_status fuse(const fri_session *r, bool on) {
+static fr_status fuse(const fri_run *r, bool on) {
     return fri_fused_step(r->config) == FR_TRAIN_FUSED_ON ? fr_optimizer_fuse(r->net.optimizer, on) : FR_OK;
 }
 
-fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
+fr_status fri_drive_step(fri_run *r, const fri_stepping *how, void *ctx, fri_step_values *v) {
     fr_step_scope scope;
     const int64_t v0 = batch_of(r, 0);
     fr_status s = v0 >= 0 ? how->batch(ctx, v0) : FR_OK;
@@ -45,7 +45,7 @@ done:
 }
 
 typedef struct drive {
-    fri_session *r;
+    fri_run *r;
     const fri_execution *how;
     void *ctx;
     int64_t epochs, per_epoch, steps; /* epochs of the run, steps per epoch, steps of the run */
@@ -72,7 +72,7 @@ static fr_status save_if_due(const drive *d, bool last) {
 /* Runs the steps of an epoch from step i on; a resumed run begins in the middle. Batches that do not fill a step
  * (--accumulate) are left out. *more: the run continues after these steps. */
 static fr_status drive_steps(const drive *d, int64_t i, bool *more) {
-    fri_session *r = d->r;
+    fri_run *r = d->r;
     int64_t full = d->per_epoch - (fri_batch_rest(r->config, FR_SPLIT_TRAIN) > 0);
     int64_t done = 1;
     for (; *more && i < d->per_epoch; i += done) {
@@ -125,7 +125,7 @@ static fri_epoch describe_epoch(const drive *d) {
 
 /* Runs one epoch, or reports in *skip how many epochs need not run. */
 static fr_status drive_epoch(const drive *d, int64_t *skip, bool *more) {
-    fri_session *r = d->r;
+    fri_run *r = d->r;
     fri_epoch e = describe_epoch(d);
     *skip = 0;
     if (d->how->epoch_begin != NULL) FRI_TRY(d->how->epoch_begin(d->ctx, &e, skip));
@@ -142,7 +142,7 @@ static fr_status drive_epoch(const drive *d, int64_t *skip, bool *more) {
 
 /* Makes the evaluation at the beginning of a resumed run. */
 static fr_status drive_first_evaluation(const drive *d) {
-    fri_session *r = d->r;
+    fri_run *r = d->r;
     FRI_TRY(call_hook(d, d->how->steps_over));
     FRI_TRY(drive_evaluation(d));
     const bool counts = r->at.first_evaluation == FRI_FIRST_EVALUATION;
@@ -151,7 +151,7 @@ static fr_status drive_first_evaluation(const drive *d) {
     return counts && !is_stopped(d) && fri_run_finished(r) ? save_if_due(d, true) : FR_OK;
 }
 
-fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx) {
+fr_status fri_drive(fri_run *r, const fri_execution *how, void *ctx) {
     const drive d = {.r = r,
                      .how = how,
                      .ctx = ctx,

@@ -18,7 +18,7 @@ typedef struct fri_stepping {
 } fri_stepping;
 
 /* Runs one optimizer step without waiting for an asynchronous device: *v holds readbacks of the step's numbers. */
-fr_status fri_drive_step(fri_session *r, const fri_stepping *how, void *ctx, fri_step_values *v);
+fr_status fri_drive_step(fri_run *r, const fri_stepping *how, void *ctx, fri_step_values *v);
 
 /* Parts of an epoch. */
 typedef struct fri_epoch {
@@ -46,11 +46,11 @@ typedef struct fri_execution {
 } fri_execution;
 
 /* Runs from r->at.step (0, or set by a resume) to the end; r->at.first_evaluation comes first. */
-fr_status fri_drive(fri_session *r, const fri_execution *how, void *ctx);
+fr_status fri_drive(fri_run *r, const fri_execution *how, void *ctx);
 
 /* real.c: trains on the device. begin: loader, position, saved state. go_on: trains to the end or to an interruption,
  * and can be called again to continue. */
-fr_status fri_train_begin(fri_session *r);
-fr_status fri_train_loop(fri_session *r);
+fr_status fri_train_begin(fri_run *r);
+fr_status fri_train_loop(fri_run *r);
 
 #endif

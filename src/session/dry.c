@@ -28,7 +28,7 @@ typedef struct epoch_kind {
 
 typedef struct dry_run {
     fri_config config; /* copy of the command's, with device meta */
-    fri_session run;   /* data sets of two full batches and a short one */
+    fri_run run;       /* data sets of two full batches and a short one */
     fri_train_plan *out;
     fr_loader *loader;                /* of the evaluation */
     bool shorter;                     /* the evaluation's batch is the short one */
@@ -225,7 +225,7 @@ static fr_status dry_train(dry_run *d) {
                                           .evaluate = dry_evaluate,
                                           .evaluation_over = evaluation_over,
                                           .epoch_over = epoch_over};
-    fri_session *r = &d->run;
+    fri_run *r = &d->run;
     fr_status s = FR_OK;
     FR_TRY(s, begin_section(d, FRI_PART_SETUP, false));
     FR_TRY(s, fri_model_build(r));

@@ -28,7 +28,7 @@ typedef struct fri_train_plan {
     fr_plan *plan;
     int section[FRI_PART_COUNT]; /* index of each part's first section; -1: not in this run */
     bool is_evaluation[FRI_PLAN_SECTIONS];
-    fr_memory_stats training, evaluation; /* as in fri_session after a run; 0 without evaluations */
+    fr_memory_stats training, evaluation; /* as in fri_run after a run; 0 without evaluations */
     bool workspaces;                      /* false: libraries not available, workspaces count as 0 */
     bool settled;
     double seconds; /* time that planning took */
@@ -46,6 +46,6 @@ void fri_train_plan_release(fri_train_plan *p); /* *p may be empty */
 fr_status fri_train_plan_use_arena(fri_train_plan *p, fr_placement *out);
 
 /* arena_begin.c: plans the run and reserves its arena. If that fails, the run uses no arena and stores the reason. */
-void fri_train_arena_begin(fri_session *r);
+void fri_train_arena_begin(fri_run *r);
 
 #endif

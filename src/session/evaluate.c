@@ -21,7 +21,7 @@ static fr_status settle_part(fri_sums *sum, int i) {
 }
 
 /* Adds the program's metrics and the confusion matrix. Metrics run on the host, so meta plans only the cast. */
-static fr_status measure_metrics(const fri_session *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
+static fr_status measure_metrics(const fri_run *r, fr_tensor **y, fr_tensor *targets, fri_batch_numbers *b) {
     const fr_train_program *p = r->config->program;
     double value[FR_METRICS_MAX] = {0}, images = (double)fr_tensor_dim(targets, 0);
     const bool classes = fri_counts_classes(r->config);
@@ -35,7 +35,7 @@ static fr_status measure_metrics(const fri_session *r, fr_tensor **y, fr_tensor 
     return FR_OK;
 }
 
-fr_status fri_sums_total(const fri_session *r, const fri_sums *sum, fri_batch_numbers *total) {
+fr_status fri_sums_total(const fri_run *r, const fri_sums *sum, fri_batch_numbers *total) {
     const int64_t batches = fri_test_batches(r->config), ranks = r->config->ranks, most = (batches + ranks - 1) / ranks;
     FRI_OWNED(fri_free) fri_batch_numbers *all = NULL;
     *total = (fri_batch_numbers){0};
@@ -88,7 +88,7 @@ static fr_status put_part(fr_tensor **part, int64_t first, int64_t n, fr_categor
     return FR_OK;
 }
 
-static fr_status outputs_of(const fri_session *r, fr_tensor **images, fr_tensor **y) {
+static fr_status outputs_of(const fri_run *r, fr_tensor **images, fr_tensor **y) {
     FRI_TRY(fri_model_images(r, images));
     FRI_TRY(fri_model_forward(r, *images, y));
     fr_tensor_release(images);
@@ -97,7 +97,7 @@ static fr_status outputs_of(const fri_session *r, fr_tensor **images, fr_tensor 
 
 /* Outputs of a batch of n images, computed part by part; n 0: all at once. A model with dependent images runs on the
  * joined parts. */
-static fr_status batch_outputs(const fri_session *r, int64_t n, fri_evaluation_part_fn *next, void *ctx, fr_tensor **y,
+static fr_status batch_outputs(const fri_run *r, int64_t n, fri_evaluation_part_fn *next, void *ctx, fr_tensor **y,
                                fr_tensor **targets, int64_t *count) {
     FRI_OWNED(fr_tensor_release) fr_tensor *images = NULL, *x = NULL, *t = NULL, *part = NULL;
     const bool apart = fri_module_is_per_image(r->net.model);
@@ -114,8 +114,7 @@ static fr_status batch_outputs(const fri_session *r, int64_t n, fri_evaluation_p
     return apart ? FR_OK : outputs_of(r, &images, y);
 }
 
-fr_status fri_evaluate_batch(const fri_session *r, bool shorter, fri_evaluation_part_fn *next, void *ctx,
-                             fri_sums *sum) {
+fr_status fri_evaluate_batch(const fri_run *r, bool shorter, fri_evaluation_part_fn *next, void *ctx, fri_sums *sum) {
     const fri_config *c = r->config;
     const int64_t full = fri_batch_size(c, FR_SPLIT_TEST);
     const int64_t n = fri_evaluation_part(c) == full ? 0 : shorter ? fri_batch_rest(c, FR_SPLIT_TEST) : full;
@@ -139,22 +138,22 @@ done:
     return s;
 }
 
-bool fri_run_finished(const fri_session *r) {
+bool fri_run_finished(const fri_run *r) {
     return r->tested.given_up || r->at.step >= fri_steps_total(r->config);
 }
 
-fr_status fri_swap_averages(const fri_session *r) {
+fr_status fri_swap_averages(const fri_run *r) {
     return r->net.share != NULL ? r->config->rank_calls->ema_swap(r->net.share)
                                 : fr_optimizer_ema_swap(r->net.optimizer);
 }
 
-fri_evaluation_scope fri_evaluation_begin(const fri_session *r) {
+fri_evaluation_scope fri_evaluation_begin(const fri_run *r) {
     fri_evaluation_scope was = {fr_no_grad_begin(), fr_phase_begin(FR_PHASE_EVALUATION)};
     fr_module_evaluation_begin(r->net.model);
     return was;
 }
 
-void fri_evaluation_end(const fri_session *r, fri_evaluation_scope was) {
+void fri_evaluation_end(const fri_run *r, fri_evaluation_scope was) {
     fr_module_evaluation_end(r->net.model);
     fr_phase_end(was.phase);
     fr_no_grad_end(was.no_grad);

@@ -87,7 +87,7 @@ void fri_fit_switches(fri_config *c) {
     if (fri_fused_step_possible(c)) o->memory.fused_step = FR_TRAIN_FUSED_ON;
 }
 
-static fr_status keep_model(const fri_session *trial, void *ctx) {
+static fr_status keep_model(const fri_run *trial, void *ctx) {
     *(fr_module **)ctx = fr_module_retain(trial->net.model);
     return FR_OK;
 }

@@ -8,14 +8,14 @@
 /* The state of the view: NULL, no log. */
 typedef fri_log *logs;
 
-static fr_status open_log(logs *l, const fri_session *r) {
+static fr_status open_log(logs *l, const fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     if (o->files.log == NULL) return FR_OK;
     const bool evaluated = r->tested.counted == r->at.step && r->at.first_evaluation == FRI_FIRST_STEP;
     return fri_log_open(o->files.log, r->at.step > 0 ? r->at.step : -1, evaluated, l);
 }
 
-fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
+fr_status fri_log_step_of(const fri_run *r, fr_log_step *out) {
     fr_memory_stats m;
     FRI_TRY(fr_memory_stats_get(r->config->opts.device, &m));
     int64_t i = r->numbers.known - r->at.first_step - 1;
@@ -34,7 +34,7 @@ fr_status fri_log_step_of(const fri_session *r, fr_log_step *out) {
     return FR_OK;
 }
 
-static fr_status write_evaluation(fri_log *log, const fri_session *r) {
+static fr_status write_evaluation(fri_log *log, const fri_run *r) {
     const fr_train_program *p = r->config->program;
     char tag[FR_TRAIN_NAME_BYTES];
     if (isfinite(r->tested.accuracy)) FRI_TRY(fri_log_scalar(log, "test/accuracy", r->at.step, r->tested.accuracy));
@@ -46,7 +46,7 @@ static fr_status write_evaluation(fri_log *log, const fri_session *r) {
     return FR_OK;
 }
 
-static fr_status log_event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status log_event(void *state, const fri_run *r, fr_run_event e) {
     logs *l = state;
     fr_log_step step;
     if (e == FR_RUN_POSITION) return open_log(l, r);

@@ -7,7 +7,7 @@
 /* ---- class weights ------------------------------------------------------------------------------------------- */
 
 /* Weight of a class: n / (classes * images of the class), or 0 for a class without images. */
-static fr_status balance_weights(const fri_session *r, int64_t classes, float *weight) {
+static fr_status balance_weights(const fri_run *r, int64_t classes, float *weight) {
     const int64_t n = r->config->train_count;
     int64_t label = 0;
     fr_status s = FR_OK;
@@ -18,7 +18,7 @@ static fr_status balance_weights(const fri_session *r, int64_t classes, float *w
     return s;
 }
 
-fr_status fri_class_weights_begin(fri_session *r) {
+fr_status fri_class_weights_begin(fri_run *r) {
     const fri_config *c = r->config;
     const fr_train_opts *o = &c->opts;
     const int64_t classes = c->outputs;
@@ -79,7 +79,7 @@ fr_status fri_loss_check(const fri_config *c) {
 
 /* ---- the loss ------------------------------------------------------------------------------------------------ */
 
-static fr_status class_loss(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
+static fr_status class_loss(const fri_run *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
     const fr_train_opts *o = &r->config->opts;
     switch (o->optim.loss) {
     case FR_TRAIN_CROSS_ENTROPY:
@@ -94,7 +94,7 @@ static fr_status class_loss(const fri_session *r, fr_tensor *y, fr_tensor *targe
     return fr_fail(FR_EINTERNAL, "trainer: loss %d", (int)o->optim.loss);
 }
 
-fr_status fri_loss_of_batch(const fri_session *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
+fr_status fri_loss_of_batch(const fri_run *r, fr_tensor *y, fr_tensor *targets, bool training, fr_tensor **loss) {
     const fr_train_program *p = r->config->program;
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     if (p->loss == NULL && r->config->targets != FR_TARGET_VECTOR) return class_loss(r, y, targets, training, loss);

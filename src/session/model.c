@@ -33,7 +33,7 @@ static fr_status load_network(const fri_config *c, const fr_network_file *file, 
 }
 
 /* Creates the module without optimizer, frozen layers or loss. */
-static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
+static fr_status make_module(fri_run *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
     const fr_network_file *file = NULL;
     if (fri_weights_are_network(c, &file)) {
@@ -51,7 +51,7 @@ static fr_status make_module(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
     return FR_OK;
 }
 
-static fr_status make_trained(fri_session *r, char name[FR_TRAIN_NAME_BYTES]) {
+static fr_status make_trained(fri_run *r, char name[FR_TRAIN_NAME_BYTES]) {
     fr_status s = make_module(r, name);
     return s == FR_OK ? fri_freeze_parts(r) : s;
 }
@@ -67,7 +67,7 @@ static bool is_classifier(const fri_config *c, const fr_tensor *y, const fr_shap
 }
 
 /* Refuses a network with several results, because the loss would use only the first. */
-static fr_status one_result(const fri_session *trial, fr_tensor *images) {
+static fr_status one_result(const fri_run *trial, fr_tensor *images) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     const fr_train_opts *o = &trial->config->opts;
     fr_tensor *y[2] = {NULL, NULL};
@@ -83,7 +83,7 @@ static fr_status one_result(const fri_session *trial, fr_tensor *images) {
 }
 
 /* Runs one batch through model and loss on meta. */
-static fr_status try_batch(const fri_session *trial, int64_t batch, bool *accuracy, uint64_t *drawn) {
+static fr_status try_batch(const fri_run *trial, int64_t batch, bool *accuracy, uint64_t *drawn) {
     const fri_config *c = trial->config;
     char size[FR_FLAG_TEXT_BYTES];
     const fr_shape shape = fri_target_shape(c, batch);
@@ -108,7 +108,7 @@ done:
 
 fr_status fri_model_check(fri_config *c) {
     fri_config meta = *c;
-    FRI_OWNED(fri_model_release) fri_session trial = {.config = &meta};
+    FRI_OWNED(fri_model_release) fri_run trial = {.config = &meta};
     int64_t rest = fri_batch_rest(c, FR_SPLIT_TRAIN);
     meta.opts.device = FR_META;
     fr_status s = make_module(&trial, meta.model_name);
@@ -130,9 +130,9 @@ fr_status fri_model_check(fri_config *c) {
     return FR_OK;
 }
 
-fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *trial, void *ctx), void *ctx) {
+fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_run *trial, void *ctx), void *ctx) {
     fri_config meta = *c;
-    fri_session trial = {.config = &meta};
+    fri_run trial = {.config = &meta};
     fr_switches switches = fr_switches_get();
     fr_rng rng = fr_rng_get();
     FRI_OWNED(fr_pool_release) fr_pool *pool = NULL;
@@ -150,7 +150,7 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_session *tr
     return s;
 }
 
-static fr_status count_units(const fri_session *trial, void *ctx) {
+static fr_status count_units(const fri_run *trial, void *ctx) {
     *(int *)ctx = fr_module_units(trial->net.model, NULL, 0);
     return FR_OK;
 }
@@ -159,7 +159,7 @@ fr_status fri_model_units(const fri_config *c, int *out) {
     return fri_on_meta(c, count_units, out);
 }
 
-static fr_status build_optimizer(fri_session *r) {
+static fr_status build_optimizer(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     const fr_sgd_opts *sgd = FR_SGD_OPTS(.lr = o->optim.lr, .momentum = o->optim.momentum,
                                          .weight_decay = o->optim.weight_decay, .nesterov = o->optim.nesterov);
@@ -183,7 +183,7 @@ static fr_status build_optimizer(fri_session *r) {
     return fr_fail(FR_EINTERNAL, "trainer: optimizer %d", (int)o->optim.optimizer);
 }
 
-static fr_status build_scaler(fri_session *r) {
+static fr_status build_scaler(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     bool dynamic = o->precision.loss_scale == FR_TRAIN_AUTO;
     return fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = fri_loss_scaled(o),
@@ -192,7 +192,7 @@ static fr_status build_scaler(fri_session *r) {
                                  o->device, &r->net.scaler);
 }
 
-fr_status fri_model_build(fri_session *r) {
+fr_status fri_model_build(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     char name[FR_TRAIN_NAME_BYTES];
     fr_seed((uint64_t)o->optim.seed);
@@ -210,7 +210,7 @@ fr_status fri_model_build(fri_session *r) {
     return fri_session_input(r);
 }
 
-void fri_model_release(fri_session *r) {
+void fri_model_release(fri_run *r) {
     fri_input_release(&r->data.input);
     fr_tensor_release(&r->net.class_weights);
     if (r->net.share != NULL) r->config->rank_calls->unshare(&r->net.share);
@@ -219,7 +219,7 @@ void fri_model_release(fri_session *r) {
     fr_module_release(&r->net.model);
 }
 
-fr_dtype fri_model_dtype(const fri_session *r) {
+fr_dtype fri_model_dtype(const fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     const int layers = o->precision.amp != FR_TRAIN_AMP_OFF ? fr_module_layers(r->net.model) : 0;
     fr_layer l;
@@ -231,13 +231,13 @@ fr_dtype fri_model_dtype(const fri_session *r) {
     return fri_compute_dtype(o);
 }
 
-fr_status fri_model_images(const fri_session *r, fr_tensor **images) {
+fr_status fri_model_images(const fri_run *r, fr_tensor **images) {
     const fri_config *c = r->config;
     if (fr_tensor_dtype(*images) != FR_U8) return FR_OK;
     return fr_images_normalize(*images, c->mean, c->std, fri_model_dtype(r), images);
 }
 
-static fr_status forward_trained(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+static fr_status forward_trained(const fri_run *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
     if (o->memory.unit_plan != NULL && fr_grad_enabled())
         return fr_checkpoint_plan(r->net.model, o->memory.unit_plan, x, y);
@@ -245,7 +245,7 @@ static fr_status forward_trained(const fri_session *r, fr_tensor *x, fr_tensor *
     return fr_module_forward(r->net.model, x, y);
 }
 
-fr_status fri_model_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+fr_status fri_model_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
     if (o->precision.half != FR_TRAIN_AMP_OFF) FRI_TRY(fr_cast(x, fri_compute_dtype(o), y));
     return forward_trained(r, o->precision.half != FR_TRAIN_AMP_OFF ? *y : x, y);

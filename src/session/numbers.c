@@ -41,7 +41,7 @@ static int compare_numbers(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double fri_median_step_ms(const fri_session *r) {
+double fri_median_step_ms(const fri_run *r) {
     int64_t done = r->numbers.known - r->at.first_step, first = done > 1 ? 1 : 0, n = done - first;
     if (n < 1 || r->config->opts.device == FR_META) return NAN;
     double *sorted = malloc((size_t)n * sizeof *sorted);
@@ -53,20 +53,20 @@ double fri_median_step_ms(const fri_session *r) {
     return median;
 }
 
-double fri_epoch_loss(const fri_session *r) {
+double fri_epoch_loss(const fri_run *r) {
     return r->numbers.epoch_targets > 0 ? r->numbers.epoch_loss / r->numbers.epoch_targets : NAN;
 }
 
-double fri_epoch_accuracy(const fri_session *r) {
+double fri_epoch_accuracy(const fri_run *r) {
     const bool counted = fri_counts_steps(r->config) && r->numbers.epoch_targets > 0;
     return counted ? r->numbers.epoch_correct / r->numbers.epoch_targets : NAN;
 }
 
-double fri_images_per_second(const fri_session *r) {
+double fri_images_per_second(const fri_run *r) {
     return 1000.0 * (double)r->config->opts.optim.batch_size / fri_median_step_ms(r);
 }
 
-fr_status fri_step_remember(fri_session *r, double loss, double milliseconds) {
+fr_status fri_step_remember(fri_run *r, double loss, double milliseconds) {
     int64_t i = r->numbers.known - r->at.first_step;
     if (i == r->numbers.capacity) {
         int64_t capacity = r->numbers.capacity > 0 ? 2 * r->numbers.capacity : 1024;

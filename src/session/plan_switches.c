@@ -106,7 +106,7 @@ static fr_status options_of(const fri_config *c, const kind *k, fr_train_opts *o
 
 typedef struct trial {
     fri_config config;
-    fri_session run;
+    fri_run run;
     fri_views *views;
 } trial;
 
@@ -119,7 +119,7 @@ static fr_status trial_begin(trial *t, const fri_config *c, const fr_train_opts 
     t->config.opts = *o;
     t->config.argc = 0; /* the command's memory flags are not the row's */
     t->config.listener = (fri_listener){NULL, nothing_said, NULL};
-    t->run = (fri_session){.config = &t->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
+    t->run = (fri_run){.config = &t->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     return fri_run_prepare(&t->config, &t->run, &t->views);
 }
 

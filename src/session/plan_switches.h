@@ -10,7 +10,7 @@
 fr_status fri_plan_switches(const fri_config *c, const fr_plan_switches_opts *opts, fr_plan_switch_row *rows,
                             int64_t room, int64_t *n);
 
-/* embed.c: checks a session's options; fills *program and the config, which borrow all that they get. */
+/* session.c: checks a session's options; fills *program and the config, which borrow all that they get. */
 fr_status fri_session_check(const fr_session_opts *o);
 fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_dataset *test,
                                 fr_train_program *program, fri_config *out);

@@ -33,7 +33,7 @@ static fr_status start_threads(const fri_config *c) {
     return s < 0 ? fr_fail_prefix(s, "--threads %d: ", n) : FR_OK;
 }
 
-static fr_status open_offload(const fri_session *r) {
+static fr_status open_offload(const fri_run *r) {
     const char *file = r->config->opts.memory.offload;
     fr_status s = fr_offload_open(file[0] != '\0' ? file : NULL);
     if (s == FR_OK && fri_offload_warning()[0] != '\0')
@@ -74,14 +74,14 @@ static fr_status look_ahead(fri_config *c) {
 }
 
 /* Makes the choices that depend on free memory. */
-static fr_status choose_by_memory(fri_config *c, fri_session *r) {
+static fr_status choose_by_memory(fri_config *c, fri_run *r) {
     FRI_TRY(fri_room_choose(c, &r->memory));
     FRI_TRY(look_ahead(c));
     fri_workspace_choose(c, &r->net.scratch);
     return fri_segment_weights(c, &r->net.unit_weight);
 }
 
-static void forget_choices(fri_config *c, fri_session *r) {
+static void forget_choices(fri_config *c, fri_run *r) {
     fri_train_arena_release(r);
     r->memory.arena = (fri_train_arena){0};
     fr_fit_release(&r->memory.fit);
@@ -95,7 +95,7 @@ static void forget_choices(fri_config *c, fri_session *r) {
 }
 
 /* Reserves the arena. If others have taken memory since the choice, chooses once again. */
-static fr_status reserve_arena(fri_config *c, fri_session *r) {
+static fr_status reserve_arena(fri_config *c, fri_run *r) {
     fri_train_arena_begin(r);
     size_t enough = !r->memory.arena.short_of_memory;
     if (!r->memory.room.fits) return FR_OK;
@@ -108,7 +108,7 @@ static fr_status reserve_arena(fri_config *c, fri_session *r) {
     return FR_OK;
 }
 
-fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
+fr_status fri_run_prepare(fri_config *c, fri_run *r, fri_views **views) {
     const fr_train_opts *o = &c->opts;
     FRI_TRY(check_device(c));
     fri_config_resolve(c);
@@ -139,7 +139,7 @@ fr_status fri_run_prepare(fri_config *c, fri_session *r, fri_views **views) {
     return o->files.predict == NULL ? reserve_arena(c, r) : FR_OK;
 }
 
-fr_status fri_run_setup(fri_session *r, fri_calibration **calibration) {
+fr_status fri_run_setup(fri_run *r, fri_calibration **calibration) {
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
     if (r->config->opts.memory.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
     FRI_TRY(fri_model_build(r));
@@ -147,7 +147,7 @@ fr_status fri_run_setup(fri_session *r, fri_calibration **calibration) {
     return fri_train_begin(r);
 }
 
-void fri_session_end(fri_session *r) {
+void fri_session_end(fri_run *r) {
     fr_loader_release(&r->data.loader);
     fri_model_release(r);
     fr_dataset_release(&r->data.train);

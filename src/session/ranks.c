@@ -64,7 +64,7 @@ static const char *find_difference(const same_run *a, const same_run *b, char te
     return text;
 }
 
-static fr_status describe_run(const fri_session *r, same_run *out) {
+static fr_status describe_run(const fri_run *r, same_run *out) {
     const fri_config *c = r->config;
     char text[FR_FLAG_TEXT_BYTES];
     snprintf(out->version, sizeof out->version, "%s", fr_version());
@@ -78,7 +78,7 @@ static fr_status describe_run(const fri_session *r, same_run *out) {
     return r->data.train != NULL ? fri_dataset_fingerprint(r->data.train, out->data) : FR_OK;
 }
 
-fr_status fri_ranks_compare(const fri_session *r) {
+fr_status fri_ranks_compare(const fri_run *r) {
     const fri_config *c = r->config;
     char text[3 * TEXT];
     same_run mine = {0};
@@ -102,12 +102,12 @@ typedef struct rank_position {
     int64_t step, signal;
 } rank_position;
 
-fr_status fri_ranks_timeout(const fri_session *r, bool step) {
+fr_status fri_ranks_timeout(const fri_run *r, bool step) {
     const fri_config *c = r->config;
     return c->comm != NULL ? c->rank_calls->timeout(c->comm, (step ? 1 : FRI_LONG_TIMEOUT) * c->peer_timeout) : FR_OK;
 }
 
-fr_status fri_ranks_check_step(fri_session *r, int64_t step) {
+fr_status fri_ranks_check_step(fri_run *r, int64_t step) {
     const fri_config *c = r->config;
     const rank_position mine = {step, fri_signal_here(r)};
     FRI_OWNED(fri_free) rank_position *all = malloc((size_t)c->ranks * sizeof *all);
@@ -121,7 +121,7 @@ fr_status fri_ranks_check_step(fri_session *r, int64_t step) {
     return FR_OK;
 }
 
-fr_status fri_ranks_numbers(const fri_session *r, const fri_batch_numbers *mine, int64_t n, int64_t most,
+fr_status fri_ranks_numbers(const fri_run *r, const fri_batch_numbers *mine, int64_t n, int64_t most,
                             fri_batch_numbers **out) {
     const fri_config *c = r->config;
     const size_t each = (size_t)most * sizeof *mine;
@@ -142,7 +142,7 @@ static uint64_t larger_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-fr_status fri_ranks_report(fri_session *r) {
+fr_status fri_ranks_report(fri_run *r) {
     const fri_config *c = r->config;
     const fr_rank_calls *of = c->rank_calls;
     if (c->ranks == 1) return FR_OK;

@@ -6,7 +6,7 @@
 #include <math.h>
 
 typedef struct real {
-    fri_session *r;
+    fri_run *r;
     double began;      /* seconds */
     fr_loader *loader; /* test images, only during an evaluation */
     fri_sums sum;
@@ -27,7 +27,7 @@ static fr_status real_batch(void *ctx, int64_t i) {
 static const fri_stepping device_stepping = {real_batch, fri_step_train, fri_step_update};
 
 static fr_status real_step(void *ctx, fri_section part, int64_t alike, int64_t *done) {
-    fri_session *r = ((real *)ctx)->r;
+    fri_run *r = ((real *)ctx)->r;
     FRI_OWNED(fri_step_work_end) fri_step_work w = {.r = r, .v = &r->numbers.values[r->at.step % 2]};
     (void)alike, (void)done;
     w.v->began = fri_seconds_now();
@@ -40,7 +40,7 @@ static fr_status real_step(void *ctx, fri_section part, int64_t alike, int64_t *
 
 /* Waits for the step's numbers, stores and reports them. On an asynchronous device the next step is already running,
  * so a step's time is measured from the end of the previous step. */
-static fr_status step_known(fri_session *r, fri_step_values *v) {
+static fr_status step_known(fri_run *r, fri_step_values *v) {
     double loss = NAN;
     FRI_TRY(fri_step_settle(r, v, &loss));
     double now = fri_seconds_now();
@@ -52,30 +52,30 @@ static fr_status step_known(fri_session *r, fri_step_values *v) {
     return fri_run_emit(r, FR_RUN_STEP);
 }
 
-static fr_status steps_known(fri_session *r, int64_t up_to) {
+static fr_status steps_known(fri_run *r, int64_t up_to) {
     fr_status s = FR_OK;
     while (s == FR_OK && r->numbers.known < up_to) s = step_known(r, &r->numbers.values[r->numbers.known % 2]);
     return s;
 }
 
 static fr_status step_over(void *ctx) {
-    fri_session *r = ((real *)ctx)->r;
+    fri_run *r = ((real *)ctx)->r;
     return steps_known(r, fr_device_is_asynchronous(r->config->opts.device) ? r->at.step - 1 : r->at.step);
 }
 
 static fr_status real_save(void *ctx, bool last) {
-    fri_session *r = ((real *)ctx)->r;
+    fri_run *r = ((real *)ctx)->r;
     fr_status s = steps_known(r, r->at.step);
     return s == FR_OK ? fri_save(r, last) : s;
 }
 
 static fr_status real_prefetch(void *ctx) {
-    fri_session *r = ((real *)ctx)->r;
+    fri_run *r = ((real *)ctx)->r;
     return fri_input_fetch(r->data.input, r->data.loader);
 }
 
 /* Folds the peaks since the last call into *kept. */
-static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
+static fr_status keep_peak(fri_run *r, fr_memory_stats *kept) {
     fr_memory_stats now = {0};
     FRI_TRY(fri_peak_keep(r->config->opts.device, &now));
     fri_peak_fold(&now, kept);
@@ -83,7 +83,7 @@ static fr_status keep_peak(fri_session *r, fr_memory_stats *kept) {
 }
 
 static fr_status steps_over(void *ctx) {
-    fri_session *r = ((real *)ctx)->r;
+    fri_run *r = ((real *)ctx)->r;
     FRI_TRY(steps_known(r, r->at.step));
     FRI_TRY(fri_readback_check_all()); /* reports bad targets of the last steps */
     return keep_peak(r, &r->memory.training);
@@ -101,7 +101,7 @@ static fr_status real_part(void *ctx, int64_t first, fr_tensor **images, fr_tens
 
 static fr_status real_evaluation_begin(void *ctx) {
     real *x = ctx;
-    fri_session *r = x->r;
+    fri_run *r = x->r;
     FRI_TRY(fri_train_arena_part(r, FRI_PART_EVALUATION));
     FRI_TRY(fri_confusion_begin(r));
     return fri_data_loader(r->config, FR_SPLIT_TEST, r->data.test, &x->loader);
@@ -109,7 +109,7 @@ static fr_status real_evaluation_begin(void *ctx) {
 
 static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64_t *done) {
     real *x = ctx;
-    fri_session *r = x->r;
+    fri_run *r = x->r;
     (void)alike, (void)done;
     if (part != FRI_PART_EVALUATION) FRI_TRY(fri_train_arena_part(r, part));
     return fri_evaluate_batch(r, part == FRI_PART_EVALUATION_SHORT, real_part, x, &x->sum);
@@ -118,7 +118,7 @@ static fr_status real_evaluate(void *ctx, fri_section part, int64_t alike, int64
 /* Results are discarded if a signal ended the evaluation early. */
 static fr_status real_evaluation_over(void *ctx, fr_status s) {
     real *x = ctx;
-    fri_session *r = x->r;
+    fri_run *r = x->r;
     fri_batch_numbers sum = {0};
     if (s == FR_OK) s = fri_sums_settle(&x->sum);
     if (s == FR_OK && r->at.signal == 0) s = fri_sums_total(r, &x->sum, &sum);
@@ -139,7 +139,7 @@ static fr_status real_evaluation_over(void *ctx, fr_status s) {
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
 static fr_status real_epoch_begin(void *ctx, const fri_epoch *e, int64_t *skip) {
-    fri_session *r = ((real *)ctx)->r;
+    fri_run *r = ((real *)ctx)->r;
     int64_t done = r->at.step - r->at.epoch * fri_steps_per_epoch(r->config);
     (void)e, (void)skip;
     if (done == 0) r->numbers.epoch_loss = r->numbers.epoch_correct = r->numbers.epoch_targets = 0;
@@ -152,7 +152,7 @@ static fr_status real_epoch_over(void *ctx) {
     return fri_run_emit(x->r, FR_RUN_EPOCH);
 }
 
-fr_status fri_train_begin(fri_session *r) {
+fr_status fri_train_begin(fri_run *r) {
     FRI_TRY(fri_data_loader(r->config, FR_SPLIT_TRAIN, r->data.train, &r->data.loader));
     r->net.schedule = fri_schedule(r->config);
     FRI_TRY(fri_run_emit(r, FR_RUN_BEGIN));
@@ -163,7 +163,7 @@ fr_status fri_train_begin(fri_session *r) {
     return fri_run_emit(r, FR_RUN_POSITION);
 }
 
-fr_status fri_train_loop(fri_session *r) {
+fr_status fri_train_loop(fri_run *r) {
     static const fri_execution on_device = {real_epoch_begin,
                                             real_step,
                                             step_over,

@@ -69,7 +69,7 @@ static void add_peak(cJSON *to, const fr_memory_stats *m) {
     cJSON_AddStringToObject(to, "peak_phase", fr_phase_name(m->peak_phase));
 }
 
-static void add_memory(cJSON *root, const fri_session *r) {
+static void add_memory(cJSON *root, const fri_run *r) {
     const fr_memory_stats *m = &r->memory.training;
     cJSON *memory = cJSON_AddObjectToObject(root, "memory");
     add_peak(memory, m);
@@ -83,7 +83,7 @@ static void add_memory(cJSON *root, const fri_session *r) {
 }
 
 /* Adds process memory from outside of the engine, which plans do not contain. */
-static void add_process(cJSON *root, const fri_session *r) {
+static void add_process(cJSON *root, const fri_run *r) {
     fr_memory_use use;
     size_t reserved, outside = fri_watch_outside(r, &use, &reserved);
     bool host = r->config->opts.device == FR_CPU;
@@ -97,7 +97,7 @@ static void add_process(cJSON *root, const fri_session *r) {
 }
 
 /* Adds the arena's reserved bytes, beside the minimum of any placement. */
-static void add_arena(cJSON *root, const fri_session *r) {
+static void add_arena(cJSON *root, const fri_run *r) {
     const fri_train_arena *a = &r->memory.arena;
     cJSON *arena = cJSON_AddObjectToObject(root, "arena");
     cJSON_AddBoolToObject(arena, "used", a->used);
@@ -114,7 +114,7 @@ static void add_arena(cJSON *root, const fri_session *r) {
 }
 
 /* Adds what the device's free memory decided. */
-static void add_room(cJSON *root, const fri_session *r) {
+static void add_room(cJSON *root, const fri_run *r) {
     const fri_room *decided = &r->memory.room;
     cJSON *room = decided->bytes > 0 ? cJSON_AddObjectToObject(root, "room") : NULL;
     if (room == NULL) return;
@@ -124,7 +124,7 @@ static void add_room(cJSON *root, const fri_session *r) {
 }
 
 /* Adds the choice of --memory-budget. */
-static void add_fit(cJSON *root, const fri_session *r) {
+static void add_fit(cJSON *root, const fri_run *r) {
     if (r->config->opts.memory.unit_plan == NULL) return;
     const fr_fit *f = &r->memory.fit;
     char units[FRI_UNITS_TEXT];
@@ -141,7 +141,7 @@ static void add_fit(cJSON *root, const fri_session *r) {
     add_number(fit, "search_ms", f->milliseconds);
 }
 
-static void add_loss(cJSON *root, const fri_session *r) {
+static void add_loss(cJSON *root, const fri_run *r) {
     cJSON *loss = cJSON_AddObjectToObject(root, "loss");
     int64_t n = r->at.step - r->at.first_step;
     add_number(loss, "first", n > 0 ? r->numbers.losses[0] : NAN);
@@ -152,7 +152,7 @@ static void add_loss(cJSON *root, const fri_session *r) {
 }
 
 /* Adds the numbers of each class, and the predictions for its targets (rows) by class. */
-static void add_classes(cJSON *root, const fri_session *r) {
+static void add_classes(cJSON *root, const fri_run *r) {
     const int64_t n = r->config->outputs;
     cJSON *classes = cJSON_AddObjectToObject(root, "classes");
     cJSON *accuracy = cJSON_AddArrayToObject(classes, "accuracy"), *iou = cJSON_AddArrayToObject(classes, "iou");
@@ -169,7 +169,7 @@ static void add_classes(cJSON *root, const fri_session *r) {
     add_number(classes, "mean_iou", fri_mean_iou(r));
 }
 
-static void add_scale(cJSON *root, const fri_session *r) {
+static void add_scale(cJSON *root, const fri_run *r) {
     cJSON *scale =
         fri_loss_scaled(&r->config->opts) && r->net.scaler != NULL ? cJSON_AddObjectToObject(root, "loss_scale") : NULL;
     if (scale == NULL) return;
@@ -187,7 +187,7 @@ static void add_scale(cJSON *root, const fri_session *r) {
     cJSON_AddBoolToObject(first, "backward", r->numbers.overflow_first.backward);
 }
 
-static void add_ranks(cJSON *root, const fri_session *r) {
+static void add_ranks(cJSON *root, const fri_run *r) {
     cJSON *list = r->rank != NULL ? cJSON_AddArrayToObject(root, "ranks") : NULL;
     for (int i = 0; list != NULL && i < r->config->ranks; i++) {
         const fri_rank_numbers *n = &r->rank[i];
@@ -206,7 +206,7 @@ static void add_ranks(cJSON *root, const fri_session *r) {
     }
 }
 
-static cJSON *build_report(const fri_session *r) {
+static cJSON *build_report(const fri_run *r) {
     char library[160];
     fr_train_opts resolved = r->config->opts;
     resolved.memory.fused_step = fri_fused_step(r->config);
@@ -254,11 +254,11 @@ static cJSON *build_report(const fri_session *r) {
 
 /* ---- the file ---------------------------------------------------------------------------------------------- */
 
-static fr_status report_begin(void *state, const fri_session *r) {
+static fr_status report_begin(void *state, const fri_run *r) {
     return fr_flag_output_open("report", r->config->opts.files.report, state);
 }
 
-static fr_status report_event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status report_event(void *state, const fri_run *r, fr_run_event e) {
     fr_flag_output *f = state;
     if (e != FR_RUN_END) return FR_OK;
     cJSON *root = build_report(r);

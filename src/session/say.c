@@ -29,6 +29,6 @@ void fri_say(const fri_config *c, fri_saying how, const char *format, ...) {
     c->listener.said(c->listener.ctx, how, how == FRI_SAY_NOTE ? fr_last_error() : text);
 }
 
-void fri_say_goes_on(const fri_session *r) {
+void fri_say_goes_on(const fri_run *r) {
     fri_say(r->config, FRI_SAY_WARNING, "step %" PRId64 ": %s; the training goes on", r->at.step, fr_last_error());
 }

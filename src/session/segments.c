@@ -14,7 +14,7 @@ static fr_segmentation segmentation_of(const fr_train_opts *o) {
     return FR_SEGMENTS_COUNT;
 }
 
-fr_status fri_segments_check(const fri_session *r) {
+fr_status fri_segments_check(const fri_run *r) {
     int units = fr_module_units(r->net.model, NULL, 0);
     int64_t segments = r->config->opts.memory.checkpoint_segments;
     if (segments <= units) return FR_OK;
@@ -22,7 +22,7 @@ fr_status fri_segments_check(const fri_session *r) {
                    (long long)segments, r->config->model_name, units, units);
 }
 
-fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y) {
+fr_status fri_segments_forward(const fri_run *r, fr_tensor *x, fr_tensor **y) {
     const fr_train_opts *o = &r->config->opts;
     return fr_checkpoint_segments(r->net.model, segmentation_of(o), (int)o->memory.checkpoint_segments,
                                   r->net.unit_weight, x, y);
@@ -31,7 +31,7 @@ fr_status fri_segments_forward(const fri_session *r, fr_tensor *x, fr_tensor **y
 /* ---- unit weights -------------------------------------------------------------------------------------------- */
 
 /* Bytes that each unit saves for backward of a full batch, or of a part of a split batch. */
-static fr_status weigh_units(const fri_session *trial, size_t *weight) {
+static fr_status weigh_units(const fri_run *trial, size_t *weight) {
     const fr_train_opts *o = &trial->config->opts;
     int64_t n = (fri_batch_size(trial->config, FR_SPLIT_TRAIN) + o->memory.split_batch - 1) / o->memory.split_batch;
     fr_autocast_state was;
@@ -47,7 +47,7 @@ done:
     return s;
 }
 
-static fr_status make_weights(const fri_session *trial, void *ctx) {
+static fr_status make_weights(const fri_run *trial, void *ctx) {
     size_t **weight = ctx;
     int units = fr_module_units(trial->net.model, NULL, 0);
     *weight = calloc((size_t)units + 1, sizeof **weight);

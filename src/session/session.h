@@ -147,7 +147,7 @@ typedef struct fri_run_memory {
     fr_fit fit; /* opts.memory.unit_plan points to the plan in here, if set */
 } fri_run_memory;
 
-typedef struct fri_session {
+typedef struct fri_run {
     const fri_config *config;
     fr_pool *pool; /* memory pool of the run on its device; NULL: not created yet */
     fr_pool_state no_pool;
@@ -162,22 +162,22 @@ typedef struct fri_session {
     fri_run_watcher watcher;
     int (*interrupted)(void *ctx); /* returns a signal that asks the run to end, or 0; NULL: no signals */
     void *interrupted_ctx;
-} fri_session;
+} fri_run;
 
 /* Signal received by this process. */
-static inline int fri_signal_here(const fri_session *r) {
+static inline int fri_signal_here(const fri_run *r) {
     return r->interrupted != NULL ? r->interrupted(r->interrupted_ctx) : 0;
 }
 /* Signal received by any rank as of the last step. All ranks end after the same step. */
-static inline int fri_run_interrupted(const fri_session *r) {
+static inline int fri_run_interrupted(const fri_run *r) {
     return r->config->ranks > 1 ? r->at.common_signal : fri_signal_here(r);
 }
 
-static inline fr_status fri_run_emit(const fri_session *r, fr_run_event e) {
+static inline fr_status fri_run_emit(const fri_run *r, fr_run_event e) {
     return r->watcher.event != NULL ? r->watcher.event(r->watcher.ctx, e) : FR_OK;
 }
 
 /* say.c: says that the last error does not end the training. */
-void fri_say_goes_on(const fri_session *r);
+void fri_say_goes_on(const fri_run *r);
 
 #endif

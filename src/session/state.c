@@ -86,13 +86,13 @@ static void set_computed_by(parts *p, size_t i, const fr_train_opts *o) {
     p->setting[i] = (fr_state_setting){.name = "computed-by", .value = p->computed_by, .if_missing = p->computed_by};
 }
 
-static double evaluated(const fri_session *r) {
+static double evaluated(const fri_run *r) {
     if (r->tested.counted == r->at.step) return EVALUATION_MADE;
     return fri_evaluation_counts(r->config, r->at.step) ? EVALUATION_DUE : EVALUATION_NOT_DUE;
 }
 
 /* Describes the state of this run; *p points into *p and into the run. */
-static void describe_parts(fri_session *r, parts *p) {
+static void describe_parts(fri_run *r, parts *p) {
     const fr_train_opts *o = &r->config->opts;
     set_required(p, 0, "batch-size", o->optim.batch_size);
     set_required(p, 1, "image-size", o->data.image_size);
@@ -151,7 +151,7 @@ static bool is_folder(const char *path) {
 
 /* ---- save -------------------------------------------------------------------------------------------------- */
 
-static fr_status could_be_written(const fri_session *trial, void *ctx) {
+static fr_status could_be_written(const fri_run *trial, void *ctx) {
     const fr_network_file *const *file = ctx;
     return (*file)->save(trial->net.model, NULL, NULL);
 }
@@ -183,7 +183,7 @@ static fr_status add_weight_bytes(void *ctx, const char *path, fr_tensor *t, boo
     return FR_OK;
 }
 
-static fr_status count_weight_bytes(const fri_session *trial, void *ctx) {
+static fr_status count_weight_bytes(const fri_run *trial, void *ctx) {
     return fr_module_each_tensor(trial->net.model, add_weight_bytes, ctx);
 }
 
@@ -208,12 +208,12 @@ static fr_status note_room(const fri_config *c, const char *flag, const char *pa
     return FR_OK;
 }
 
-static bool is_resumed(const fri_session *r) {
+static bool is_resumed(const fri_run *r) {
     return r->config->resume.path[0] != '\0';
 }
 
 /* True if the run resumes from a state in this folder. */
-static bool goes_on_in(const fri_session *r, const char *folder) {
+static bool goes_on_in(const fri_run *r, const char *folder) {
     char state[FRI_TARGET_BYTES], here[FRI_TARGET_BYTES];
     if (!is_resumed(r) || !fri_file_target(r->config->resume.path, state) || !fri_file_target(folder, here))
         return false;
@@ -222,7 +222,7 @@ static bool goes_on_in(const fri_session *r, const char *folder) {
 }
 
 /* Refuses a folder with states of another training. */
-static fr_status check_states(const fri_session *r) {
+static fr_status check_states(const fri_run *r) {
     const char *folder = r->config->opts.files.save;
     char of[128] = "";
     fri_state_folder held;
@@ -234,7 +234,7 @@ static fr_status check_states(const fri_session *r) {
                    held.states, held.states == 1 ? "state" : "states", of);
 }
 
-fr_status fri_saving_check(fri_session *r) {
+fr_status fri_saving_check(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = FR_OK;
     parts p;
@@ -256,7 +256,7 @@ done:
     return s;
 }
 
-bool fri_save_is_due(const fri_session *r, bool last) {
+bool fri_save_is_due(const fri_run *r, bool last) {
     const fr_train_opts *o = &r->config->opts;
     if (o->files.save == NULL) return false;
     if (r->at.saved_step == r->at.step) return last && r->at.saved_counted != r->tested.counted;
@@ -265,7 +265,7 @@ bool fri_save_is_due(const fri_session *r, bool last) {
 
 /* Distributes the result of saving. Ranks other than 0 send their parts and get rank 0's status s, or FR_EPEER after
  * a failure. */
-static fr_status save_together(const fri_session *r, fr_status s) {
+static fr_status save_together(const fri_run *r, fr_status s) {
     char sentence[1024];
     if (r->config->rank > 0) {
         s = r->config->rank_calls->serve(r->net.share);
@@ -276,7 +276,7 @@ static fr_status save_together(const fri_session *r, fr_status s) {
     return told < 0 ? told : s < 0 ? fr_fail(s, "%s", sentence) : s;
 }
 
-fr_status fri_save(fri_session *r, bool last) {
+fr_status fri_save(fri_run *r, bool last) {
     const fr_train_opts *o = &r->config->opts;
     parts p;
     fr_status s = FR_OK;
@@ -365,7 +365,7 @@ static fr_status any_state(void *ctx, const char *name, fr_tensor *t) {
 
 /* A run evaluates first if the state stands at the end of an epoch without the epoch's evaluation, or if no step is
  * left. */
-static void begin_at(fri_session *r, int64_t step, double known) {
+static void begin_at(fri_run *r, int64_t step, double known) {
     const bool over = fri_patience_is_over(r) || step >= fri_steps_total(r->config);
     const bool due = known == EVALUATION_DUE || (known == EVALUATION_UNKNOWN && fri_evaluation_counts(r->config, step));
     r->tested.may_be_known = known == EVALUATION_UNKNOWN;
@@ -376,7 +376,7 @@ static void begin_at(fri_session *r, int64_t step, double known) {
 }
 
 /* A plan makes the first evaluation and then all steps of the training. */
-fr_status fri_resume_dry(fri_session *r) {
+fr_status fri_resume_dry(fri_run *r) {
     const fri_resume_point *at = &r->config->resume;
     if (!is_resumed(r)) return FR_OK;
     r->tested.since_best = at->since_best;
@@ -386,7 +386,7 @@ fr_status fri_resume_dry(fri_session *r) {
 }
 
 /* Rejects implausible sums: later steps add to them, and the epoch's accuracy would be wrong. */
-static fr_status check_numbers(const fri_session *r, const char *path) {
+static fr_status check_numbers(const fri_run *r, const char *path) {
     if (r->numbers.epoch_targets >= 0 && r->numbers.epoch_targets <= 0x1p60 && r->numbers.epoch_correct >= 0 &&
         r->numbers.epoch_correct <= r->numbers.epoch_targets)
         return FR_OK;
@@ -395,14 +395,14 @@ static fr_status check_numbers(const fri_session *r, const char *path) {
 }
 
 /* Loads the state, or a newer one if another run has deleted the state since fri_resume_find. */
-static fr_status load_found_state(fri_session *r, char path[FR_STATE_PATH_BYTES], fr_state *state) {
+static fr_status load_found_state(fri_run *r, char path[FR_STATE_PATH_BYTES], fr_state *state) {
     strcpy(path, r->config->resume.path);
     fr_status s = fr_state_load(path, state);
     if (s != FR_EIO || access(path, F_OK) == 0) return s;
     return find_state(r->config, path) == FR_OK ? fr_state_load(path, state) : s;
 }
 
-fr_status fri_resume(fri_session *r) {
+fr_status fri_resume(fri_run *r) {
     const fri_config *c = r->config;
     char path[FR_STATE_PATH_BYTES], text[FR_STATE_PATH_BYTES];
     parts p;
@@ -433,7 +433,7 @@ enum { MOST_NAMES = 4096 };
 /* ---- weights ----------------------------------------------------------------------------------------------- */
 
 /* True if the file's classes differ from the data's in name or order. */
-static bool names_other_classes(const fri_session *r) {
+static bool names_other_classes(const fri_run *r) {
     fr_weights_info info = {0};
     bool differ = false;
     if (r->data.train != NULL && fr_weights_info_read(r->config->opts.files.weights, &info) == FR_OK &&
@@ -447,7 +447,7 @@ static bool names_other_classes(const fri_session *r) {
 }
 
 /* Rows of the head for classes that file and data name alike become the file's; `kept`: these names, or "". */
-static fr_status keep_rows(fri_session *r, const char *head, char *kept, size_t bytes) {
+static fr_status keep_rows(fri_run *r, const char *head, char *kept, size_t bytes) {
     const fri_config *c = r->config;
     fr_weights_info info = {0};
     int64_t row[MOST_NAMES];
@@ -473,7 +473,7 @@ static fr_status keep_rows(fri_session *r, const char *head, char *kept, size_t 
 
 /* Loads --weights. A head of another size, of other layers or for other classes is left out and starts fresh, but for
  * the rows of classes with equal names. */
-fr_status fri_weights_begin(fri_session *r) {
+fr_status fri_weights_begin(fri_run *r) {
     const fri_config *c = r->config;
     const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
                *has = "is for other classes";
@@ -495,7 +495,7 @@ fr_status fri_weights_begin(fri_session *r) {
 }
 
 /* Describes the network for later predictions; *out points into the run and `names`. */
-static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_weights_info *out) {
+static void describe_network(const fri_run *r, char *names[MOST_NAMES], fr_weights_info *out) {
     const fri_config *c = r->config;
     fr_loader_opts l;
     fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
@@ -510,7 +510,7 @@ static void describe_network(const fri_session *r, char *names[MOST_NAMES], fr_w
     }
 }
 
-fr_status fri_weights_end(fri_session *r) {
+fr_status fri_weights_end(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     const char *file = o->files.export_weights;
     if (file == NULL || r->at.signal != 0) return FR_OK;
@@ -528,7 +528,7 @@ fr_status fri_weights_end(fri_session *r) {
     return FR_OK;
 }
 
-fr_status fri_weights_write(fri_session *r, const char *path) {
+fr_status fri_weights_write(fri_run *r, const char *path) {
     const fr_network_file *file = NULL;
     FRI_TRY(fri_network_file_of(path, &file));
     char *names[MOST_NAMES];

@@ -7,15 +7,15 @@
 /* state.c: --save, --resume, --weights, --export. Before training, fri_saving_check tests that all paths can be
  * written and fri_resume_find looks for a state. fri_resume needs the loader and sets r->step. fri_resume_dry
  * allocates on meta as resuming does. */
-fr_status fri_saving_check(fri_session *r);
+fr_status fri_saving_check(fri_run *r);
 fr_status fri_resume_find(fri_config *c); /* sets c->resume.path */
-fr_status fri_resume(fri_session *r);
-fr_status fri_resume_dry(fri_session *r);
+fr_status fri_resume(fri_run *r);
+fr_status fri_resume_dry(fri_run *r);
 /* A save that fails for lack of disk space or memory is only reported, except after the last step. */
-bool fri_save_is_due(const fri_session *r, bool last);
-fr_status fri_save(fri_session *r, bool last);
-fr_status fri_weights_begin(fri_session *r);
-fr_status fri_weights_end(fri_session *r);
-fr_status fri_weights_write(fri_session *r, const char *path); /* writes the current model */
+bool fri_save_is_due(const fri_run *r, bool last);
+fr_status fri_save(fri_run *r, bool last);
+fr_status fri_weights_begin(fri_run *r);
+fr_status fri_weights_end(fri_run *r);
+fr_status fri_weights_write(fri_run *r, const char *path); /* writes the current model */
 
 #endif

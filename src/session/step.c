@@ -57,7 +57,7 @@ void fri_step_values_free(fri_step_values *v) {
 }
 
 /* Determines whether the step was skipped, and the loss scale after the step. */
-static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
+static fr_status settle_scaler(fri_run *r, fri_step_values *v) {
     int64_t before = r->numbers.skipped;
     if (v->device_decided) {
         fr_status s = fri_grad_scaler_learn(&v->scaler, &r->numbers.scale, &r->numbers.skipped);
@@ -70,7 +70,7 @@ static fr_status settle_scaler(fri_session *r, fri_step_values *v) {
 }
 
 /* Sums over the batches of all ranks, in the order of the batches. */
-static fr_status settle_together(fri_session *r, fri_step_values *v, double *correct, double *loss) {
+static fr_status settle_together(fri_run *r, fri_step_values *v, double *correct, double *loss) {
     const int64_t most = (r->config->opts.memory.accumulate + r->config->ranks - 1) / r->config->ranks;
     FRI_OWNED(fri_free) fri_batch_numbers *all = NULL, *mine = calloc((size_t)most, sizeof *mine);
     if (mine == NULL) return fr_fail(FR_ENOMEM, "trainer: no host memory for %" PRId64 " losses", most);
@@ -91,7 +91,7 @@ static fr_status settle_together(fri_session *r, fri_step_values *v, double *cor
     return FR_OK;
 }
 
-fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
+fr_status fri_step_settle(fri_run *r, fri_step_values *v, double *loss) {
     double correct = 0, value = NAN;
     *loss = 0;
     for (int64_t i = 0; i < v->n && r->config->ranks == 1; i++) {
@@ -119,7 +119,7 @@ fr_status fri_step_settle(fri_session *r, fri_step_values *v, double *loss) {
 /* *l = share * loss of a batch with logits *y; releases *y and *targets. share 0 is for a batch without counted
  * targets: class weights are left out, because dividing by their sum of 0 would give NaN gradients. v: receives the
  * batch's numbers, or NULL. *part: where the loss is to be stored. */
-static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, double share, fri_step_values *v,
+static fr_status loss_of(fri_run *r, fr_tensor **y, fr_tensor **targets, double share, fri_step_values *v,
                          fri_step_part **part, fr_tensor **l) {
     FRI_OWNED(fr_tensor_release) fr_tensor *count = NULL;
     *part = NULL;
@@ -136,7 +136,7 @@ static fr_status loss_of(fri_session *r, fr_tensor **y, fr_tensor **targets, dou
 }
 
 /* Loss and gradients of one batch with weight `share` in the step. v: as in loss_of. */
-static fr_status forward_backward(fri_session *r, fr_tensor **images, fr_tensor **targets, double share,
+static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **targets, double share,
                                   fri_step_values *v) {
     FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL, *l = NULL, *scaled = NULL;
     fri_step_part *part = NULL;
@@ -158,7 +158,7 @@ done:
 
 /* *out: denominator of the mean loss. For classes, the number of counted targets or the sum of their weights;
  * otherwise, and on meta, the number of images. */
-static fr_status loss_divisor(const fri_session *r, fr_tensor *targets, double *out) {
+static fr_status loss_divisor(const fri_run *r, fr_tensor *targets, double *out) {
     const fri_config *c = r->config;
     const int64_t n = fr_tensor_numel(targets);
     const bool classes = c->program->loss == NULL && fr_tensor_dtype(targets) == FR_I64;
@@ -181,8 +181,8 @@ static fr_status loss_divisor(const fri_session *r, fr_tensor *targets, double *
 
 /* Trains on the batch in `parts` (--split-batch) pieces of equal size, up to one image. Each piece is weighted by its
  * divisor relative to `all`, the batch's divisor, so the sum is the mean loss of the batch. */
-static fr_status in_parts(fri_session *r, fr_tensor *images, fr_tensor *targets, int64_t parts, double share,
-                          double all, fri_step_values *v) {
+static fr_status in_parts(fri_run *r, fr_tensor *images, fr_tensor *targets, int64_t parts, double share, double all,
+                          fri_step_values *v) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL, *t = NULL;
     const int64_t n = fr_tensor_dim(images, 0);
     double of = 0;
@@ -198,7 +198,7 @@ static fr_status in_parts(fri_session *r, fr_tensor *images, fr_tensor *targets,
 
 /* Fused step under a loss scale. The first pass only searches the gradients for inf and NaN; the second repeats the
  * computation and updates. Statistics are taken from the first pass. */
-static fr_status two_passes(fri_session *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
+static fr_status two_passes(fri_run *r, fr_tensor **images, fr_tensor **targets, double share, fri_step_values *v) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = fr_tensor_retain(*images), *t = fr_tensor_retain(*targets);
     fr_rng rng = fr_rng_get();
     bool found = false, was = false;
@@ -221,7 +221,7 @@ done:
 /* Loss and gradients of the batch, with weight `share` in the step. A batch without counted targets (masks that are
  * ignored everywhere) has loss 0 and gradients 0. */
 static fr_status train_batch(fri_step_work *w, double share) {
-    fri_session *r = w->r;
+    fri_run *r = w->r;
     const fr_train_opts *o = &r->config->opts;
     const int64_t n = fr_tensor_dim(w->images, 0), parts = o->memory.split_batch < n ? o->memory.split_batch : n;
     /* the loader has counted the targets; a dry run has none */
@@ -248,7 +248,7 @@ static fr_status clear_gradient(void *ctx, const char *path, fr_tensor *t, bool 
 }
 
 /* Clips half gradients in scaled form, against a scaled limit, because unscaled halves would underflow. */
-static fr_status clip_gradients(fri_session *r) {
+static fr_status clip_gradients(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     double limit = o->optim.clip, norm = 0;
     if (o->precision.half != FR_TRAIN_AMP_OFF && fri_loss_scaled(o)) {
@@ -263,7 +263,7 @@ static fr_status clip_gradients(fri_session *r) {
 }
 
 /* Updates the parameters. A decision of the device whether to skip the step is read back after the step. */
-static fr_status optimizer_step(fri_session *r, fri_step_values *v) {
+static fr_status optimizer_step(fri_run *r, fri_step_values *v) {
     bool skipped = false, device_decides = fri_grad_scaler_device_decides(r->net.scaler);
     FRI_OWNED(fri_phase_over) fr_phase was = fr_phase_begin(FR_PHASE_OPTIMIZER);
     if (r->config->opts.optim.clip != FR_TRAIN_AUTO) FRI_TRY(clip_gradients(r));

@@ -54,7 +54,7 @@ static fr_status grow_number(search *at, int64_t *number) {
     return s;
 }
 
-static fr_status count_layers(const fri_session *trial, void *ctx) {
+static fr_status count_layers(const fri_run *trial, void *ctx) {
     *(int64_t *)ctx = fri_layers(trial->net.model);
     return FR_OK;
 }
@@ -106,7 +106,7 @@ static fr_status add_parameter(void *ctx, const char *path, fr_tensor *p, bool i
     return FR_OK;
 }
 
-static fr_status print_layers(const fri_session *trial, void *ctx) {
+static fr_status print_layers(const fri_run *trial, void *ctx) {
     layer_table *t = ctx;
     fri_say(t->config, FRI_SAY_CHOICE, "  %-40s %-6s %12s %14s %14s", "layer", "trains", "parameters", "gradient bytes",
             "bytes if kept");

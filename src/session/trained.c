@@ -87,7 +87,7 @@ static fr_status unfreeze_word(fr_module *m, const char *word) {
 
 /* ---- a new model ----------------------------------------------------------------------------------------------- */
 
-fr_status fri_freeze_parts(fri_session *r) {
+fr_status fri_freeze_parts(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     fr_status s = o->model.n_train_only > 0 ? fr_module_freeze(r->net.model, NULL, true) : FR_OK;
     for (int64_t i = 0; i < o->model.n_train_only && s == FR_OK; i++) {

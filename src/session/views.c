@@ -20,7 +20,7 @@ typedef struct watching {
 } watching;
 
 struct fri_views {
-    const fri_session *run;
+    const fri_run *run;
     fr_run seen; /* the run as add-ons' views see it */
     watching *view;
     int n;
@@ -29,7 +29,7 @@ struct fri_views {
 /* ---- run data for add-ons' views ----------------------------------------------------------------------------- */
 
 static fr_status update_seen(fri_views *v, fr_run_event e) {
-    const fri_session *r = v->run;
+    const fri_run *r = v->run;
     fr_run *s = &v->seen;
     s->planned = r->planned;
     s->position = r->at.step;
@@ -53,7 +53,7 @@ static fr_status add_view(fri_views *v, const fr_view *addon, const fri_view *ow
     return s == FR_END ? FR_OK : s;
 }
 
-fr_status fri_views_begin(const fri_session *r, fri_views **out) {
+fr_status fri_views_begin(const fri_run *r, fri_views **out) {
     const fr_train_program *p = r->config->program;
     fri_views *v = *out = calloc(1, sizeof *v);
     int n = OWN;

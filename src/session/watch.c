@@ -9,7 +9,7 @@
 
 enum { GROWING_STEPS = 3 };
 
-static void say_overflow(const fri_session *r) {
+static void say_overflow(const fri_run *r) {
     char loss[96] = "", first[FRI_ANOMALY_TEXT + 2] = "", text[FRI_ANOMALY_TEXT];
     if (!isfinite(r->numbers.overflow_loss))
         fr_snprintf(loss, sizeof loss, "the forward pass overflowed, its loss is %g; ",
@@ -27,7 +27,7 @@ static void say_overflow(const fri_session *r) {
                 r->numbers.overflow_op != NULL && r->numbers.overflow_op[0] != '\0' ? r->numbers.overflow_op : "-");
 }
 
-static void say_growth(const fri_session *r) {
+static void say_growth(const fri_run *r) {
     fr_memory_stats m = {0};
     char text[FR_BYTES_TEXT];
     (void)fr_memory_stats_get(r->config->opts.device, &m);
@@ -37,7 +37,7 @@ static void say_growth(const fri_session *r) {
             GROWING_STEPS, fr_graph_stats_get().nodes, fr_bytes_text(m.allocated_by[FR_MEM_ACTIVATION], text));
 }
 
-static fr_status watch_event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status watch_event(void *state, const fri_run *r, fr_run_event e) {
     (void)state;
     if (e != FR_RUN_STEP) return FR_OK;
     if (r->numbers.step_skipped) say_overflow(r);
@@ -47,7 +47,7 @@ static fr_status watch_event(void *state, const fri_session *r, fr_run_event e) 
 
 const fri_view fri_watch_view = {0, NULL, watch_event, NULL};
 
-size_t fri_watch_outside(const fri_session *r, fr_memory_use *use, size_t *reserved) {
+size_t fri_watch_outside(const fri_run *r, fr_memory_use *use, size_t *reserved) {
     fr_memory_stats m;
     *use = (fr_memory_use){.source = ""};
     *reserved = 0;

@@ -10,13 +10,13 @@
 #include <math.h>
 #include <string.h>
 
-static fr_status run_plan(fri_session *r) {
+static fr_status run_plan(fri_run *r) {
     if (r->config->opts.plan > FR_TRAIN_PLAN_PEAK) return fri_plan_all(r->config);
     fri_switch_notes(r);
     return fri_plan_command(r);
 }
 
-static fr_status run_steps(fri_session *r) {
+static fr_status run_steps(fri_run *r) {
     fri_calibration *calibration = NULL;
     fr_status s = FR_OK;
     fri_switch_notes(r);
@@ -30,7 +30,7 @@ done:
     return s;
 }
 
-static fr_status run_training(fri_session *r, const fr_train_shell *shell) {
+static fr_status run_training(fri_run *r, const fr_train_shell *shell) {
     r->interrupted = shell->interrupted;
     r->interrupted_ctx = shell->ctx;
     if (shell->training != NULL) shell->training(shell->ctx, true);
@@ -42,7 +42,7 @@ static fr_status run_training(fri_session *r, const fr_train_shell *shell) {
 }
 
 /* Summary and plan replace all other commands; prediction replaces training. */
-static fr_status run_command(fri_session *r, const fr_train_shell *shell) {
+static fr_status run_command(fri_run *r, const fr_train_shell *shell) {
     const fr_train_opts *o = &r->config->opts;
     if (o->summary) FRI_TRY(fri_summary_command(r));
     if (o->plan) return run_plan(r);
@@ -58,7 +58,7 @@ static fr_status flush_output(FILE *out) {
 
 /* Prints advice after a failed run, whose error is already printed. Exhausted host memory leaves no room for dry
  * runs. */
-static void print_advice(const fri_session *r, FILE *err) {
+static void print_advice(const fri_run *r, FILE *err) {
     if (strstr(fr_last_error(), "host memory") != NULL) return;
     /* Dry runs allocate on meta, where a limit would stop them. */
     if (r->config->opts.device == FR_META) (void)fr_memory_limit_set(FR_META, SIZE_MAX);
@@ -78,7 +78,7 @@ int fr_train_run(const fr_train_program *p, int argc, char *const *argv, const f
                          .err = shell->err,
                          .listener = {&fri_progress_view, fri_progress_said, &config}};
     const fr_train_opts *o = &config.opts;
-    fri_session r = {.config = &config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
+    fri_run r = {.config = &config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     fri_views *views = NULL;
     fr_status s = fri_flags_check(p);
     if (s == FR_OK) s = shell->read(shell->ctx, &config.opts);

@@ -74,7 +74,7 @@ fr_status fri_ranks_begin(fri_config *c) {
     return s;
 }
 
-void fri_ranks_note(const fri_session *r) {
+void fri_ranks_note(const fri_run *r) {
     const fri_config *c = r->config;
     if (c->ranks == 1 || c->opts.quiet || is_planned(&c->opts)) return;
     fprintf(c->out, "%d ranks%s%s; the same training on one process: --accumulate %" PRId64 "\n", c->ranks,
@@ -86,7 +86,7 @@ enum { SENTENCE_BYTES = 1024 };
 #define ENDED " ended "
 
 /* Writes "rank 1 (hostb) ended in step 7: " and the reason. */
-static void explain_end(const fri_session *r, const char *reason, char sentence[SENTENCE_BYTES]) {
+static void explain_end(const fri_run *r, const char *reason, char sentence[SENTENCE_BYTES]) {
     const fri_config *c = r->config;
     char when[48] = "before the first step";
     if (r->data.loader != NULL) snprintf(when, sizeof when, "in step %" PRId64, r->at.step + 1);
@@ -107,7 +107,7 @@ static void print_sentence(const fri_config *c, const char *sentence, FILE *err)
 
 /* Prints the failure of a run. With several ranks, rank 0 prints a common failure before ranks disconnect, because a
  * launcher kills all ranks when the first exits. Failures before the first step are printed without rank and step. */
-void fri_ranks_failed(const fri_session *r, fr_status s, FILE *err) {
+void fri_ranks_failed(const fri_run *r, fr_status s, FILE *err) {
     const fri_config *c = r->config;
     char error[SENTENCE_BYTES / 2], sentence[SENTENCE_BYTES];
     const char *first = "";

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static bool planned_peak(const fri_session *r, const fr_train_opts *o, size_t *bytes) {
+static bool planned_peak(const fri_run *r, const fr_train_opts *o, size_t *bytes) {
     fri_config trial = *r->config;
     fri_train_plan p = {0};
     trial.opts = *o;
@@ -36,7 +36,7 @@ static bool is_half(const fr_flag *f) {
     return f->offset == offsetof(fr_train_opts, precision.amp) || f->offset == offsetof(fr_train_opts, precision.half);
 }
 
-static void print_note(const fri_session *r, const fr_flag *f, size_t with, size_t plain) {
+static void print_note(const fri_run *r, const fr_flag *f, size_t with, size_t plain) {
     char words[FRI_FLAG_WORDS];
     const bool segments = f->offset == offsetof(fr_train_opts, memory.checkpoint_segments);
     (void)fri_flag_words(f, &r->config->opts, words);
@@ -48,7 +48,7 @@ static void print_note(const fri_session *r, const fr_flag *f, size_t with, size
                 with);
 }
 
-void fri_switch_notes(const fri_session *r) {
+void fri_switch_notes(const fri_run *r) {
     fr_train_opts now = r->config->opts, off, other;
     size_t with = 0, plain = 0;
     if (r->config->opts.quiet || r->config->opts.memory.unit_plan != NULL) return; /* compared by the budget search */

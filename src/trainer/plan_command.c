@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Copies the plan's numbers into r for the report. */
-static void take_numbers(fri_session *r, const fri_train_plan *p) {
+static void take_numbers(fri_run *r, const fri_train_plan *p) {
     r->memory.training = p->training;
     r->memory.evaluation = p->evaluation;
     r->memory.largest_op = fri_plan_largest_op(p->plan);
@@ -17,7 +17,7 @@ static void take_numbers(fri_session *r, const fri_train_plan *p) {
     r->net.trained = p->trained;
 }
 
-static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
+static fr_status print_plan(const fri_run *r, const fri_train_plan *p) {
     const fr_train_opts *o = &r->config->opts;
     char peak[FR_BYTES_TEXT], evaluation[FR_BYTES_TEXT], size[FR_FLAG_TEXT_BYTES];
     if (!o->quiet) {
@@ -45,7 +45,7 @@ static fr_status print_plan(const fri_session *r, const fri_train_plan *p) {
 }
 
 /* Places the blocks of the plan in an arena; nothing is reserved. */
-static fr_status use_arena(fri_session *r, fri_train_plan *p) {
+static fr_status use_arena(fri_run *r, fri_train_plan *p) {
     fri_train_arena *a = &r->memory.arena;
     double began = fri_seconds_now();
     if (!fri_train_arena_wanted(r)) return FR_OK;
@@ -56,7 +56,7 @@ static fr_status use_arena(fri_session *r, fri_train_plan *p) {
 }
 
 /* Plans again under --memory-limit, where the allocator releases cached segments before a request fails. */
-static fr_status under_limit(fri_session *r, fri_train_plan *p) {
+static fr_status under_limit(fri_run *r, fri_train_plan *p) {
     char limit[FR_BYTES_TEXT], needs[FR_BYTES_TEXT];
     const size_t reserved = fri_planned_reserved(p);
     fri_train_plan limited = {0};
@@ -72,7 +72,7 @@ static fr_status under_limit(fri_session *r, fri_train_plan *p) {
     return FR_OK;
 }
 
-fr_status fri_plan_command(fri_session *r) {
+fr_status fri_plan_command(fri_run *r) {
     FRI_OWNED(fri_train_plan_release) fri_train_plan p = {0};
     r->planned = true;
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));

@@ -12,13 +12,13 @@
 
 enum { TOP = 5, NAME_BYTES = 1024 };
 
-static const char *name_of(const fri_session *r, const fr_classifier *c, int64_t class) {
+static const char *name_of(const fri_run *r, const fr_classifier *c, int64_t class) {
     if (c->info.class_name != NULL) return c->info.class_name[class];
     return r->data.train != NULL ? fr_dataset_class_name(r->data.train, class) : NULL;
 }
 
 /* Prints the TOP most likely of n classes in descending order. */
-static void print_prediction(const fri_session *r, const fr_classifier *c, const char *path, const double *p) {
+static void print_prediction(const fri_run *r, const fr_classifier *c, const char *path, const double *p) {
     char shown_name[NAME_BYTES];
     int64_t shown[TOP];
     fprintf(r->config->out, "%s\n", fr_text_printable(path, false, shown_name, sizeof shown_name));
@@ -37,7 +37,7 @@ static void print_prediction(const fri_session *r, const fr_classifier *c, const
 }
 
 /* Prints a line: the share of each class in the mask. */
-static void print_shares(const fri_session *r, const char *path, const uint8_t *mask, int64_t pixels) {
+static void print_shares(const fri_run *r, const char *path, const uint8_t *mask, int64_t pixels) {
     char shown_name[NAME_BYTES];
     int64_t count[FR_MASK_IGNORED + 1] = {0};
     for (int64_t i = 0; i < pixels; i++) count[mask[i]]++;
@@ -49,7 +49,7 @@ static void print_shares(const fri_session *r, const char *path, const uint8_t *
 }
 
 /* Classifies the pixels of the image, and writes the mask or prints the shares. */
-static fr_status predict_pixels(fri_session *r, const fr_classifier *c, const fr_image *image, int64_t i) {
+static fr_status predict_pixels(fri_run *r, const fr_classifier *c, const fr_image *image, int64_t i) {
     const fr_train_files *files = &r->config->opts.files;
     const int64_t pixels = image->height * image->width;
     char path[FRI_TARGET_BYTES];
@@ -62,7 +62,7 @@ static fr_status predict_pixels(fri_session *r, const fr_classifier *c, const fr
 }
 
 /* Predicts image i. *pixels: the network is known to classify pixels; the first image shows so. */
-static fr_status predict_one(fri_session *r, const fr_classifier *c, fr_image *image, int64_t i, bool *pixels) {
+static fr_status predict_one(fri_run *r, const fr_classifier *c, fr_image *image, int64_t i, bool *pixels) {
     const int64_t n = c->info.classes;
     const char *path = r->config->opts.files.predict[i];
     fr_autocast_state was;
@@ -86,7 +86,7 @@ static fr_status make_folder(const char *path) {
 }
 
 /* Builds the program's own network, at the image size in the weights file, if the library does not know its kind. */
-static fr_status program_model(const fri_session *r, fr_classifier *c) {
+static fr_status program_model(const fri_run *r, fr_classifier *c) {
     const char *path = r->config->opts.files.weights;
     fr_train_opts o = r->config->opts;
     char name[FR_TRAIN_NAME_BYTES] = "";
@@ -101,7 +101,7 @@ static fr_status program_model(const fri_session *r, fr_classifier *c) {
 }
 
 /* Loads the network: described by the weights file, or by the flags for older files, foreign files and states. */
-static fr_status load_classifier(fri_session *r, fr_classifier *c) {
+static fr_status load_classifier(fri_run *r, fr_classifier *c) {
     const fr_train_opts *o = &r->config->opts;
     FRI_OWNED(fr_weights_info_clear) fr_weights_info info = {0};
     const bool says =
@@ -122,7 +122,7 @@ static fr_status load_classifier(fri_session *r, fr_classifier *c) {
     return FR_OK;
 }
 
-fr_status fri_predict_command(fri_session *r) {
+fr_status fri_predict_command(fri_run *r) {
     FRI_OWNED(fr_classifier_clear) fr_classifier c = {0};
     FRI_OWNED(fr_image_clear) fr_image image = {0};
     const fr_train_files *files = &r->config->opts.files;

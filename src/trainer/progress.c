@@ -18,7 +18,7 @@ enum { LINE_BYTES = 512 };
 static const double REDRAW_SECONDS = 0.1; /* interval of the live line */
 static const double PLAIN_SECONDS = 10;   /* interval of plain lines */
 
-static bool on_terminal(const fri_session *r) {
+static bool on_terminal(const fri_run *r) {
     return isatty(fileno(r->config->out)) == 1;
 }
 
@@ -52,13 +52,13 @@ const char *fri_duration_text(double seconds, char buf[FRI_DURATION_TEXT]) {
 }
 
 /* Result of the last evaluation: accuracy, or loss if there is no accuracy. */
-static const char *result_of(const fri_session *r, char *buf, size_t bytes) {
+static const char *result_of(const fri_run *r, char *buf, size_t bytes) {
     if (r->config->accuracy) return number_text(buf, bytes, "%.2f %%", 100 * r->tested.accuracy);
     return number_text(buf, bytes, "loss %.4g", r->tested.loss);
 }
 
 /* Fills in epoch, step, loss and accuracy of the epoch, speed and memory. */
-static void describe_progress(const fri_session *r, char line[LINE_BYTES]) {
+static void describe_progress(const fri_run *r, char line[LINE_BYTES]) {
     char loss[32], accuracy[32], speed[32], now_text[FR_BYTES_TEXT], peak_text[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     (void)fr_memory_stats_get(r->config->opts.device, &m);
@@ -84,7 +84,7 @@ void fri_progress_said(void *config, fri_saying how, const char *text) {
     fri_said_print(how == FRI_SAY_WARNING ? c->err : c->out, c->program->name, how, text);
 }
 
-static int terminal_columns(const fri_session *r) {
+static int terminal_columns(const fri_run *r) {
     struct winsize size = {0};
     if (ioctl(fileno(r->config->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) return size.ws_col;
     return 80;
@@ -93,7 +93,7 @@ static int terminal_columns(const fri_session *r) {
 enum { PARTS = 8 + FR_METRICS_MAX, PART = 64 };
 
 /* Prints the parts of a line, most important first, and omits parts that would exceed the terminal's width. */
-static void print_fitted(const fri_session *r, char part[][PART], int n) {
+static void print_fitted(const fri_run *r, char part[][PART], int n) {
     fputs("\r", r->config->out);
     for (int i = 0, used = 1; i < n && (used += (int)strlen(part[i])) <= terminal_columns(r); i++)
         fputs(part[i], r->config->out);
@@ -101,7 +101,7 @@ static void print_fitted(const fri_session *r, char part[][PART], int n) {
 }
 
 /* Redraws the live line. */
-static void redraw_line(const fri_session *r) {
+static void redraw_line(const fri_run *r) {
     char part[PARTS][PART], text[32], size[FR_BYTES_TEXT];
     fr_memory_stats m = {0};
     double left = fri_median_step_ms(r) / 1000 * (double)(fri_steps_total(r->config) - r->at.step);
@@ -118,7 +118,7 @@ static void redraw_line(const fri_session *r) {
 }
 
 /* Prints the final line of an epoch on a terminal. */
-static void print_kept_line(const fri_session *r) {
+static void print_kept_line(const fri_run *r) {
     char part[PARTS][PART], text[32];
     int parts = 6;
     snprintf(part[0], PART, "epoch %2" PRId64 "/%" PRId64, r->at.epoch + 1, fri_epochs_total(r->config));
@@ -135,7 +135,7 @@ static void print_kept_line(const fri_session *r) {
     fputc('\n', r->config->out);
 }
 
-static void print_begin(const fri_session *r) {
+static void print_begin(const fri_run *r) {
     char library[160], size[FR_FLAG_TEXT_BYTES], smoothing[48] = "";
     if (r->config->opts.optim.label_smoothing > 0) /* the loss then ends above 0 */
         fr_snprintf(smoothing, sizeof smoothing, "; label smoothing %g", r->config->opts.optim.label_smoothing);
@@ -156,7 +156,7 @@ static void print_begin(const fri_session *r) {
     fflush(r->config->out);
 }
 
-static void print_step(const fri_session *r, double *last) {
+static void print_step(const fri_run *r, double *last) {
     char line[LINE_BYTES];
     double now = fri_seconds_now();
     if (r->numbers.known == 1) *last = now - (on_terminal(r) ? REDRAW_SECONDS : 0);
@@ -171,7 +171,7 @@ static void print_step(const fri_session *r, double *last) {
     fflush(r->config->out);
 }
 
-static void print_epoch(const fri_session *r) {
+static void print_epoch(const fri_run *r) {
     char line[LINE_BYTES], result[32], time[32];
     if (on_terminal(r)) {
         print_kept_line(r);
@@ -189,7 +189,7 @@ static void print_epoch(const fri_session *r) {
 /* ---- the end ----------------------------------------------------------------------------------------------- */
 
 /* Prints the peak of evaluation and the memory outside of the engine. */
-static void print_beside(const fri_session *r) {
+static void print_beside(const fri_run *r) {
     char a[FR_BYTES_TEXT], b[FR_BYTES_TEXT], c[FR_BYTES_TEXT], device[FRI_MEMORY_USE_TEXT];
     size_t training = r->memory.training.peak_allocated, evaluation = r->memory.evaluation.peak_allocated, reserved;
     fr_memory_use use;
@@ -208,7 +208,7 @@ static void print_beside(const fri_session *r) {
         fprintf(r->config->out, "on the device, at the end:\n%s", device);
 }
 
-void fri_progress_arena(const fri_session *r) {
+void fri_progress_arena(const fri_run *r) {
     const fri_train_arena *a = &r->memory.arena;
     char extent[FR_BYTES_TEXT], gap[FR_BYTES_TEXT];
     if (a->reason[0] != '\0') fprintf(r->config->out, "without an arena: %s\n", a->reason);
@@ -222,7 +222,7 @@ void fri_progress_arena(const fri_session *r) {
     fputc('\n', r->config->out);
 }
 
-static void print_categories(const fri_session *r) {
+static void print_categories(const fri_run *r) {
     const fr_memory_stats *m = &r->memory.training;
     char text[FR_BYTES_TEXT];
     fprintf(r->config->out, "%" PRId64 " steps; at the peak, in op %s of %s (%s):\n", r->at.step,
@@ -239,7 +239,7 @@ static void print_categories(const fri_session *r) {
     fri_progress_arena(r);
 }
 
-static void print_classes(const fri_session *r) {
+static void print_classes(const fri_run *r) {
     char accuracy[32], iou[32], own[24];
     fprintf(r->config->out, "%-24s %10s %10s %10s\n", "class", "targets", "accuracy", "IoU");
     for (int64_t i = 0; i < r->config->outputs; i++) {
@@ -252,7 +252,7 @@ static void print_classes(const fri_session *r) {
     fr_fprintf(r->config->out, "mean IoU %s\n", number_text(iou, sizeof iou, "%.4f", fri_mean_iou(r)));
 }
 
-static void print_details(const fri_session *r) {
+static void print_details(const fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     if (o->files.report != NULL) print_categories(r);
     if (fri_loss_scaled(o))
@@ -266,7 +266,7 @@ static void print_details(const fri_session *r) {
 
 /* Prints the result last: test accuracy or loss, time, peak memory, and the peak of evaluations, as --plan does, if it
  * is larger. --report adds details of memory. */
-static void print_end(const fri_session *r) {
+static void print_end(const fri_run *r) {
     const char *unit = r->config->accuracy ? " %" : "", *measure = r->config->accuracy ? "accuracy" : "loss";
     const size_t training = r->memory.training.peak_allocated, evaluation = r->memory.evaluation.peak_allocated;
     char result[64] = "not evaluated", time[FRI_DURATION_TEXT], peak[FR_BYTES_TEXT];
@@ -297,7 +297,7 @@ typedef struct progress {
 } progress;
 
 /* A plan prints its own lines (plan_command.c). */
-static fr_status progress_event(void *state, const fri_session *r, fr_run_event e) {
+static fr_status progress_event(void *state, const fri_run *r, fr_run_event e) {
     progress *p = state;
     if (r->planned) return FR_OK;
     if (e == FR_RUN_END) print_end(r);

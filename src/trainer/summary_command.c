@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-fr_status fri_summary_command(fri_session *r) {
+fr_status fri_summary_command(fri_run *r) {
     const fr_train_opts *o = &r->config->opts;
     char size[FR_FLAG_TEXT_BYTES];
     FRI_OWNED(fri_train_plan_release) fri_train_plan plan = {0};

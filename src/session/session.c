@@ -1,4 +1,4 @@
-/* embed.c - sessions for programs that are not trainers (frugal/session.h). */
+/* session.c - sessions for programs that are not trainers (frugal/session.h). */
 #include <frugal/session.h>
 
 #include "session/driver.h"
@@ -17,7 +17,7 @@ struct fr_session {
     fr_session_opts opts;
     fr_train_program program; /* stands in for a trainer's program */
     fri_config config;
-    fri_session run;
+    fri_run run;
     fri_views *views;
     atomic_bool cancel;  /* cancellation requested, by any thread */
     bool asked;          /* end requested by a callback */
@@ -73,7 +73,7 @@ static fr_status enter_again(fr_session *s) {
 fr_status fr_session_info_get(const fr_session *session, fr_session_info *out) {
     if (session == NULL || out == NULL)
         return fr_fail(FR_EINVAL, "fr_session_info_get: %s is NULL", session == NULL ? "session" : "out");
-    const fri_session *r = &session->run;
+    const fri_run *r = &session->run;
     fr_memory_stats now = {0};
     if (session->inside) (void)fr_memory_stats_get(r->config->opts.device, &now);
     size_t reserved = now.peak_reserved, allocated = now.peak_allocated;
@@ -205,7 +205,7 @@ fr_status fri_session_configure(const fr_session_opts *o, fr_dataset *train, fr_
 }
 
 static fr_status start_run(fr_session *s) {
-    fri_session *r = &s->run;
+    fri_run *r = &s->run;
     FRI_TRY(fri_run_prepare(&s->config, r, &s->views));
     r->watcher = (fri_run_watcher){embedded_event, s};
     r->interrupted = is_interrupted;
@@ -229,7 +229,7 @@ fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_d
     status = fri_session_configure(opts, train, test, &s->program, &s->config);
     for (int i = 0; i < 2; i++) s->config.given[i] = fr_dataset_retain(s->config.given[i]);
     s->config.listener = (fri_listener){NULL, embedded_said, s};
-    s->run = (fri_session){.config = &s->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
+    s->run = (fri_run){.config = &s->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
     s->until = INT64_MAX;
     s->epoch_ended = -1;
     if (status == FR_OK) status = start_run(s);
@@ -262,7 +262,7 @@ void fr_session_release(fr_session **session) {
 
 /* Ends a run after the last step, as a trainer does. */
 static fr_status finish_run(fr_session *s) {
-    fri_session *r = &s->run;
+    fri_run *r = &s->run;
     FRI_TRY(fri_run_emit(r, FR_RUN_STEPS_END));
     FRI_TRY(fri_weights_end(r));
     fri_train_arena_end(r);
@@ -273,7 +273,7 @@ static fr_status finish_run(fr_session *s) {
 fr_status fr_session_run_steps(fr_session *session, int64_t steps) {
     if (session == NULL) return fr_fail(FR_EINVAL, "fr_session_run_steps: session is NULL");
     fr_session *s = session;
-    fri_session *r = &s->run;
+    fri_run *r = &s->run;
     int64_t all = fri_steps_total(r->config);
     if (steps < 1) return fr_fail(FR_EINVAL, "session_run_steps: %lld steps; at least 1 is needed", (long long)steps);
     if (s->failed < 0)
