@@ -111,8 +111,8 @@ typedef struct fr_train_data {
     bool balanced_sampling; /* no flag: fr_loader_opts.balanced */
     int64_t workers;
     int64_t prefetch, shuffle_window; /* no flag: fr_loader_opts has both */
-    bool exif;       /* turn photos upright; a resumed run, and a state of 0.2.0, which lacks it: as the training did */
-    bool pin_memory; /* without effect on the CPU */
+    bool exif;            /* turn photos upright; a resumed run keeps the state's choice; states of 0.2.0: false */
+    bool pin_memory;      /* without effect on the CPU */
     bool device_prefetch; /* on a GPU, copy the next batch there during a step, into memory of its own */
 } fr_train_data;
 

@@ -155,7 +155,7 @@ static fr_status check_files(const fri_config *c) {
         {reads && o->data.path == NULL && !fri_without_data(o) && !says,
          "--dataset {dataset} needs --data PATH, the folder with its files"},
         {!reads && o->data.path != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "
-                                         "cifar10, cifar100, folder and masks do"},
+                                         "cifar10, cifar100, folder, masks and tar do"},
         {o->data.dataset == FR_TRAIN_MASKS && o->data.classes == FR_TRAIN_AUTO,
          "--dataset masks needs --classes N, the number of pixel classes"},
         {o->files.resume != NULL && strcmp(o->files.resume, "latest") == 0 && o->files.save == NULL,

@@ -33,8 +33,8 @@ static fr_status print_plan(const fri_run *r, const fri_train_plan *p) {
                     "the allocator had not settled: allocated and reserved bytes of later steps may differ\n");
         fri_progress_arena(r);
         if (p->again > 0)
-            fprintf(r->config->out, "a step runs %" PRIu64 " pieces of the network forward once more in backward\n",
-                    p->again);
+            fprintf(r->config->out, "a step runs %" PRIu64 " piece%s of the network forward once more in backward\n",
+                    p->again, p->again == 1 ? "" : "s");
     }
     fr_fprintf(r->config->out, "planned in %.3f s: peak memory %s", p->seconds,
                fr_bytes_text(p->training.peak_allocated, peak));

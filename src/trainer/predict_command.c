@@ -94,7 +94,8 @@ static fr_status program_model(const fri_run *r, fr_classifier *c) {
     o.data.image_width = c->info.width;
     FRI_TRY(r->config->program->model(&o, c->info.classes, name, &c->model));
     if (strcmp(name, c->info.model) != 0)
-        return fr_fail(FR_EINVAL, "--weights %s holds %s, but the flags ask for %s", path, c->info.model, name);
+        return fr_fail(FR_EINVAL, "--weights %s holds network '%s', but the flags ask for '%s'", path, c->info.model,
+                       name);
     FRI_TRY(fr_weights_load(c->model, path, NULL));
     fr_weights_input(&c->info, &c->input);
     return FR_OK;
