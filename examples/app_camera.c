@@ -147,6 +147,10 @@ int main(int argc, char **argv) {
     fr_memory_use use = {0};
     fr_status s = FR_OK;
 
+    if (argc > 2 || seconds < 1) {
+        fprintf(stderr, "usage: app_camera [SECONDS]\n");
+        return 2;
+    }
     FR_TRY(s, fr_dataset_create(&(fr_dataset_source){"camera", FRAMES, KINDS, SIDE, SIDE, 1}, &a.frames));
     for (int i = 0; i < FRAMES; i++) FR_TRY(s, next_frame(&a, pixels, &kind));
     FR_TRY(s, network(NULL, FR_CPU, KINDS, &a.copy));

@@ -52,11 +52,13 @@ done:
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5) {
+    char *end = NULL;
+    const long class = argc == 5 ? strtol(argv[3], &end, 10) : 0;
+    if (end == NULL || *argv[3] == '\0' || *end != '\0' || class < 0 || class > UINT8_MAX) {
         fprintf(stderr, "usage: app_masks WEIGHTS IMAGE CLASS OUTPUT\n");
         return 2;
     }
-    fr_status s = run(argv[1], argv[2], atoi(argv[3]), argv[4]);
+    fr_status s = run(argv[1], argv[2], (int)class, argv[4]);
     if (s != FR_OK) fprintf(stderr, "app_masks: %s\n", fr_last_error());
     return s == FR_OK ? 0 : 1;
 }
