@@ -90,11 +90,12 @@ typedef struct scan {
 
 /* True for hidden files, and files in hidden folders, which folders of images leave out, too: macOS's "._0001.png". */
 static bool is_hidden(const char *name) {
-    for (const char *part = name; part != NULL; part = strchr(part, '/'), part += part != NULL) {
+    for (const char *part = name;; part++) {
         const size_t n = strcspn(part, "/");
         if (part[0] == '.' && n > strspn(part, ".")) return true;
+        part += n;
+        if (*part == '\0') return false;
     }
-    return false;
 }
 
 static fr_status fail_archive(const scan *c) {
