@@ -8,6 +8,9 @@
 enum { SMALL_IMAGE = 64 }; /* below, two of the five strides are 1 */
 
 static fr_status mobilenet(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN_NAME_BYTES], fr_module **out) {
+    if (o->model.depth != 2) /* mobilenet_v3_small is a network of the add-on zoo */
+        return fr_fail(FR_EINVAL, "MobileNetV%d is not for this trainer; finetune --model trains the add-on zoo's",
+                       (int)o->model.depth);
     snprintf(name, FR_TRAIN_NAME_BYTES, "mobilenet_v%d%s%s", (int)o->model.depth,
              o->data.image_size < SMALL_IMAGE ? "_small" : "", o->model.inplace_abn ? "_abn" : "");
     fr_train_width_name(o, name);
@@ -35,7 +38,7 @@ int main(int argc, char **argv) {
         .examples = examples,
         .defaults = fr_train_opts_default(),
         .sgd_lr = 0.05,
-        .depths = "2 (MobileNetV2)",
+        .depths = "2: MobileNetV2",
         .digits = digits_dataset,
         .model = mobilenet,
     };
