@@ -124,7 +124,7 @@ static void trial_end(trial *t) {
     fri_views_end(&t->views);
     if (!t->config.opts.plan && t->config.opts.memory.offload != NULL) fr_offload_close();
     fri_train_arena_end(&t->run);
-    fri_session_end(&t->run);
+    fri_run_end(&t->run);
 }
 
 /* The smallest budget with a plan. */
