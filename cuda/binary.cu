@@ -3,8 +3,6 @@
  *   binary_image_sum     (2 * n * hw * c + n * c) * size bytes   a and dy read, db written; without a one map less */
 #include "columns.cuh"
 
-enum { IMAGES = 65535 };
-
 /* A pack is inside a pixel: c is divisible by M. */
 template <typename T> struct image {
     fri_binary op;
@@ -66,7 +64,7 @@ extern "C" fr_status fri_cuda_binary_image(const fri_exec *e, const fri_binary_d
 
 extern "C" fr_status fri_cuda_image_sum(const fri_exec *e, const char *kernel, fr_dtype dtype, int64_t n, int64_t hw,
                                         int64_t c, const void *a, const void *dy, float by, void *sums) {
-    const unsigned images = (unsigned)(n < IMAGES ? n : (int64_t)IMAGES);
+    const unsigned images = (unsigned)(n < FRI_GRID_Y ? n : (int64_t)FRI_GRID_Y);
     if (n * c == 0) return FR_OK;
     FRI_FLOAT_TYPES(dtype, kernel,
                     FRI_PACKS_OF(T, c, fri_aligned(a, 16) && fri_aligned(dy, 16) && fri_aligned(sums, 16), {

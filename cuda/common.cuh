@@ -14,7 +14,7 @@
 #include "check.h"
 #include "kernels.h"
 
-enum { FRI_THREADS = 256 };
+enum { FRI_THREADS = 256, FRI_GRID_Y = 65535 /* blocks of a grid in y, at most */ };
 
 /* ---- storage types ----------------------------------------------------------------------------------------- */
 

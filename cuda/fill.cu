@@ -54,7 +54,8 @@ static fr_status launch_copy(const fri_exec *e, int64_t rows, size_t row_bytes, 
     int across = 1;
     while (across < units && across < FRI_THREADS) across *= 2;
     int64_t pieces = fri_ceil_div(units, (int64_t)across * 4); /* a few units per thread */
-    dim3 grid((unsigned)fri_ceil_div(rows, FRI_THREADS / across), (unsigned)(pieces < 65535 ? pieces : 65535));
+    dim3 grid((unsigned)fri_ceil_div(rows, FRI_THREADS / across),
+              (unsigned)(pieces < FRI_GRID_Y ? pieces : (int64_t)FRI_GRID_Y));
     copy_units<U><<<grid, FRI_THREADS, 0, fri_stream(e)>>>(rows, units, across, (const char *)src, src_pitch,
                                                            (char *)dst, dst_pitch);
     return fri_cuda_launched("copy_rows");

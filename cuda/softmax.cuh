@@ -6,7 +6,7 @@
 
 #include "common.cuh"
 
-enum { FRI_FEW_CLASSES = 21 /* in most masks */, FRI_ROW_KEPT = 4 /* packs of a lane in registers */ };
+enum { FRI_FEW_CLASSES = 21 /* most masks have no more */, FRI_ROW_KEPT = 4 /* packs of a lane in registers */ };
 
 static inline int fri_row_lanes(int64_t classes, int pack = 1) {
     int lanes = 1;

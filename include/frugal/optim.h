@@ -93,8 +93,8 @@ FR_API fr_status fr_optimizer_group(fr_optimizer *o, const char *select, const f
  * parameters, the average is of the f32 master. Buffers, such as running statistics, are not averaged. 0 < decay < 1,
  * or 0: none. FR_EUSAGE: the optimizer has state. */
 FR_API fr_status fr_optimizer_ema(fr_optimizer *o, double decay);
-/* Exchanges parameters and averages; a second call exchanges back. Between steps. FR_EUSAGE: a
- * step in between, or a half parameter without a master, because the exchange would round. */
+/* Exchanges parameters and averages; a second call exchanges back. Between steps. FR_EUSAGE: a step in
+ * between, or a half parameter without a master, because the exchange would round. */
 FR_API fr_status fr_optimizer_ema_swap(fr_optimizer *o);
 
 /* Updates every parameter that has a gradient; frees the state of frozen parameters (fr_module_freeze), so an unfrozen

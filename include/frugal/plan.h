@@ -95,8 +95,8 @@ typedef struct fr_summary_layer {
     size_t buffer_bytes;     /* running statistics and the like */
     size_t saved;            /* requested bytes it made that are kept for backward: activations, masks, codes,
                               * statistics, cached casts. What the next layer reads again counts here, once */
-    double flops; /* of the layer's forward; a multiply-add is two. 0, as all fields below, unless the network ran on
-                              * FR_META */
+    /* The fields below are 0 unless the network ran on FR_META. */
+    double flops;          /* of the layer's forward; a multiply-add is two */
     double multiply_adds;  /* of the layer's forward convolutions and linear layers */
     double moved, written; /* bytes read and written by the forward kernels; bytes written */
     double seconds;        /* of the layer's forward on the plan's target: measured by --calibrate, else estimated */

@@ -39,6 +39,9 @@ FR_API fr_shape fr_entry_torch_shape(const fr_entry *e);
  * back. */
 FR_API fr_status fr_weights_info_text(const fr_weights_info *info, char **out);
 
+/* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built. */
+FR_API fr_status fr_network_file_of(const char *path, const fr_network_file **out);
+
 /* Bytes of the tensor to the tensor, and the version with it. Nothing on meta. */
 FR_API fr_status fr_tensor_upload(const void *bytes, fr_tensor *t);
 

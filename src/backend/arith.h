@@ -438,18 +438,13 @@ static inline FRI_HOST_DEVICE fri_real fri_group_norm_gradient(fri_real x, fri_r
 
 /* ---- losses ---------------------------------------------------------------------------------------------- */
 
-/* q is the smoothed one-hot target, g = dloss / count. */
-static inline FRI_HOST_DEVICE fri_real fri_cross_entropy_gradient(fri_real x, fri_real lse, fri_real q, fri_real g) {
-    return (FRI_EXP(x - lse) - q) * g;
-}
-
 /* Weight of a class in a row's cross entropy: t of the target, smoothed to kept * t + even, times the class's weight.
  * kept = 1 - label smoothing, even = label smoothing / classes. */
 static inline FRI_HOST_DEVICE fri_real fri_class_share(fri_real t, fri_real weight, fri_real kept, fri_real even) {
     return weight * (kept * t + even);
 }
 
-/* Gradient for arbitrary shares q, with sum `all`. */
+/* Gradient for shares q, with sum `all`; g = dloss / count. */
 static inline FRI_HOST_DEVICE fri_real fri_share_gradient(fri_real x, fri_real lse, fri_real all, fri_real q,
                                                           fri_real g) {
     return (all * FRI_EXP(x - lse) - q) * g;

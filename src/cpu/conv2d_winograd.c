@@ -331,7 +331,7 @@ static int64_t rows_of(const fri_conv2d_engine *e, int64_t tiles) {
 }
 
 /* Chooses blocks of channels whose products outweigh the repeated transforms, and as many tiles as fit each worker's
- * memory, at most `most`; 0 if no such block is worth the transforms. Chunks of dw have one size, because they
+ * memory, at most `max`; 0 if no such block is worth the transforms. Chunks of dw have one size, because they
  * determine the order of its sums. */
 static int64_t choose_blocks(fri_conv2d_engine *e, int64_t workers, int64_t widest_in, int64_t widest_out) {
     enum { MIN = 16, WEIGHT_CHUNK = 64 };

@@ -168,7 +168,7 @@ fr_status fri_cpu_cross_entropy_forward(const fri_exec *e, const fri_loss_desc *
     return FR_OK;
 }
 
-/* fri_cross_entropy_gradient of a block whose target is `q` everywhere. */
+/* fri_share_gradient of a block whose target is `q` everywhere, with sum 1. */
 FRI_CLONES static void gradient_block(int64_t n, const real *v, real lse, real q, real g, real *dx) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; i++) dx[i] = (fri_exp(v[i] - lse) - q) * g;

@@ -134,7 +134,7 @@ static int64_t spread(const fr_dataset *d, int64_t i, int64_t n) {
 
 fr_status fri_dataset_count_turned(const fr_dataset *d, int64_t look, int64_t *seen, int64_t *turned) {
     FRI_OWNED(fr_image_clear) fr_image image = {.header_only = true};
-    *seen = look < d->count ? look : d->count;
+    *seen = !d->files ? 0 : look < d->count ? look : d->count;
     *turned = 0;
     for (int64_t i = 0; i < *seen; i++) {
         FRI_TRY(fri_dataset_read(d, spread(d, i, *seen), &image));

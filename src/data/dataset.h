@@ -89,7 +89,7 @@ fr_status fri_dataset_read(const fr_dataset *d, int64_t index, fr_image *image);
  * side. */
 void fri_image_turn(int orientation, int64_t *height, int64_t *width, int64_t channels, const uint8_t *from,
                     uint8_t *to);
-/* Number of images that are turned, of at most `look` at equal distances; reads headers of JPEG files alone. */
+/* Number of files that lie on a side, of at most `look` at equal distances; reads headers of JPEG files alone. */
 fr_status fri_dataset_count_turned(const fr_dataset *d, int64_t look, int64_t *seen, int64_t *turned);
 
 enum { FRI_IMAGE_SIGNATURE = 4 }; /* bytes for fr_image_check_signature */

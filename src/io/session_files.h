@@ -13,8 +13,6 @@ fr_status fri_weights_ending(const char *path);
 /* Copies rows of the file's layer `head`, with `classes` rows, into the module's: row i from row[i]; -1: row i stays.
  * FR_END: the shapes of the file's layer differ, and nothing has changed. Errors as of fr_weights_load. */
 fr_status fri_weights_load_rows(fr_module *m, const char *path, const char *head, int64_t classes, const int64_t *row);
-/* *out = the format by a path's ending; NULL: none. FR_EUNSUPPORTED: the format's add-on was not built; FR_EINVAL. */
-fr_status fri_network_file_of(const char *path, const fr_network_file **out);
 typedef struct fri_state_folder {
     size_t states;
     char newest_model[80]; /* name of the model in the newest state; "": unreadable */

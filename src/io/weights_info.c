@@ -170,7 +170,7 @@ fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
     FRI_OWNED(fri_safetensors_close) fri_safetensors *f = NULL;
     FRI_OWNED(fri_free) char *own = NULL;
     const fr_network_file *file = NULL;
-    (void)fri_network_file_of(path, &file);
+    FRI_TRY(fr_network_file_of(path, &file));
     if (file != NULL && file->info != NULL)
         FRI_TRY(file->info(path, &own));
     else

@@ -3,6 +3,7 @@
 
 #include <frugal/addon.h>
 #include <frugal/try.h>
+#include <frugal/weights.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,20 +186,11 @@ static fr_status check_size(const char *path, const own_network *own, const fr_w
                    info->model, (long long)parameters, (long long)file.st_size);
 }
 
-/* The format of an add-on by a path's ending, for files with layers; NULL: none. */
-static const fr_network_file *network_file(const char *path) {
-    for (const fr_addon *const *a = fr_addons(); *a != NULL; a++)
-        for (const fr_network_file *f = (*a)->files; f != NULL && f->ending != NULL; f++) {
-            const size_t n = strlen(path), k = strlen(f->ending);
-            if (f->load != NULL && n >= k && strcmp(path + n - k, f->ending) == 0) return f;
-        }
-    return NULL;
-}
-
 static fr_status load_classifier(const char *path, const own_network *own, fr_device device, fr_classifier *c) {
-    const fr_network_file *file = own->make == NULL ? network_file(path) : NULL;
+    const fr_network_file *file = NULL;
+    FRI_TRY(fr_network_file_of(path, &file));
     FRI_TRY(fr_weights_info_read(path, &c->info));
-    if (file != NULL) {
+    if (file != NULL && file->load != NULL && own->make == NULL) {
         FRI_TRY(file->load(path, device, c->info.height, c->info.width, &c->model));
     } else {
         FRI_TRY(check_size(path, own, &c->info));

@@ -20,7 +20,7 @@ static size_t weight_of(const size_t *weight, int unit) {
     return weight != NULL ? weight[unit] : 1;
 }
 
-/* Number of parts if none may weigh more than `most` (at least the heaviest unit). Fills first[] unless NULL. */
+/* Number of parts if none may weigh more than `max` (at least the heaviest unit). Fills first[] unless NULL. */
 static int cut_by_weight(int units, const size_t *weight, size_t max, int parts, int *first) {
     int n = 0;
     for (int i = 0; i < units;) {

@@ -4,7 +4,6 @@
 #include "ops/op.h"
 
 #include <math.h>
-#include <stdio.h>
 
 /* Creates the module and copies its options. */
 static fr_status make_layer(const fr_module_class *class_, const void *state, size_t bytes, fr_module **m) {

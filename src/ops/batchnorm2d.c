@@ -190,10 +190,10 @@ fr_status fri_batch_statistics(const fr_op *op, int saved_mean, const fri_batchn
     fr_shape vector = FRI_SHAPE(d->c);
     const fri_backend *be = fri_backend_of(x);
     fr_tensor *running_mean = norm->running_mean;
-    fr_node *twin = fri_recompute_original();
-    if (twin != NULL && twin->op == op && twin->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
-        FRI_TRY(fr_node_saved(twin, saved_mean, mean));
-        return fr_node_saved(twin, saved_mean + 1, invstd);
+    fr_node *original = fri_recompute_original();
+    if (original != NULL && original->op == op && original->slots[saved_mean].kind == FRI_SLOT_TENSOR) {
+        FRI_TRY(fr_node_saved(original, saved_mean, mean));
+        return fr_node_saved(original, saved_mean + 1, invstd);
     }
     bool update = fri_statistics_move() && running_mean != NULL;
     FRI_TRY(fri_tensor_new(&vector, fri_real_of(x), be->device, FR_MEM_TEMPORARY, mean));
@@ -272,11 +272,11 @@ fr_status fri_batchnorm2d_describe(const fr_op *op, const fr_tensor *x, const fr
 
 /* True if backward reads x. A recomputation asks what the node of the forward saved. */
 static bool keeps_input(const params *p, const fri_norm *norm, const fr_tensor *x, bool smooth) {
-    const fr_node *twin = fri_recompute_original();
+    const fr_node *original = fri_recompute_original();
     const bool gamma = norm->gamma != NULL && norm->gamma->requires_grad;
     const bool beta = norm->beta != NULL && norm->beta->requires_grad;
     if (p->joins) return true;
-    if (twin != NULL) return twin->op != &batchnorm2d_without_x;
+    if (original != NULL) return original->op != &batchnorm2d_without_x;
     return p->train || gamma || (smooth && (x->requires_grad || beta));
 }
 
@@ -293,7 +293,7 @@ static int64_t granule_of(fr_tensor *const *x, int n) {
 }
 
 bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
-    const fr_node *twin = fri_recompute_original();
+    const fr_node *original = fri_recompute_original();
     if (n < 1 || n > FRI_NORM_PARTS || x[0]->shape.rank != 4 || !fr_dtype_is_float(x[0]->dtype)) return false;
     for (int i = 0; i < n; i++) {
         fr_shape shape = x[i]->shape;
@@ -304,17 +304,17 @@ bool fri_norm_joins(fr_tensor *const *x, int n, bool keeps) {
     }
     fri_batchnorm2d_reads_parts_fn *reads = fri_kernels_for(fri_backend_of(x[0]), x[0]->dtype)->batchnorm2d_reads_parts;
     if (reads == NULL || !reads(x[0]->dtype, granule_of(x, n))) return false;
-    if (twin != NULL) return twin->op == &batchnorm2d_parts;
+    if (original != NULL) return original->op == &batchnorm2d_parts;
     return fri_fusion_permitted() && fri_statistics_sync_get() == NULL && (keeps || !fr_grad_enabled());
 }
 
 bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend) {
-    const fr_node *twin = fri_recompute_original();
+    const fr_node *original = fri_recompute_original();
     if (addend != NULL && (addend->dtype != x->dtype || fri_device_of(addend) != fri_device_of(x) ||
                            !fri_shape_equal(&addend->shape, &x->shape)))
         return false;
-    if (twin == NULL || twin->op->backward != backward) return fri_fusion_permitted();
-    return has_addend(twin) || ((const params *)twin->params)->act;
+    if (original == NULL || original->op->backward != backward) return fri_fusion_permitted();
+    return has_addend(original) || ((const params *)original->params)->act;
 }
 
 /* Result of a call: over the addend or x where the caller gives it up and no slot keeps it. */

@@ -84,7 +84,7 @@ double fri_solution_time(const fri_solution *s, int slots);
 /* Writes the plan; option [n] and range [n] are the caller's. Returns the number of ranges, -1 without a plan. */
 int fri_solution_plan(const fri_solution *s, int slots, fr_unit_option *option, fr_unit_range *range);
 
-/* Merges neighbours until at most `most` are left, pairs with the least saved bytes first; group[u] is unit u's number
+/* Merges neighbours until at most `max` are left, pairs with the least saved bytes first; group[u] is unit u's number
  * in the merged chain. Free *out with fri_chain_free. FR_ENOMEM. */
 fr_status fri_chain_merge(const fri_chain *c, int max, fri_chain *out, int *group);
 void fri_chain_free(fri_chain *c);

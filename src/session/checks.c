@@ -149,8 +149,11 @@ static fr_status check_files(const fri_config *c) {
     bool meta = o->device == FR_META, reads = fri_dataset_reads_files(o->data.dataset);
     FRI_OWNED(fr_weights_info_clear)
     fr_weights_info info = {0}; /* may hold all facts for a prediction */
-    const bool says = o->files.predict != NULL && o->files.weights != NULL && o->files.resume == NULL &&
-                      fr_weights_info_read(o->files.weights, &info) == FR_OK;
+    fr_status read = FR_END;
+    if (o->files.predict != NULL && o->files.weights != NULL && o->files.resume == NULL)
+        read = fr_weights_info_read(o->files.weights, &info);
+    if (read == FR_EIO || read == FR_EUNSUPPORTED) return read; /* no file, or no add-on for its format */
+    const bool says = read == FR_OK;
     const conflict rows[] = {
         {reads && o->data.path == NULL && !fri_without_data(o) && !says,
          "--dataset {dataset} needs --data PATH, the folder with its files"},

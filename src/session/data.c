@@ -169,7 +169,7 @@ static fr_status find_augmentation(fri_config *c, const fr_dataset_info *images)
 static fr_status note_turned(const fri_config *c, const fr_dataset *train) {
     enum { LOOK_AT = 256 };
     int64_t seen = 0, turned = 0;
-    if (!fri_dataset_in_folders(c->opts.data.dataset) || fri_without_data(&c->opts)) return FR_OK;
+    if (fri_without_data(&c->opts)) return FR_OK;
     FRI_TRY(fri_dataset_count_turned(train, LOOK_AT, &seen, &turned));
     if (turned > 0)
         fri_say(c, FRI_SAY_NOTE, "%lld of %lld images looked at are not upright, by EXIF; --exif is %s",

@@ -236,7 +236,7 @@ static fr_status dry_train(dry_run *d) {
     d->out->parameters = r->net.parameters;
     d->out->trained = r->net.trained;
 done:
-    fri_session_end(r);
+    fri_run_end(r);
     return s;
 }
 

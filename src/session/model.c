@@ -21,7 +21,7 @@ void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTE
 
 bool fri_weights_are_network(const fri_config *c, const fr_network_file **out) {
     *out = NULL;
-    if (c->opts.files.weights != NULL) (void)fri_network_file_of(c->opts.files.weights, out);
+    if (c->opts.files.weights != NULL) (void)fr_network_file_of(c->opts.files.weights, out);
     return *out != NULL && (*out)->load != NULL;
 }
 

@@ -54,13 +54,10 @@ static void set_flag(const fr_flag *f, int64_t value, fr_train_opts *o) {
     if (f->kind == FR_FLAG_TEXT) *(const char **)to = ""; /* --offload alone */
 }
 
-static void add_words(const fr_flag *f, const fr_train_opts *o, char *words, size_t bytes) {
-    char value[FR_FLAG_TEXT_BYTES];
-    const size_t at = strlen(words);
-    (void)fr_flag_text(f, o, value);
-    const bool valued = f->kind == FR_FLAG_CHOICE || f->kind == FR_FLAG_INT || f->kind == FR_FLAG_SIZE;
-    const bool alone = !valued || (f->implied != NULL && strcmp(value, f->implied) == 0);
-    snprintf(words + at, bytes - at, "%s--%s%s%s", at > 0 ? " " : "", f->name, alone ? "" : " ", alone ? "" : value);
+static void add_words(const fr_flag *f, const fr_train_opts *o, fr_plan_switch_row *row) {
+    char words[FRI_FLAG_WORDS];
+    const size_t at = strlen(row->flag);
+    snprintf(row->flag + at, sizeof row->flag - at, "%s%s", at > 0 ? " " : "", fri_flag_words(f, o, words));
 }
 
 /* Options and words of row k; FR_EINVAL: the row cannot be. */
@@ -82,7 +79,7 @@ static fr_status options_of(const fri_config *c, const kind *k, fr_train_opts *o
     o->quiet = true;
     if (!k->defaults) {
         fri_flag_find("all-off")->act(o);
-        add_words(fri_flag_find("all-off"), o, row->flag, sizeof row->flag);
+        add_words(fri_flag_find("all-off"), o, row);
     }
     if (f == NULL) return FR_OK;
     if (f->offset == offsetof(fr_train_opts, precision.amp) &&
@@ -91,14 +88,14 @@ static fr_status options_of(const fri_config *c, const kind *k, fr_train_opts *o
     if (f->offset == offsetof(fr_train_opts, model.inplace_abn) && c->model != NULL)
         return fr_fail(FR_EINVAL, "a network of your own has no other form; end its norms by fr_net_inplace_abn");
     set_flag(f, k->value, o);
-    add_words(f, o, row->flag, sizeof row->flag);
+    add_words(f, o, row);
     if (f->offset != offsetof(fr_train_opts, memory.accumulate)) return FR_OK;
     if (accumulate > 1)
         return fr_fail(FR_EINVAL, "the training accumulates %" PRId64 " batches in every row", accumulate);
     if (o->optim.batch_size / k->value < 1)
         return fr_fail(FR_EINVAL, "a batch of %" PRId64 " has no 4 parts of whole images", o->optim.batch_size);
     o->optim.batch_size /= k->value;
-    add_words(fri_flag_find("batch-size"), o, row->flag, sizeof row->flag);
+    add_words(fri_flag_find("batch-size"), o, row);
     return FR_OK;
 }
 
@@ -127,7 +124,7 @@ static void trial_end(trial *t) {
     fri_views_end(&t->views);
     if (!t->config.opts.plan && t->config.opts.memory.offload != NULL) fr_offload_close();
     fri_train_arena_end(&t->run);
-    fri_session_end(&t->run);
+    fri_run_end(&t->run);
 }
 
 /* The smallest budget with a plan. */
@@ -138,7 +135,7 @@ static fr_status find_budget(const fri_config *c, fr_train_opts *o, fr_plan_swit
     trial_end(&t);
     if (s != FR_ENOMEM || o->memory.budget == 0) return s;
     row->flag[0] = '\0';
-    add_words(fri_flag_find("memory-budget"), o, row->flag, sizeof row->flag);
+    add_words(fri_flag_find("memory-budget"), o, row);
     return FR_OK;
 }
 

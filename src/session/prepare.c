@@ -147,7 +147,7 @@ fr_status fri_run_setup(fri_run *r, fri_calibration **calibration) {
     return fri_train_begin(r);
 }
 
-void fri_session_end(fri_run *r) {
+void fri_run_end(fri_run *r) {
     fr_loader_release(&r->data.loader);
     fri_model_release(r);
     fr_dataset_release(&r->data.train);

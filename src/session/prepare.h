@@ -15,6 +15,6 @@ fr_status fri_run_prepare(fri_config *c, fri_run *r, fri_views **views);
 fr_status fri_run_setup(fri_run *r, fri_calibration **calibration);
 
 /* Releases all members, at any stage of setup. */
-void fri_session_end(fri_run *r);
+void fri_run_end(fri_run *r);
 
 #endif

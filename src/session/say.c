@@ -22,7 +22,7 @@ void fri_say(const fri_config *c, fri_saying how, const char *format, ...) {
     va_start(args, format);
     fri_vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (how == FRI_SAY_NOTE) {
+    if (how == FRI_SAY_NOTE) { /* as a sentence, whose unprintable bytes are escaped */
         const fr_status s = fr_fail(FR_EUSAGE, "%s", text);
         if (c->model != NULL) (void)fri_speak_of_fields(s);
     }

@@ -252,7 +252,7 @@ void fr_session_release(fr_session **session) {
     if (s->run.pool != NULL) (void)fr_pool_begin(s->run.pool, &s->run.no_pool);
     fri_views_end(&s->views);
     if (s->config.opts.memory.offload != NULL) fr_offload_close();
-    fri_session_end(&s->run); /* also ends the pool */
+    fri_run_end(&s->run); /* also ends the pool */
     for (int i = 0; i < 2; i++) fr_dataset_release(&s->config.given[i]);
     leave_scope(s, was);
     free(s);

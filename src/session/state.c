@@ -159,8 +159,9 @@ static fr_status could_be_written(const fri_run *trial, void *ctx) {
 /* Reports a missing export add-on, or a layer that the format cannot express, before the training. */
 static fr_status check_format(const fri_config *c) {
     const fr_network_file *file = NULL;
-    fr_status s = fri_network_file_of(c->opts.files.export_weights, &file);
+    fr_status s = fr_network_file_of(c->opts.files.export_weights, &file);
     if (s == FR_OK && file != NULL) s = fri_on_meta(c, could_be_written, &file);
+    if (s == FR_OK && file == NULL) s = fri_weights_ending(c->opts.files.export_weights);
     return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.files.export_weights) : FR_OK;
 }
 
@@ -530,7 +531,7 @@ fr_status fri_weights_end(fri_run *r) {
 
 fr_status fri_weights_write(fri_run *r, const char *path) {
     const fr_network_file *file = NULL;
-    FRI_TRY(fri_network_file_of(path, &file));
+    FRI_TRY(fr_network_file_of(path, &file));
     char *names[MOST_NAMES];
     fr_weights_info info;
     describe_network(r, names, &info);

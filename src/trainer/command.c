@@ -95,7 +95,7 @@ int fr_train_run(const fr_train_program *p, int argc, char *const *argv, const f
     if (s < 0) fri_ranks_failed(&r, s, shell->err);
     if (s == FR_ENOMEM && advises && config.ranks < 2) print_advice(&r, shell->err);
     fri_views_end(&views);
-    fri_session_end(&r);
+    fri_run_end(&r);
     fr_offload_close();
     if (config.comm != NULL) config.rank_calls->release(&config.comm);
     if (config.out != shell->out) fclose(config.out);

@@ -110,6 +110,7 @@ static const fri_conv2d_desc depthwise[] = {
     {.n = 3, .h = 10, .w = 7, .c = 24, .r = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1},
     {.n = 2, .h = 31, .w = 8, .c = 72, .r = 3, .stride_h = 1, .stride_w = 1, .pad_h = 0, .pad_w = 2},
     {.n = 2, .h = 33, .w = 6, .c = 520, .r = 3, .stride_h = 2, .stride_w = 2, .pad_h = 0, .pad_w = 1},
+    {.n = 2, .h = 9, .w = 8, .c = 16, .r = 3, .stride_h = 2, .stride_w = 2, .pad_h = 2, .pad_w = 2},
     {.n = 1, .h = 8, .w = 9, .c = 264, .r = 3, .stride_h = 1, .stride_w = 2, .pad_h = 0, .pad_w = 2},
     {.n = 2, .h = 12, .w = 13, .c = 5, .r = 3, .stride_h = 1, .stride_w = 1, .pad_h = 2, .pad_w = 2, .dilation_h = 2},
     {.n = 2, .h = 9, .w = 9, .c = 12, .r = 5, .stride_h = 2, .stride_w = 1, .pad_h = 2, .pad_w = 2},
@@ -168,7 +169,7 @@ Test(twins_images, adaptive_avgpool2d){EACH_SIZE({
     buf x = numbers(t, in, 0);
     buf y = blank(t, out, 0);
     BOTH(k->adaptive_avgpool2d_forward(ex(), &d, p(&x), p(&y)));
-    expect_same("adaptive_avgpool2d", &y, hh * ww == 1 ? rounding(t) : 0); /* another order */
+    expect_same("adaptive_avgpool2d", &y, 0);
     BOTH(k->adaptive_avgpool2d_backward(ex(), &d, p(&y), p(&x)));
     expect_same("adaptive_avgpool2d_backward", &x, 0);
     drop(&x), drop(&y);

@@ -31,8 +31,9 @@ buf zeros(fr_dtype t, int64_t n, int64_t offset);
 buf blank(fr_dtype t, int64_t n, int64_t offset);
 /* Numbers in [low, high); `special` puts NaN, infinities, zeros of both signs and a subnormal among them. */
 buf numbers_between(fr_dtype t, int64_t n, int64_t offset, double low, double high, bool special);
-buf numbers(fr_dtype t, int64_t n, int64_t offset); /* in [-2, 2) */
-void set(buf *b, int64_t i, double v);              /* on the CPU's side; copy_in copies to the second side */
+/* Numbers in [-2, 2), multiples of 2^-14: their f32 sums below 2^10 are exact, in any order. */
+buf numbers(fr_dtype t, int64_t n, int64_t offset);
+void set(buf *b, int64_t i, double v); /* on the CPU's side; copy_in copies to the second side */
 void copy_in(buf *b);
 double value_at(fr_dtype t, const void *p, int64_t i);
 void drop(buf *b);

@@ -149,6 +149,33 @@ static void png_row(enum png_kind kind, const uint8_t *rgb, int y, int width, ui
     }
 }
 
+size_t exif_bytes(bool big, int orientation, uint8_t to[EXIF_BYTES_MAX]) {
+    static const uint8_t little_tiff[] = {'I', 'I', 42, 0,    8,    0, 0, 0, 2, 0, 0x0f, 0x01, 2, 0, 4, 0, 0, 0, 'f',
+                                          'r', 'u', 0,  0x12, 0x01, 3, 0, 1, 0, 0, 0,    0,    0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t big_tiff[] = {'M', 'M', 0, 42,   0,    0, 0, 8, 0, 2, 0x01, 0x0f, 0, 2, 0, 0, 0, 4, 'f',
+                                       'r', 'u', 0, 0x01, 0x12, 0, 3, 0, 0, 0, 1,    0,    0, 0, 0, 0, 0, 0, 0};
+    enum { TIFF = sizeof little_tiff, VALUE = 10 + 12 + 8 };
+    const size_t length = 2 + 6 + TIFF;
+    memcpy(to, (uint8_t[]){0xff, 0xe1, 0, (uint8_t)length, 'E', 'x', 'i', 'f', 0, 0}, 10);
+    memcpy(to + 10, big ? big_tiff : little_tiff, TIFF);
+    to[10 + VALUE + big] = (uint8_t)orientation;
+    return 2 + length;
+}
+
+uint8_t *jpeg_with_segment(const uint8_t *segment, size_t n, int height, int width, size_t *bytes) {
+    uint8_t *rgb = malloc(3 * (size_t)height * (size_t)width), *plain = NULL;
+    picture_fill(rgb, height, width);
+    const size_t size = jpeg_bytes(JPEG_RGB, rgb, height, width, &plain);
+    free(rgb);
+    uint8_t *file = malloc(size + n);
+    memcpy(file, plain, 2);
+    memcpy(file + 2, segment, n);
+    memcpy(file + 2 + n, plain + 2, size - 2);
+    free(plain);
+    *bytes = size + n;
+    return file;
+}
+
 size_t png_bytes(enum png_kind kind, const uint8_t *rgb, int height, int width, uint8_t **out) {
     static const int types[] = {[PNG_KIND_RGB] = PNG_COLOR_TYPE_RGB,       [PNG_KIND_GRAY] = PNG_COLOR_TYPE_GRAY,
                                 [PNG_KIND_GRAY_1] = PNG_COLOR_TYPE_GRAY,   [PNG_KIND_PALETTE] = PNG_COLOR_TYPE_PALETTE,

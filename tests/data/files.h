@@ -31,6 +31,12 @@ enum jpeg_kind { JPEG_RGB, JPEG_GRAY, JPEG_CMYK, JPEG_PROGRESSIVE };
 /* *out: malloced bytes; returns their number. */
 size_t jpeg_bytes(enum jpeg_kind kind, const uint8_t *rgb, int height, int width, uint8_t **out);
 
+/* An EXIF segment with another entry before the orientation; returns the size. */
+enum { EXIF_BYTES_MAX = 64 };
+size_t exif_bytes(bool big, int orientation, uint8_t to[EXIF_BYTES_MAX]);
+/* A JPEG file of picture_fill with the segment behind its first two bytes; the caller frees it. */
+uint8_t *jpeg_with_segment(const uint8_t *segment, size_t n, int height, int width, size_t *bytes);
+
 enum png_kind {
     PNG_KIND_RGB,
     PNG_KIND_GRAY,

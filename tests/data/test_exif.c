@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 
-enum { H = 6, W = 9, EXIF_MOST = 64 };
+enum { H = 6, W = 9 };
 
 TestSuite(exif, .init = files_begin, .fini = files_end);
 
@@ -26,38 +26,10 @@ static int64_t place_of(int orientation, int64_t row, int64_t column, int64_t he
     return y * width + x;
 }
 
-/* An EXIF segment with another entry before the orientation; returns its size. */
-static size_t exif_bytes(bool big, int orientation, uint8_t *to) {
-    static const uint8_t little_tiff[] = {'I', 'I', 42, 0,    8,    0, 0, 0, 2, 0, 0x0f, 0x01, 2, 0, 4, 0, 0, 0, 'f',
-                                          'r', 'u', 0,  0x12, 0x01, 3, 0, 1, 0, 0, 0,    0,    0, 0, 0, 0, 0, 0, 0};
-    static const uint8_t big_tiff[] = {'M', 'M', 0, 42,   0,    0, 0, 8, 0, 2, 0x01, 0x0f, 0, 2, 0, 0, 0, 4, 'f',
-                                       'r', 'u', 0, 0x01, 0x12, 0, 3, 0, 0, 0, 1,    0,    0, 0, 0, 0, 0, 0, 0};
-    enum { TIFF = sizeof little_tiff, VALUE = 10 + 12 + 8 };
-    const size_t length = 2 + 6 + TIFF;
-    memcpy(to, (uint8_t[]){0xff, 0xe1, 0, (uint8_t)length, 'E', 'x', 'i', 'f', 0, 0}, 10);
-    memcpy(to + 10, big ? big_tiff : little_tiff, TIFF);
-    to[10 + VALUE + big] = (uint8_t)orientation;
-    return 2 + length;
-}
-
-/* A JPEG file with the segment behind the first two bytes; the caller frees the file. */
-static uint8_t *with_segment(const uint8_t *segment, size_t n, size_t *bytes) {
-    uint8_t rgb[3 * H * W], *plain = NULL;
-    picture_fill(rgb, H, W);
-    const size_t size = jpeg_bytes(JPEG_RGB, rgb, H, W, &plain);
-    uint8_t *file = malloc(size + n);
-    memcpy(file, plain, 2);
-    memcpy(file + 2, segment, n);
-    memcpy(file + 2 + n, plain + 2, size - 2);
-    free(plain);
-    *bytes = size + n;
-    return file;
-}
-
 static void expect_turned(int orientation, const uint8_t *segment, size_t n, const char *what) {
     fr_image stored = {.as_stored = true}, image = {0};
     size_t bytes = 0;
-    uint8_t *file = with_segment(segment, n, &bytes);
+    uint8_t *file = jpeg_with_segment(segment, n, H, W, &bytes);
     MUST(fr_image_decode("stored.jpg", file, bytes, &stored));
     MUST(fr_image_decode("turned.jpg", file, bytes, &image));
     cr_expect_eq(stored.height, H);
@@ -74,7 +46,7 @@ static void expect_turned(int orientation, const uint8_t *segment, size_t n, con
 }
 
 Test(exif, all_orientations_become_upright) {
-    uint8_t segment[EXIF_MOST];
+    uint8_t segment[EXIF_BYTES_MAX];
     for (int orientation = 0; orientation <= 8; orientation++)
         for (int big = 0; big < 2; big++) {
             const size_t n = exif_bytes(big, orientation, segment);
@@ -84,10 +56,10 @@ Test(exif, all_orientations_become_upright) {
 
 /* Damage turns nothing and is no error: the picture is whole. The buffer ends with the segment, for sanitizers. */
 Test(exif, damaged_segments_turn_nothing) {
-    uint8_t whole[EXIF_MOST];
+    uint8_t whole[EXIF_BYTES_MAX];
     const size_t n = exif_bytes(false, 6, whole);
     for (size_t length = 4; length < n - 8; length++) {
-        uint8_t cut[EXIF_MOST];
+        uint8_t cut[EXIF_BYTES_MAX];
         memcpy(cut, whole, n);
         cut[3] = (uint8_t)(length - 2);
         const bool still_there = length >= n - 4; /* the entry ends four bytes before the end */
@@ -98,7 +70,7 @@ Test(exif, damaged_segments_turn_nothing) {
         uint8_t value;
     } wrong[] = {{4, 'e'}, {10, 'X'}, {12, 43}, {14, 0xff}, {17, 0xff}, {18, 0}, {32, 0x13}, {34, 4}, {40, 9}, {41, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        uint8_t bad[EXIF_MOST];
+        uint8_t bad[EXIF_BYTES_MAX];
         memcpy(bad, whole, n);
         bad[wrong[i].at] = wrong[i].value;
         expect_turned(1, bad, n, "damaged");
@@ -107,7 +79,7 @@ Test(exif, damaged_segments_turn_nothing) {
 
 /* A mask in the orientation of the file is turned with the image; an upright mask stays. */
 Test(exif, masks_follow) {
-    uint8_t segment[EXIF_MOST], lying[H * W], upright[H * W], rgb[3 * H * W], *png = NULL;
+    uint8_t segment[EXIF_BYTES_MAX], lying[H * W], upright[H * W], rgb[3 * H * W], *png = NULL;
     fr_dataset *d = NULL;
     fr_image image = {0};
     files_make_folder("train");
@@ -119,7 +91,7 @@ Test(exif, masks_follow) {
     for (int k = 0; k < 2; k++) {
         size_t bytes = 0;
         const uint8_t *mask = k == 0 ? lying : upright;
-        uint8_t *file = with_segment(segment, exif_bytes(true, 6, segment), &bytes);
+        uint8_t *file = jpeg_with_segment(segment, exif_bytes(true, 6, segment), H, W, &bytes);
         files_write(k == 0 ? "train/images/a.jpg" : "train/images/b.jpg", file, bytes);
         for (int i = 0; i < 3 * H * W; i++) rgb[i] = mask[i / 3];
         bytes = png_bytes(PNG_KIND_GRAY, rgb, k == 0 ? H : W, k == 0 ? W : H, &png);
@@ -136,6 +108,11 @@ Test(exif, masks_follow) {
     int64_t seen = 0, turned = 0;
     MUST(fri_dataset_count_turned(d, 1, &seen, &turned));
     cr_expect(seen == 1 && turned == 1);
+    fr_dataset *no_files = NULL;
+    MUST(fr_dataset_synthetic(3, 2, 8, 8, 1, 0, &no_files));
+    MUST(fri_dataset_count_turned(no_files, 3, &seen, &turned));
+    cr_expect(seen == 0 && turned == 0);
+    fr_dataset_release(&no_files);
     MUST(fr_dataset_as_stored(d));
     MUST(fri_dataset_read(d, 0, &image));
     cr_expect_eq(image.height, H);

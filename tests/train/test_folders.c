@@ -5,6 +5,7 @@
 
 #include <frugal/addon.h>
 #include <frugal/models.h>
+#include <frugal/session.h>
 #include <unistd.h>
 
 /* A network so small that a run takes a moment: three dense blocks of one layer on 8 pixels. */
@@ -46,16 +47,11 @@ Test(folders, other_datasets) {
 
 /* Writes a training image that lies on a side: EXIF orientation 6. */
 static void write_lying(const char *name) {
-    static const uint8_t exif[] = {0xff, 0xe1, 0,    34, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0,
-                                   1,    0,    0x12, 1,  3,   0,   1,   0,   0, 0, 6,   0,   0,  0, 0, 0, 0, 0};
-    uint8_t rgb[16 * 16 * 3], *plain = NULL, file[4096];
-    picture_fill(rgb, 16, 16);
-    const size_t n = jpeg_bytes(JPEG_RGB, rgb, 16, 16, &plain);
-    memcpy(file, plain, 2);
-    memcpy(file + 2, exif, sizeof exif);
-    memcpy(file + 2 + sizeof exif, plain + 2, n - 2);
-    files_write(name, file, n + sizeof exif);
-    free(plain);
+    uint8_t segment[EXIF_BYTES_MAX];
+    size_t bytes = 0;
+    uint8_t *file = jpeg_with_segment(segment, exif_bytes(false, 6, segment), 16, 16, &bytes);
+    files_write(name, file, bytes);
+    free(file);
 }
 
 /* A resumed run sees the training's pixels, whatever the default. */
@@ -74,6 +70,35 @@ Test(folders, photos_are_turned_and_a_resumed_run_does_as_before) {
     o = program_run("train_densenet", flags);
     cr_expect_eq(o.status, 0, "%s", o.err);
     EXPECT_MATCH(o.out, "--exif is off: they stay so");
+}
+
+static fr_status small_network(void *ctx, fr_device device, int64_t classes, fr_module **out) {
+    (void)ctx;
+    return fr_model("mobilenet_v2_w0.35", FR_MODEL_OPTS(.classes = classes, .image_size = 32, .device = device), out);
+}
+
+static void remember(void *ctx, const char *sentence) {
+    snprintf(ctx, 256, "%s", sentence);
+}
+
+/* A session's own folder, too. */
+Test(folders, a_session_says_how_many_photos_are_turned) {
+    char note[256] = "";
+    fr_dataset *photos = NULL;
+    fr_session *s = NULL;
+    fr_session_opts o = fr_session_opts_default();
+    (void)write_folder_set();
+    write_lying("set/train/a/lying.jpg");
+    o.model = small_network;
+    o.ctx = note;
+    o.on_note = remember;
+    o.train.data.image_size = 32;
+    o.train.optim.batch_size = 4;
+    MUST(fr_dataset_image_folder(files_path("set"), FR_SPLIT_TRAIN, &photos));
+    MUST(fr_session_create(&o, photos, NULL, &s));
+    cr_expect_str_eq(note, "1 of 7 images looked at are not upright, by EXIF; train.data.exif is on: they are turned");
+    fr_session_release(&s);
+    fr_dataset_release(&photos);
 }
 
 /* The network of a file of weights, and the file's description. */

@@ -556,6 +556,7 @@ Test(trainers, files_that_are_missing_or_broken_have_status_1) {
         {"train_densenet", arguments[4], 1, "nowhere"},
         {"train_densenet", arguments[5], 1, "--report .*/no/r\\.json: cannot be written"},
         {"train_densenet", arguments[6], 1, "--report .*: is a folder"},
+        {"finetune", "--weights /nowhere.safetensors --predict a.jpg", 1, "/nowhere.safetensors.: cannot be opened"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_refused(&cases[i]);
     if (!fr_device_available(FR_CUDA))

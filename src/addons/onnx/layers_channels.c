@@ -1,8 +1,6 @@
 /* layers_channels.c - ONNX nodes with a constant operand, and nodes that pick, move or reshape channels. */
 #include "addons/onnx/reader.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 typedef Onnx__NodeProto node;

@@ -2,7 +2,6 @@
 #include "addons/onnx/reader.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST = 1 << 20 }; /* pixels of a window, of padding, or of a result's side */

@@ -1,9 +1,6 @@
 /* write.c - fr_onnx_save. */
 #include "addons/onnx/write.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { OLDEST = 13, NEWEST = 18 };
 
 /* Results are "output", "output_1" ...; a repeated result keeps the first name. */

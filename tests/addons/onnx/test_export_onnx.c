@@ -125,7 +125,8 @@ Test(export_onnx, an_onnx_file_without_a_description) {
     EXPECT_FAIL(fr_weights_info_read(path, &read), FR_EFORMAT, "w.onnx", "does not describe its network");
     EXPECT_FAIL(fr_classifier_load(path, FR_CPU, &c), FR_EFORMAT, "does not describe its network");
     outcome o = program_run("finetune", "--weights /nowhere/w.onnx --predict a.jpg");
-    cr_expect_neq(o.status, 0);
+    cr_expect_eq(o.status, 1);
+    EXPECT_MATCH(o.err, "/nowhere/w\\.onnx.*No such file or directory");
     (void)run("--steps 1 --dataset digits --weights %s/w.onnx");
     EXPECT_FAIL(fr_onnx_save(m, path, FR_ONNX_SAVE_OPTS(.info = &info)), FR_EINVAL, "w.onnx", "std 0");
     EXPECT_FAIL(fr_onnx_save(m, NULL, FR_ONNX_SAVE_OPTS(.info = &info)), FR_EINVAL, "std 0");
