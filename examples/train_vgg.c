@@ -18,7 +18,7 @@ static fr_status vgg(const fr_train_opts *o, int64_t classes, char name[FR_TRAIN
 
 static const char *const examples[] = {
     "",
-    "VGG-16 with batch norm on the digits: about three minutes on two cores, 97 % or better:",
+    "VGG-16 with batch norm on the digits: one to three minutes on two cores, 97 % or better:",
     "--steps 3 --batch-size 8 --report r.json",
     "Three small steps, and where each byte at their peak went:",
     "--device meta --dataset synthetic --classes 1000 --image-size 224 --steps 2",

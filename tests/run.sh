@@ -21,7 +21,6 @@ fi
 export CRITERION_JOBS=1
 export CRITERION_VERBOSITY_LEVEL=1
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 log=$build/meson-logs/testlog.txt
 rm -f "$log"

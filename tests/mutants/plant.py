@@ -51,7 +51,7 @@ class Tree:
         self.tests = None  # name: command
         self.environment = dict(
             os.environ, FRUGAL_SOURCE_ROOT=self.source, FRUGAL_TRAINERS=f"{self.build}/examples",
-            OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", CRITERION_JOBS="1")
+            OMP_NUM_THREADS="2", CRITERION_JOBS="1")
 
     def has_cuda(self):
         with open(f"{self.build}/build.ninja", encoding="utf-8") as f:

@@ -475,6 +475,7 @@ Test(trainers, usage_errors_have_status_2_and_name_flag_and_values) {
         {"train_vgg", "--quiet=yes", 2, "--quiet takes no value, but 'yes'"},
         {"train_vgg", "--no-batch-norm=1", 2, "--no-batch-norm takes no value, but '1'"},
         {"train_vgg", "--no-quiet", 2, "unknown flag '--no-quiet'"},
+        {"train_mobilenet", "--depth 3 --image-size 32", 2, "--depth 3"},
         {"train_vgg", "--batch-size 0", 2, "--batch-size 0: must lie in 1\\.\\.1048576"},
         {"train_vgg", "--batch-size 1e3", 2, "--batch-size 1e3: neither a whole number nor one of fit"},
         {"train_vgg", "--steps 99999999999999999999", 2, "--steps 99999999999999999999: not a whole number"},
