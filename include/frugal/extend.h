@@ -1,8 +1,10 @@
-/* extend.h - writing an op. The built-in ops use exactly these calls.
+/* extend.h - writing an op, in one of two forms. The built-in ops have both.
  *
- * An op is a forward function that computes a result and then calls fr_op_record with a static fr_op. The op's
- * backward gets saved tensors by index, whether kept, encoded, rebuilt or recomputed in between. Example:
- * examples/04_custom_op.c. */
+ * A described op (fr_described, at the end of the ops' part) is a list of operands and a kernel per pass: checks,
+ * results, saved tensors, gradients, rebuild and the plan's cost follow from the description
+ * (examples/04_custom_op.c). An op with a control flow of its own is a forward function that computes a result and
+ * calls fr_op_record with a static fr_op, whose backward gets saved tensors by index, whether kept, encoded, rebuilt
+ * or recomputed in between. */
 #ifndef FRUGAL_EXTEND_H
 #define FRUGAL_EXTEND_H
 
@@ -86,6 +88,79 @@ FR_API int fr_node_inputs(const fr_node *node);
 
 /* True if the op may write the result over t: the caller holds the only reference, and the in-place switch is on. */
 FR_API bool fr_tensor_reusable(const fr_tensor *t);
+
+/* ---- described ops ----------------------------------------------------------------------------------------------- */
+
+/* A call of a kernel. */
+typedef struct fr_kernel_call {
+    /* Operands of the step in the order of the step's words, borrowed. NULL: not given, or a gradient without use. Data
+     * by fr_tensor_data, sizes by fr_tensor_shape; all are dense. */
+    fr_tensor *const *t;
+    const void *options; /* as given to fr_op_call */
+    fr_dtype dtype;      /* of the float operands */
+    fr_device device;    /* of all operands */
+    void *stream;        /* cudaStream_t on CUDA; else NULL */
+    void *workspace;     /* of the size that `workspace` below returned */
+    size_t workspace_bytes;
+} fr_kernel_call;
+
+/* A function that computes operands from others, on the devices for which it is written. */
+typedef struct fr_kernel {
+    const char *name;
+    fr_status (*run)(const fr_kernel_call *c); /* never called in a plan */
+    /* Bytes of scratch memory; NULL: none. Called in plans too, so it reads shapes and options only. */
+    fr_status (*workspace)(const fr_kernel_call *c, size_t *bytes);
+    /* Floating-point operations and memory traffic per element of operand `unit`, for predicted times (traffic in
+     * elements; 0: each operand moves once). */
+    double flops, moves;
+    int unit;
+    const void *fri_more; /* NULL */
+} fr_kernel;
+
+/* A use of a kernel. The words name the operands that the kernel reads, ">", and those that it writes: "x w > y".
+ * After the ">" of a backward step stand gradients, "d" before the input's name; before it, "d" with the result's name
+ * is the gradient of the result: "x dy > dw".
+ *   dx=dy     dx may be written over dy; dx=dy|x: or over the saved x
+ *   da&db     the kernel computes both or none; an unwanted one is dropped
+ *   +db       db is computed where the step runs anyway; db alone is no reason for the step
+ *   w?        the operand may be absent; a step that reads any other absent operand is left out
+ *   .         no operand, where the kernel has one
+ * A backward step runs if one of its gradients is wanted and no earlier step has made it. Steps run in order; an
+ * operand is saved if a step that will run reads it, and given up after the last step that reads it. */
+typedef struct fr_step {
+    const char *words;
+    const fr_kernel *kernel; /* NULL: the gradient is dy itself */
+    unsigned mask;           /* FR_SAVE_SIGN, MASK or RELU6: fr_node_mask takes the kernel's place */
+    fr_status (*by)(fr_node *node, const struct fr_step *step, fr_tensor *dy); /* NULL; takes the step's place */
+} fr_step;
+
+/* An op as a description. Operands are inputs, ">", and results, of which the first is the op's: "x[*,i] w[o,i] >
+ * y[*,o]". A letter is a size, equal wherever it stands; * stands for any dimensions; without brackets any shape is
+ * right.
+ *   w[o,i]        of the op's float type, which all such operands share
+ *   m:real[c]     f32, f64 where the float type is f64
+ *   b:bias[o]     the float type or f32
+ *   n:i64[*]      i64; a result `bad:i64[]` holds -1, or the position of an index that is out of range
+ *   t:any         of any type
+ *   b[o]?         the input may be NULL; a result is made only if a backward step will read it
+ *   y[*]=x        y may be written over x where nothing needs x any more and the in-place switch is on
+ * The description is read at the first call and must stay; two threads may make that call. */
+typedef struct fr_described {
+    fr_op op; /* name, autocast, absorb_mask, rebuild_...: the rest follows from the description */
+    const char *operands;
+    fr_step forward[2], backward[3];
+    bool rebuilds;           /* the result may be computed again from the inputs, by the forward steps */
+    bool costly;             /* at the end of a recomputation a result that nothing reads is not computed */
+    const char *keeps, *bad; /* NULL */
+    /* Sizes that only results have, by letter from 'a', and checks of the options; NULL: none. */
+    fr_status (*sizes)(const void *options, int64_t size[26]);
+    void *reading; /* NULL; the library's */
+} fr_described;
+
+/* *y = op(in): in holds the inputs in the order of the description. Options of at most 256 bytes are copied for
+ * backward. Errors as of all ops (ops.h), and FR_EINVAL for a description that contradicts itself. */
+FR_API fr_status fr_op_call(fr_described *op, fr_tensor *const *in, int n_in, const void *options, size_t bytes,
+                            fr_tensor **y);
 
 /* Central differences against backward, element by element and signed. fn computes out[0] from in[0..n); inputs with
  * requires_grad are checked. The scalar is sum(out * r) with fixed pseudo-random r, summed in f64. f64 inputs.

@@ -52,27 +52,16 @@
     X(add_scalar, fri_scaled_fn, REQUIRED)         /* y = x + alpha */                     \
     X(leaky_relu_forward, fri_scaled_fn, REQUIRED) /* y = x where x > 0, else alpha * x */
 
-/* Own loops, on every device. */
-#define FRI_LOOP_KERNELS(X)                                                                                            \
-    FRI_UNARY_KERNELS(X) FRI_BINARY_KERNELS(X) FRI_SCALED_KERNELS(X)                                                   \
+/* Own loops, on every device, of the steps of described ops (ops/frame.h) alone: meta has none. */
+#define FRI_STEP_KERNELS(X)                                                                                            \
     X(clamp_forward, fri_clamp_forward_fn, REQUIRED) X(clamp_backward, fri_clamp_backward_fn, REQUIRED)                \
     X(sum, fri_sum_fn, REQUIRED) X(sum_workspace, fri_sum_workspace_fn, REQUIRED)                                      \
-    X(broadcast, fri_broadcast_fn, REQUIRED) X(relu_encode, fri_relu_encode_fn, REQUIRED)                              \
-    X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED) X(add_mask, fri_add_mask_fn, REQUIRED)                  \
-    X(binary_image, fri_binary_image_fn, REQUIRED)                                                                     \
-    X(binary_image_sum, fri_binary_image_sum_fn, REQUIRED)                                                             \
-    X(leaky_relu_backward, fri_leaky_relu_backward_fn, REQUIRED) X(uniform, fri_random_fn, REQUIRED)                   \
-    X(normal, fri_random_fn, REQUIRED) X(dropout, fri_dropout_fn, REQUIRED)                                            \
+    X(broadcast, fri_broadcast_fn, REQUIRED) X(dropout, fri_dropout_fn, REQUIRED)                                      \
     X(dropout_mask, fri_dropout_mask_fn, REQUIRED) X(dropout_apply_mask, fri_dropout_apply_mask_fn, REQUIRED)          \
-    X(batchnorm2d_workspace, fri_batchnorm2d_workspace_fn, REQUIRED)                                                   \
-    X(batchnorm2d_stats, fri_batchnorm2d_stats_fn, REQUIRED)                                                           \
-    X(batchnorm2d_invstd, fri_batchnorm2d_invstd_fn, REQUIRED)                                                         \
-    X(batchnorm2d_apply, fri_batchnorm2d_apply_fn, REQUIRED)                                                           \
-    X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
     X(group_norm_workspace, fri_group_norm_workspace_fn, REQUIRED)                                                     \
     X(group_norm_forward, fri_group_norm_forward_fn, REQUIRED)                                                         \
     X(group_norm_backward, fri_group_norm_backward_fn, REQUIRED)                                                       \
-    X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)    \
+    X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)                                                           \
     X(maxpool2d_backward, fri_maxpool2d_backward_fn, REQUIRED) X(maxpool2d_mask, fri_maxpool2d_mask_fn, REQUIRED)      \
     X(avgpool2d_forward, fri_avgpool2d_fn, REQUIRED) X(avgpool2d_backward, fri_avgpool2d_fn, REQUIRED)                 \
     X(adaptive_avgpool2d_forward, fri_avgpool2d_fn, REQUIRED)                                                          \
@@ -88,12 +77,29 @@
     X(dice_backward, fri_loss_backward_fn, REQUIRED)                                                                   \
     X(softmax_forward, fri_softmax_forward_fn, REQUIRED) X(softmax_backward, fri_softmax_backward_fn, REQUIRED)        \
     X(count_correct, fri_count_correct_fn, REQUIRED) X(mse_forward, fri_mse_forward_fn, REQUIRED)                      \
-    X(mse_backward, fri_mse_backward_fn, REQUIRED) X(bias_workspace, fri_bias_workspace_fn, REQUIRED)                  \
+    X(mse_backward, fri_mse_backward_fn, REQUIRED) X(bias_workspace, fri_bias_workspace_fn, REQUIRED)
+
+/* Own loops that other code calls, too. */
+#define FRI_CALLED_KERNELS(X)                                                                                          \
+    FRI_UNARY_KERNELS(X) FRI_BINARY_KERNELS(X) FRI_SCALED_KERNELS(X)                                                   \
+    X(relu_encode, fri_relu_encode_fn, REQUIRED)                                                                       \
+    X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED) X(add_mask, fri_add_mask_fn, REQUIRED)                  \
+    X(binary_image, fri_binary_image_fn, REQUIRED)                                                                     \
+    X(binary_image_sum, fri_binary_image_sum_fn, REQUIRED)                                                             \
+    X(leaky_relu_backward, fri_leaky_relu_backward_fn, REQUIRED) X(uniform, fri_random_fn, REQUIRED)                   \
+    X(normal, fri_random_fn, REQUIRED)                                                                                 \
+    X(batchnorm2d_workspace, fri_batchnorm2d_workspace_fn, REQUIRED)                                                   \
+    X(batchnorm2d_stats, fri_batchnorm2d_stats_fn, REQUIRED)                                                           \
+    X(batchnorm2d_invstd, fri_batchnorm2d_invstd_fn, REQUIRED)                                                         \
+    X(batchnorm2d_apply, fri_batchnorm2d_apply_fn, REQUIRED)                                                           \
+    X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
     X(unscale, fri_unscale_fn, REQUIRED) X(norm_squared, fri_norm_squared_fn, REQUIRED)                                \
     X(norm_squared_workspace, fri_norm_squared_workspace_fn, REQUIRED) X(count_up, fri_count_up_fn, REQUIRED)          \
     X(clip_factor, fri_clip_factor_fn, REQUIRED) X(loss_scale_update, fri_loss_scale_update_fn, REQUIRED)              \
-    X(sgd, fri_sgd_fn, REQUIRED) X(rmsprop, fri_rmsprop_fn, REQUIRED)                   \
+    X(sgd, fri_sgd_fn, REQUIRED) X(rmsprop, fri_rmsprop_fn, REQUIRED)                                                  \
     X(adam, fri_adam_fn, REQUIRED) X(adam8, fri_adam8_fn, REQUIRED)
+#define FRI_LOOP_KERNELS(X) FRI_STEP_KERNELS(X) FRI_CALLED_KERNELS(X)
+#define FRI_READS_PARTS_KERNEL(X) X(batchnorm2d_reads_parts, fri_batchnorm2d_reads_parts_fn, OPTIONAL)
 
 /* Convolutions and products: on CUDA calls of cuDNN and cuBLASLt. */
 #define FRI_LIBRARY_KERNELS(X)                                                                                         \
@@ -110,10 +116,12 @@
     X(linear_backward_weight, fri_linear_backward_weight_fn, REQUIRED)                                                 \
     X(linear_backward_bias, fri_linear_backward_bias_fn, REQUIRED)                                                     \
     X(conv2d_reads_norm, fri_conv2d_reads_norm_fn, OPTIONAL)                                                           \
-    X(batchnorm2d_reads_parts, fri_batchnorm2d_reads_parts_fn, OPTIONAL)                                               \
+    FRI_READS_PARTS_KERNEL(X)                                                                                          \
     X(conv2d_constant_plan, fri_conv2d_constant_plan_fn, OPTIONAL)                                                     \
     X(conv2d_constant_forward, fri_conv2d_forward_fn, OPTIONAL)
 
+/* Kernels of meta. */
+#define FRI_META_KERNELS(X) FRI_MEMORY_KERNELS(X) FRI_CALLED_KERNELS(X) FRI_READS_PARTS_KERNEL(X)
 #define FRI_KERNEL_MAP(X) FRI_MEMORY_KERNELS(X) FRI_LOOP_KERNELS(X) FRI_LIBRARY_KERNELS(X)
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /* backend.c - meta as a backend: memory, table, and kernels with a single pass over the operands.
  *
- * Segments are addresses from a range that no process maps: unique, never reused, never touched. Kernels with a special
- * cost are in the op's file. */
+ * Segments are addresses from a range that no process maps: unique, never reused, never touched. Kernels of described
+ * ops (ops/frame.c) are not in the table. */
 #include "meta/kernels.h"
 
 #include <stdatomic.h>
@@ -63,16 +63,8 @@ static fr_status meta_synchronize(const fri_exec *e) {
 
 /* ---- workspaces: the target's ---------------------------------------------------------------------------- */
 
-size_t fri_meta_sum_workspace(fr_dtype dtype, int64_t n) {
-    return FRI_META_BYTES(dtype, sum_workspace, (dtype, n));
-}
-
 size_t fri_meta_norm_squared_workspace(fr_dtype dtype, int count, const fri_array *arrays) {
     return FRI_META_BYTES(dtype, norm_squared_workspace, (dtype, count, arrays));
-}
-
-size_t fri_meta_bias_workspace(fr_dtype dtype, int64_t rows, int64_t k) {
-    return FRI_META_BYTES(dtype, bias_workspace, (dtype, rows, k));
 }
 
 /* ---- kernels: without work, but with a report of the target's work ------------------------------------------ */
@@ -119,24 +111,6 @@ FRI_SCALED_KERNELS(SCALED)
 RANDOM(uniform)
 RANDOM(normal)
 
-fr_status fri_meta_sum(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *x, void *y) {
-    return fri_meta_pass("sum", t, n, 1, fri_meta_size(t));
-}
-
-fr_status fri_meta_broadcast(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *s, void *y) {
-    return fri_meta_pass("broadcast", t, n, 1, fri_meta_size(t));
-}
-
-fr_status fri_meta_clamp_forward(const fri_exec *e, fr_dtype t, int64_t n, double low, double high, const void *x,
-                                 void *y) {
-    return fri_meta_pass("clamp_forward", t, n, 2, 2 * fri_meta_size(t));
-}
-
-fr_status fri_meta_clamp_backward(const fri_exec *e, fr_dtype t, int64_t n, double low, double high, const void *x,
-                                  const void *dy, void *dx) {
-    return fri_meta_pass("clamp_backward", t, n, 2, 3 * fri_meta_size(t));
-}
-
 fr_status fri_meta_leaky_relu_backward(const fri_exec *e, fr_dtype t, int64_t n, double alpha, const void *a,
                                        const void *b, void *y) {
     return fri_meta_pass("leaky_relu_backward", t, n, 1, 3 * fri_meta_size(t));
@@ -155,16 +129,6 @@ fr_status fri_meta_relu_backward_bits(const fri_exec *e, fr_dtype t, int64_t n, 
 fr_status fri_meta_add_mask(const fri_exec *e, fr_dtype t, int64_t n, const uint8_t *bits, const void *a, const void *b,
                             void *y) {
     return fri_meta_pass("add_mask", t, n, 2, 3 * fri_meta_size(t) + 0.125);
-}
-
-fr_status fri_meta_mse_forward(const fri_exec *e, fr_dtype t, int64_t n, double beta, const void *a, const void *b,
-                               void *y) {
-    return fri_meta_pass("mse_forward", t, n, 3, 2 * fri_meta_size(t));
-}
-
-fr_status fri_meta_mse_backward(const fri_exec *e, fr_dtype t, int64_t n, double beta, double sign, const void *x,
-                                const void *target_, const void *dloss, void *dx) {
-    return fri_meta_pass("mse_backward", t, n, 3, 3 * fri_meta_size(t));
 }
 
 fr_status fri_meta_unscale(const fri_exec *e, fr_dtype t, int count, const fri_array *arrays, const float *inv_scale,
@@ -206,6 +170,6 @@ const fri_backend fri_backend_meta = {
     .memory_info = meta_memory_info,
     .copy = meta_copy,
     .synchronize = meta_synchronize,
-    .kernels = {FRI_KERNEL_MAP(SLOT)},
-    .kernels_f64 = {FRI_KERNEL_MAP(SLOT)},
+    .kernels = {FRI_META_KERNELS(SLOT)},
+    .kernels_f64 = {FRI_META_KERNELS(SLOT)},
 };

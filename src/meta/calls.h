@@ -1,6 +1,6 @@
 /* calls.h - work of the kernels of a dry run, one description per call.
  *
- * A run on meta calls the same kernels in the same order as a run on its target, so a listener sees the target's
+ * A run on meta reports the kernels of a run on the target, in order, so a listener sees the target's
  * work: rebuilt, recomputed, encoded and moved bytes included. The cost model turns the work into time. */
 #ifndef FRI_META_CALLS_H
 #define FRI_META_CALLS_H

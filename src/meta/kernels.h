@@ -9,7 +9,7 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define FRI_META_DECLARE(name, type, need) type fri_meta_##name;
-FRI_KERNEL_MAP(FRI_META_DECLARE)
+FRI_META_KERNELS(FRI_META_DECLARE)
 #undef FRI_META_DECLARE
 
 /* Reports a call: floating-point operations, bytes if every operand moves once, and the dimensions that decide the
@@ -40,14 +40,5 @@ static inline int64_t fri_meta_elements(int count, const fri_step_item *items) {
     (fri_meta_target() != NULL ? fri_kernels_for(fri_meta_target(), (dtype_))->slot_ : NULL)
 #define FRI_META_BYTES(dtype_, slot_, args_) \
     (fri_meta_target() != NULL ? FRI_KERNEL_BYTES(fri_meta_target(), (dtype_), slot_, args_) : 0)
-
-/* The scratch of a required kernel of the target. */
-#define FRI_META_WORKSPACE(kernel_, desc_)                                                              \
-    fr_status fri_meta_##kernel_##_workspace(const desc_ *d, size_t *bytes) {                           \
-        *bytes = 0;                                                                                     \
-        if (fri_meta_target() == NULL) return FR_OK;                                                    \
-        __typeof__(fri_meta_##kernel_##_workspace) *f = FRI_META_TARGET(d->dtype, kernel_##_workspace); \
-        return f != NULL ? f(d, bytes) : fri_kernel_missing(#kernel_, d->dtype, fri_meta_target());     \
-    }
 
 #endif

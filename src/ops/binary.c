@@ -60,49 +60,61 @@ static fr_status values(const params *p, fri_binary op, const fr_tensor *a, cons
     return FRI_KERNEL(fri_backend_of(a), a->dtype, binary_image, (FRI_EXEC, &d, fri_data(a), fri_data(b), fri_data(y)));
 }
 
-fr_status fri_add_vector(const fr_tensor *b, fr_tensor *y) {
-    const int64_t c = fri_numel(b);
-    const params p = {.d = {.n = 1, .hw = fri_numel(y) / (c > 0 ? c : 1), .c = c}};
-    return values(&p, FRI_BINARY_ADD, y, b, y);
-}
-
-fr_status fri_fill_bias(const fr_tensor *b, fr_tensor *y) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *cast = NULL;
-    FRI_TRY(fri_tensor_fill(y, 0));
-    if (b == NULL) return FR_OK;
-    FRI_TRY(fri_tensor_clone_as(b, y->dtype, FR_MEM_TEMPORARY, &cast));
-    return fri_add_vector(cast, y);
-}
-
-/* ---- backward -------------------------------------------------------------------------------------------------- */
-
-/* *db = the sum of t, or of a * t, over the run. A row of channels uses the bias kernel, a single value the full
- * sum. */
-static fr_status run_sum(const params *p, const fr_tensor *a, const fr_tensor *t, fr_tensor **db) {
-    const fri_backend *be = fri_backend_of(t);
-    const fri_linear_desc rows = {.dtype = t->dtype, .bias_dtype = t->dtype, .n = p->d.hw, .out = p->d.c};
-    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    fri_binary_desc d = p->d;
-    d.dtype = t->dtype;
-    FRI_TRY(fri_tensor_new(&p->b, t->dtype, be->device, FR_MEM_TEMPORARY, db));
-    if (fri_numel(t) == 0) return fri_tensor_fill(*db, 0);
-    if (d.n > 1) {
-        FRI_TRY(FRI_KERNEL(be, d.dtype, binary_image_sum,
-                           (FRI_EXEC, &d, a != NULL ? fri_data(a) : NULL, fri_data(t), fri_data(*db))));
-    } else if (d.c > 1) {
-        FRI_TRY(fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, bias_workspace, (d.dtype, d.hw, d.c)), &ws));
-        FRI_TRY(FRI_KERNEL(be, d.dtype, linear_backward_bias, (&ws.exec, &rows, fri_data(t), fri_data(*db))));
-    } else {
-        FRI_TRY(fri_workspace_begin(t, FRI_KERNEL_BYTES(be, d.dtype, sum_workspace, (d.dtype, d.hw)), &ws));
-        FRI_TRY(FRI_KERNEL(be, d.dtype, sum, (&ws.exec, d.dtype, d.hw, 1, fri_data(t), fri_data(*db))));
-    }
+fr_status fri_fill_rows(const fr_kernel_call *c, const fr_tensor *b, const fr_tensor *y) {
+    const fri_exec e = fri_exec_of(c);
+    const int64_t k = b != NULL ? fri_numel(b) : 0;
+    const size_t row = (size_t)k * fr_dtype_size(y->dtype);
+    if (b == NULL) return FRI_KERNEL_SLOT_CALL(c, fill, (&e, y->dtype, fri_numel(y), 0, fri_data(y)));
+    for (int64_t i = 0; k > 0 && i < fri_numel(y) / k; i++)
+        FRI_TRY(FRI_KERNEL_SLOT_CALL(c, cast,
+                                     (&e, b->dtype, y->dtype, k, fri_data(b), (char *)fri_data(y) + (size_t)i * row)));
     return FR_OK;
 }
 
-fr_status fri_vector_sum(const fr_tensor *t, fr_tensor **db) {
-    const int64_t c = t->shape.dim[t->shape.rank - 1];
-    const params p = {.d = {.n = 1, .hw = fri_numel(t) / (c > 0 ? c : 1), .c = c}, .b = FRI_SHAPE(c)};
-    return run_sum(&p, NULL, t, db);
+static fr_status add_row_run(const fr_kernel_call *c) {
+    const fri_exec e = fri_exec_of(c);
+    const int64_t k = N(0);
+    const fri_binary_desc d = {c->dtype, FRI_BINARY_ADD, 1, N(1) / (k > 0 ? k : 1), k};
+    return FRI_KERNEL_SLOT_CALL(c, binary_image, (&e, &d, T(1), T(0), T(1)));
+}
+const fr_kernel fri_add_row = {.name = "binary_image", .run = add_row_run, .flops = 1, .moves = 2, .unit = 1};
+
+/* Sums over rows [n, k] use the bias kernel, a single column the full sum. */
+static fr_status sum_rows_run(const fr_kernel_call *c) {
+    const fri_exec e = fri_exec_of(c);
+    const int64_t k = N(1);
+    const fri_linear_desc rows = {.dtype = c->dtype, .bias_dtype = c->dtype, .n = N(0) / (k > 0 ? k : 1), .out = k};
+    if (N(0) == 0) return FRI_KERNEL_SLOT_CALL(c, fill, (&e, c->dtype, k, 0, T(1)));
+    return k > 1 ? FRI_KERNEL_SLOT_CALL(c, linear_backward_bias, (&e, &rows, T(0), T(1)))
+                 : FRI_KERNEL_SLOT_CALL(c, sum, (&e, c->dtype, rows.n, 1, T(0), T(1)));
+}
+
+static fr_status sum_rows_bytes(const fr_kernel_call *c, size_t *bytes) {
+    const fri_backend *target = fri_target_of(c);
+    const int64_t k = N(1);
+    *bytes = target == NULL || N(0) == 0 ? 0
+             : k > 1                     ? FRI_KERNEL_BYTES(target, c->dtype, bias_workspace, (c->dtype, N(0) / k, k))
+                                         : FRI_KERNEL_BYTES(target, c->dtype, sum_workspace, (c->dtype, N(0)));
+    return FR_OK;
+}
+const fr_kernel fri_sum_rows = {.name = "linear_backward_bias",
+                                .run = sum_rows_run,
+                                .workspace = sum_rows_bytes,
+                                .flops = 1,
+                                .moves = 1};
+
+/* ---- backward -------------------------------------------------------------------------------------------------- */
+
+/* *db = the sum of t, or of a * t, over the run. */
+static fr_status run_sum(const params *p, const fr_tensor *a, fr_tensor *t, fr_tensor **db) {
+    const fri_backend *be = fri_backend_of(t);
+    fri_binary_desc d = p->d;
+    d.dtype = t->dtype;
+    FRI_TRY(fri_tensor_new(&p->b, t->dtype, be->device, FR_MEM_TEMPORARY, db));
+    if (d.n == 1 || fri_numel(t) == 0)
+        return fri_kernel_run(&fri_sum_rows, NULL, 0, d.dtype, (fr_tensor *[]){t, *db}, 2);
+    return FRI_KERNEL(be, d.dtype, binary_image_sum,
+                      (FRI_EXEC, &d, a != NULL ? fri_data(a) : NULL, fri_data(t), fri_data(*db)));
 }
 
 enum { SAVED_A, SAVED_B };

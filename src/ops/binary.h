@@ -1,14 +1,12 @@
-/* binary.h - adds a vector to an op's result, and computes its gradient. */
+/* binary.h - a vector added to the rows of a matrix, and its gradient, for the kernels of other ops. */
 #ifndef FRI_OPS_BINARY_H
 #define FRI_OPS_BINARY_H
 
-#include "ops/op.h"
+#include "ops/frame.h"
 
-/* y += b, broadcast along the last dimension; b has y's type. */
-fr_status fri_add_vector(const fr_tensor *b, fr_tensor *y);
-/* y = b (or 0 if b is NULL), broadcast along the last dimension; b has y's type or f32. */
-fr_status fri_fill_bias(const fr_tensor *b, fr_tensor *y);
-/* *db [C] = sum of t [..., C] over all dimensions but the last. */
-fr_status fri_vector_sum(const fr_tensor *t, fr_tensor **db);
+extern const fr_kernel fri_add_row;  /* "b > y": each row of y += b, of y's type */
+extern const fr_kernel fri_sum_rows; /* "dy > db": the sum of dy's rows */
+/* Each row of y = b, of any type, or 0 if b is NULL: for calls inside of a kernel. */
+fr_status fri_fill_rows(const fr_kernel_call *c, const fr_tensor *b, const fr_tensor *y);
 
 #endif

@@ -2,17 +2,18 @@
 #ifndef FRI_OPS_CONV2D_H
 #define FRI_OPS_CONV2D_H
 
-#include "ops/op.h"
+#include "ops/frame.h"
 
-/* Checks the tensors against each other and fills the descriptor. */
-fr_status fri_conv2d_describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv2d_opts *o,
-                              fri_conv2d_desc *d);
+/* Checks the inputs x, w and b of the frame's call against each other and the options, and fills the descriptor. */
+fr_status fri_conv2d_describe(fri_frame *f, const fr_conv2d_opts *o, fri_conv2d_desc *d);
 
-/* The three kernels of a convolution, each with its own scratch, on tensors of d's shapes and types: y = conv(x, w),
- * dw and dx. d comes from fri_conv2d_describe. */
-fr_status fri_conv2d_forward(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *w, fr_tensor *y);
-fr_status fri_conv2d_weight(const fri_conv2d_desc *d, const fr_tensor *x, const fr_tensor *dy, fr_tensor *dw);
-fr_status fri_conv2d_input(const fri_conv2d_desc *d, const fr_tensor *w, const fr_tensor *dy, fr_tensor *dx);
+/* Kernels of a convolution. Options: fri_conv2d_desc. */
+extern const fr_kernel fri_conv2d_forward; /* "x w b > y"; b may be absent */
+extern const fr_kernel fri_conv2d_weight;  /* "x dy > dw" */
+extern const fr_kernel fri_conv2d_input;   /* "w dy > dx" */
+
+/* Members of a kernel "x w b > y" with the scratch limit of the descriptor. */
+extern const fri_kernel_more fri_conv2d_own_limit;
 
 /* Convolution of an inference network. */
 typedef struct fri_constant_conv2d {

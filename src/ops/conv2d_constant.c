@@ -5,7 +5,10 @@
 
 #include "base/status.h"
 
-static const fr_op conv2d = {.name = "conv2d"}; /* f32 even under autocast */
+/* f32 even under autocast. */
+static fr_described constant = {.op = {.name = "conv2d"},
+                                .operands = "x[n,h,w,c] w[k,r,s,g] b[k]? > y[n,p,q,k]",
+                                .forward = {{"x w b? > y", &fri_conv2d_forward}}};
 
 void fri_constant_conv2d_release(fri_constant_conv2d *k) {
     fr_tensor_release(&k->w);
@@ -29,13 +32,24 @@ static fr_status run_fused(const fri_call *c, const fri_conv2d_desc *d, fr_tenso
     return FR_OK;
 }
 
-static fr_status in_one_pass(const fri_constant_conv2d *k, const fri_conv2d_desc *d, size_t workspace,
-                             const fr_tensor *x, fr_tensor *out) {
-    const fri_backend *be = fri_backend_of(x);
-    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    FRI_TRY(fri_workspace_begin(x, workspace, &ws));
-    return FRI_KERNEL(be, d->dtype, conv2d_constant_forward,
-                      (&ws.exec, d, fri_data(x), fri_data(k->w), fri_data(k->b), fri_data(out)));
+/* The kernel's y holds the addend. */
+static fr_status one_pass_bytes(const fr_kernel_call *c, size_t *bytes) {
+    bool there;
+    *bytes = 0;
+    return FRI_KERNEL_SLOT_CALL(c, conv2d_constant_plan, (c->options, &there, bytes));
+}
+FRI_OP_KERNEL(conv2d_constant_forward, fri_conv2d_desc, (e, d, T(0), T(1), T(2), T(3)), .workspace = one_pass_bytes,
+              .fri_more = &fri_conv2d_own_limit)
+
+/* Whether the backend has the fused kernel for d, which gets the bits of operands that are not aligned. */
+static fr_status look_for_kernel(fr_tensor *const *in, fri_conv2d_desc *d, bool *there) {
+    const fr_kernel_call c = {.t = in, .dtype = d->dtype, .device = fri_device_of(in[0])};
+    const fri_backend *target = fri_target_of(&c);
+    size_t bytes;
+    *there = false;
+    fri_conv2d_own_limit.prepare(&c, d);
+    if (target == NULL || fri_kernels_for(target, d->dtype)->conv2d_constant_plan == NULL) return FR_OK;
+    return fri_kernels_for(target, d->dtype)->conv2d_constant_plan(d, there, &bytes);
 }
 
 static fr_status run_separately(const fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
@@ -49,31 +63,28 @@ static fr_status run_separately(const fri_constant_conv2d *k, fr_tensor *x, fr_t
 }
 
 fr_status fri_conv2d_constant(const fri_constant_conv2d *k, fr_tensor *x, fr_tensor **addend, fr_tensor **y) {
-    fr_tensor *out = NULL;
-    fri_call c;
+    fr_tensor *out = NULL, *in[] = {x, k->w, k->b};
+    fri_frame f = {0};
     fri_conv2d_desc d;
     bool there = false;
-    size_t workspace = 0;
     fr_status s = FR_OK;
     if (fr_grad_enabled() && x->requires_grad)
         s = fr_fail(FR_EUSAGE, "conv2d: a network folded for inference has no backward; train the unfolded one");
-    if (s < 0) goto released;
-    FR_TRY(s, fri_call_begin(&c, &conv2d, 2, (fr_tensor *[]){x, k->w, k->b}, 3));
-    FR_TRY(s, fri_conv2d_describe(x, k->w, k->b, &k->opts, &d));
+    FR_TRY(s, s < 0 ? s : fri_frame_begin(&f, &constant, in));
+    FR_TRY(s, fri_conv2d_describe(&f, &k->opts, &d));
     d.accumulate = addend != NULL;
     d.relu = k->relu;
-    if (fri_kernels_for(fri_backend_of(x), d.dtype)->conv2d_constant_plan != NULL)
-        FR_TRY(s, FRI_KERNEL(fri_backend_of(x), d.dtype, conv2d_constant_plan, (&d, &there, &workspace)));
+    FR_TRY(s, look_for_kernel(in, &d, &there));
     if (there) {
-        FR_TRY(s, run_fused(&c, &d, addend, &out));
-        FR_TRY(s, in_one_pass(k, &d, workspace, x, out));
+        FR_TRY(s, run_fused(&f.c, &d, addend, &out));
+        FR_TRY(s, fri_kernel_run(&conv2d_constant_forward_kernel, &d, sizeof d, d.dtype,
+                                 (fr_tensor *[]){x, k->w, k->b, out}, 4));
     } else {
         FR_TRY(s, run_separately(k, x, addend, &out));
     }
     fri_tensor_put(&out, y);
 done:
-    fri_call_end(&c);
-released:
+    fri_frame_end(&f);
     fr_tensor_release(&out);
     if (addend != NULL) fr_tensor_release(addend);
     return s;

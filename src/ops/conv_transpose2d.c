@@ -2,9 +2,6 @@
  *   forward    y = the gradient that conv2d with these options gives its input where x is its output's, plus b
  *   backward   db = sum of dy over n,h,w;  dw = conv2d's, with dy as its input and x as its output's gradient;
  *              dx = conv2d(dy, w)
- *   saves      x if w wants a gradient, w if x wants one (references)
- *   in-place   no
- *   rebuild    no
  *   order      db and dw first, then x is given up, then dx is made
  *   autocast   low precision; b too */
 #include "ops/binary.h"
@@ -12,42 +9,13 @@
 
 #include "base/status.h"
 
-enum { SAVED_X, SAVED_W };
-
-static fr_status weight_gradient(fr_node *node, const fri_conv2d_desc *d, const fr_tensor *dy) {
-    const fr_shape shape = FRI_SHAPE(d->k, d->r, d->s, d->c / d->groups);
-    FRI_OWNED(fr_tensor_release) fr_tensor *dw = NULL, *x = NULL;
-    FRI_TRY(fr_node_saved(node, SAVED_X, &x));
-    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dw));
-    FRI_TRY(fri_conv2d_weight(d, dy, x, dw));
-    fr_tensor_release(&x);
-    return fr_node_grad(node, 1, &dw);
-}
-
-static fr_status input_gradient(fr_node *node, const fri_conv2d_desc *d, fr_tensor **dy) {
-    const fr_shape shape = FRI_SHAPE(d->n, d->p, d->q, d->k);
-    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *w = NULL;
-    FRI_TRY(fr_node_saved(node, SAVED_W, &w));
-    FRI_TRY(fri_tensor_new(&shape, d->dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(fri_conv2d_forward(d, *dy, w, dx));
-    fr_tensor_release(&w);
-    fr_tensor_release(dy);
-    return fr_node_grad(node, 0, &dx);
-}
-
-static fr_status backward(fr_node *node, fr_tensor **dy) {
-    const fri_conv2d_desc *d = fr_node_params(node);
-    FRI_OWNED(fr_tensor_release) fr_tensor *db = NULL;
-    if (fr_node_inputs(node) > 2 && fr_node_wants(node, 2)) {
-        FRI_TRY(fri_vector_sum(*dy, &db));
-        FRI_TRY(fr_node_grad(node, 2, &db));
-    }
-    if (fr_node_wants(node, 1)) FRI_TRY(weight_gradient(node, d, *dy));
-    fr_node_release_saved(node, SAVED_X);
-    return fr_node_wants(node, 0) ? input_gradient(node, d, dy) : FR_OK;
-}
-
-static const fr_op conv_transpose2d = {.name = "conv_transpose2d", .autocast = FR_AUTOCAST_LOW, .backward = backward};
+fr_described fri_op_conv_transpose2d = {.op = {.name = "conv_transpose2d", .autocast = FR_AUTOCAST_LOW},
+                                        .operands = "x[n,h,w,k] w[l,r,s,g] b:bias[b]? > y[n,p,q,o]",
+                                        .forward = {{"w x > y", &fri_conv2d_input}, {"b > y", &fri_add_row}},
+                                        .backward = {{"dy > db", &fri_sum_rows},
+                                                     {"dy x > dw", &fri_conv2d_weight},
+                                                     {"dy w . > dx", &fri_conv2d_forward}},
+                                        .costly = true};
 
 static int64_t height_or_width(int64_t w, int64_t h) {
     return w < 0 ? h : w;
@@ -55,7 +23,7 @@ static int64_t height_or_width(int64_t w, int64_t h) {
 
 /* Bounds all sizes by 2^31, so products cannot overflow. */
 static fr_status expect_options(const fr_conv_transpose2d_opts *o, const int64_t *x, const int64_t *w) {
-    const fr_op *op = &conv_transpose2d;
+    const char *op = "conv_transpose2d";
     FRI_TRY(fri_expect_bounded(op, "x's height and width", x[1], x[2]));
     FRI_TRY(fri_expect_bounded(op, "w's height and width", w[1], w[2]));
     FRI_TRY(fri_expect_bounded(op, "w's channels and groups", w[3], o->groups));
@@ -74,25 +42,12 @@ static fr_status expect_options(const fr_conv_transpose2d_opts *o, const int64_t
     return FR_OK;
 }
 
-static fr_status expect_bias(const fr_tensor *x, const fr_tensor *b, int64_t c) {
-    fr_status s = fri_expect_vector(&conv_transpose2d, b, "b", c);
-    if (s < 0 || b->dtype == x->dtype) return s;
-    return fr_fail(FR_EDTYPE, "conv_transpose2d: b is %s but x is %s", fr_dtype_name(b->dtype),
-                   fr_dtype_name(x->dtype));
-}
-
 /* Descriptor of the convolution from y's shape to x's shape. */
-static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tensor *b, const fr_conv_transpose2d_opts *o,
-                          fri_conv2d_desc *d) {
+static fr_status describe(fri_frame *f, const fr_conv_transpose2d_opts *o, fri_conv2d_desc *d) {
     char xs[FRI_SHAPE_TEXT], ws[FRI_SHAPE_TEXT];
+    const fr_tensor *x = f->c.in[0], *w = f->c.in[1], *b = f->c.in[2];
     const int64_t *xd = x->shape.dim, *wd = w->shape.dim;
-    FRI_TRY(fri_expect_float(&conv_transpose2d, x, "x"));
-    FRI_TRY(fri_expect_rank(&conv_transpose2d, x, "x", 4));
-    FRI_TRY(fri_expect_rank(&conv_transpose2d, w, "w", 4));
     FRI_TRY(expect_options(o, xd, wd));
-    if (x->dtype != w->dtype)
-        return fr_fail(FR_EDTYPE, "conv_transpose2d: x is %s but w is %s", fr_dtype_name(x->dtype),
-                       fr_dtype_name(w->dtype));
     if (xd[3] != wd[0] || xd[3] % o->groups != 0)
         return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s has %lld channels and w %s expects %lld (groups %lld)%s",
                        fri_shape_text(&x->shape, xs), (long long)xd[3], fri_shape_text(&w->shape, ws), (long long)wd[0],
@@ -120,25 +75,20 @@ static fr_status describe(const fr_tensor *x, const fr_tensor *w, const fr_tenso
     if (d->p < 1 || d->q < 1 || d->r < 1 || d->s < 1 || d->h < 1 || d->w < 1 || d->h > INT32_MAX || d->w > INT32_MAX)
         return fr_fail(FR_ESHAPE, "conv_transpose2d: x %s and w %s make an image of %lld x %lld",
                        fri_shape_text(&x->shape, xs), fri_shape_text(&w->shape, ws), (long long)d->h, (long long)d->w);
-    return b != NULL ? expect_bias(x, b, d->c) : FR_OK;
+    FRI_SIZE(*f, 'p') = d->h;
+    FRI_SIZE(*f, 'q') = d->w;
+    FRI_SIZE(*f, 'o') = d->c;
+    if (b == NULL || (b->shape.dim[0] == d->c && b->dtype == x->dtype)) return FR_OK;
+    return fr_fail(b->dtype != x->dtype ? FR_EDTYPE : FR_ESHAPE, "conv_transpose2d: b is %s %s; %s [%lld] is needed",
+                   fr_dtype_name(b->dtype), fri_shape_text(&b->shape, ws), fr_dtype_name(x->dtype), (long long)d->c);
 }
 
 fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,
                               fr_tensor **y) {
-    FRI_NOT_NULL(x, w, y);
-    FRI_OWNED(fri_call_end) fri_call c = {0};
-    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
+    FRI_NOT_NULL(y);
+    FRI_OWNED(fri_frame_end) fri_frame f = {0};
     fri_conv2d_desc d;
-    bool wanted = true;
-    FRI_TRY(fri_call_begin(&c, &conv_transpose2d, 2, (fr_tensor *[]){x, w, b}, 3));
-    FRI_TRY(describe(c.in[0], c.in[1], c.in[2], opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));
-    fr_shape shape = FRI_SHAPE(d.n, d.h, d.w, d.c);
-    FRI_TRY(fri_result_new(c.in, c.n_in, &shape, d.dtype, &wanted, &out));
-    if (wanted) FRI_TRY(fri_conv2d_input(&d, c.in[1], c.in[0], out));
-    if (wanted && b != NULL) FRI_TRY(fri_add_vector(c.in[2], out));
-    fr_save saves[] = {{c.in[1]->requires_grad ? c.in[0] : NULL, FR_SAVE_VALUE},
-                       {c.in[0]->requires_grad ? c.in[1] : NULL, FR_SAVE_VALUE}};
-    FRI_TRY(fr_op_record(&conv_transpose2d, &d, sizeof d, c.in, b != NULL ? 3 : 2, saves, 2, out));
-    fri_tensor_put(&out, y);
-    return FR_OK;
+    FRI_TRY(fri_frame_begin(&f, &fri_op_conv_transpose2d, (fr_tensor *[]){x, w, b}));
+    FRI_TRY(describe(&f, opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));
+    return fri_frame_run(&f, &d, sizeof d, y);
 }

@@ -2,15 +2,9 @@
 #ifndef FRI_OPS_GATHER_H
 #define FRI_OPS_GATHER_H
 
-#include "ops/op.h"
+#include "ops/frame.h"
 
-/* Checks x, dim and index. */
-fr_status fri_gather_describe(const fr_op *op, const fr_tensor *x, int dim, const fr_tensor *index, fri_gather_desc *d);
-/* Computes y (may be new) from x. An index out of range is reported at once or by a readback. */
-fr_status fri_gather_run(const fr_op *op, const fri_gather_desc *d, const fr_tensor *index, const fr_tensor *x,
-                         fr_tensor *y);
-/* src NULL: writes zeros. */
-fr_status fri_scatter_run(const fr_op *op, const fri_gather_desc *d, const fr_tensor *index, const fr_tensor *src,
-                          bool add, fr_tensor *x);
+/* Checks dim and the shapes of the first two inputs, x and index. */
+fr_status fri_gather_describe(fri_frame *f, int dim, fri_gather_desc *d);
 
 #endif

@@ -3,7 +3,6 @@
  *   backward   dx[argmax] += dy, in order of the windows; 0 elsewhere
  *   saves      the argmax: one byte per output (position in the window; i32 above 255 positions); with encode off
  *              PyTorch's set: an index of type switches.pool_index, and x itself
- *   in-place   no
  *   rebuild    from x, where that is made again too, for those that saved y: behind a batch norm and relu one map stays
  *              for all three
  *   masks      takes over the mask of a relu before it: where y <= 0 the code says "none", and the relu keeps nothing
@@ -12,52 +11,32 @@
 
 #include "base/status.h"
 
-typedef struct params {
+typedef struct options {
     fri_pool2d_desc desc;
     fr_dtype index;
-} params;
+} options;
 
-enum { SAVED_INDEX, SAVED_X };
+FRI_OP_KERNEL(maxpool2d_forward, options, (e, &d->desc, T(0), T(1), d->index, T(2)), .fri_more = &fri_pool2d_more)
+FRI_OP_KERNEL(maxpool2d_backward, options, (e, &d->desc, d->index, T(0), T(1), T(2)), .fri_more = &fri_pool2d_more)
+FRI_OP_KERNEL(maxpool2d_mask, options, (e, &d->desc, T(0), d->index, T(1)), .flops = 1)
 
-static fr_status backward(fr_node *node, fr_tensor **dy) {
-    const params *p = fr_node_params(node);
-    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *index = NULL;
-    fr_shape shape = FRI_SHAPE(p->desc.n, p->desc.h, p->desc.w, p->desc.c);
-    FRI_TRY(fr_node_saved(node, SAVED_INDEX, &index));
-    FRI_TRY(fri_tensor_new(&shape, p->desc.dtype, fri_device_of(*dy), FR_MEM_TEMPORARY, &dx));
-    FRI_TRY(FRI_KERNEL(fri_backend_of(*dy), p->desc.dtype, maxpool2d_backward,
-                       (FRI_EXEC, &p->desc, p->index, fri_data(index), fri_data(*dy), fri_data(dx))));
-    fr_tensor_release(&index);
-    fr_node_release_saved(node, SAVED_INDEX);
-    fr_node_release_saved(node, SAVED_X);
-    fr_tensor_release(dy);
-    return fr_node_grad(node, 0, &dx);
-}
+enum { INPUT, INDEX = 2, SAVED_INDEX = 1 };
 
 static fr_status absorb_mask(fr_node *node, fr_tensor *y) {
-    const params *p = fr_node_params(node);
-    fri_slot *slot = &node->slots[SAVED_INDEX];
+    const options *o = fri_frame_options(node);
+    const fri_slot *slot = &node->slots[SAVED_INDEX];
+    FRI_OWNED(fr_tensor_release) fr_tensor *index = NULL;
     if (slot->kind != FRI_SLOT_TENSOR) return FR_EUNSUPPORTED;
-    return FRI_KERNEL(fri_backend_of(y), p->desc.dtype, maxpool2d_mask,
-                      (FRI_EXEC, &p->desc, fri_data(y), p->index, fri_storage_data(slot->storage)));
+    FRI_TRY(fri_tensor_on_storage(slot->storage, slot->offset, &slot->shape, slot->dtype, &index));
+    return fri_kernel_run(&maxpool2d_mask_kernel, o, sizeof *o, y->dtype, (fr_tensor *[]){y, index}, 2);
 }
 
-static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    const params *p = fr_node_params(node);
-    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(FRI_KERNEL(fri_backend_of(in[0]), p->desc.dtype, maxpool2d_forward,
-                       (FRI_EXEC, &p->desc, fri_data(in[0]), fri_data(out), p->index, NULL)));
-    fri_tensor_put(&out, y);
-    return FR_OK;
-}
-
-static const fr_op maxpool2d = {.name = "maxpool2d",
-                                .backward = backward,
-                                .rebuild = rebuild,
-                                .rebuild_inputs = 1,
-                                .rebuild_alone = true,
-                                .absorb_mask = absorb_mask};
+fr_described fri_op_maxpool2d = {.op = {.name = "maxpool2d", .rebuild_alone = true, .absorb_mask = absorb_mask},
+                                 .operands = "x[n,h,w,c] > y[n,p,q,c] index:any[n,p,q,c]?",
+                                 .forward = {{"x > y index", &maxpool2d_forward_kernel}},
+                                 .backward = {{"index dy > dx", &maxpool2d_backward_kernel}},
+                                 .rebuilds = true,
+                                 .keeps = "x"};
 
 static fr_dtype index_type(const fri_pool2d_desc *d) {
     const fr_switches *switches = fri_switches();
@@ -67,23 +46,12 @@ static fr_dtype index_type(const fri_pool2d_desc *d) {
 }
 
 fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y) {
-    FRI_NOT_NULL(x, y);
-    FRI_OWNED(fri_call_end) fri_call c = {0};
-    FRI_OWNED(fr_tensor_release) fr_tensor *index = NULL, *out = NULL;
-    params p;
-    FRI_TRY(fri_call_begin(&c, &maxpool2d, 1, &x, 1));
-    FRI_TRY(fri_pool2d_describe(&maxpool2d, x, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &p.desc));
-    fr_shape shape = FRI_SHAPE(p.desc.n, p.desc.p, p.desc.q, p.desc.c);
-    const fri_backend *be = fri_backend_of(x);
-    p.index = index_type(&p.desc);
-    FRI_TRY(fri_tensor_new(&shape, x->dtype, be->device, FR_MEM_TEMPORARY, &out));
-    if (fr_grad_enabled() && x->requires_grad)
-        FRI_TRY(fri_tensor_new(&shape, p.index, be->device, FR_MEM_TEMPORARY, &index));
-    FRI_TRY(
-        FRI_KERNEL(be, x->dtype, maxpool2d_forward,
-                   (FRI_EXEC, &p.desc, fri_data(x), fri_data(out), p.index, index != NULL ? fri_data(index) : NULL)));
-    fr_save saves[] = {{index, FR_SAVE_VALUE}, {fri_switches()->encode ? NULL : x, FR_SAVE_VALUE}};
-    FRI_TRY(fr_op_record(&maxpool2d, &p, sizeof p, &x, 1, saves, 2, out));
-    fri_tensor_put(&out, y);
-    return FR_OK;
+    FRI_NOT_NULL(y);
+    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    options o;
+    FRI_TRY(fri_frame_begin(&f, &fri_op_maxpool2d, &x));
+    FRI_TRY(fri_pool2d_describe(&f, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &o.desc));
+    f.code = o.index = index_type(&o.desc);
+    f.kept = fri_switches()->encode ? 0 : 1 << INPUT;
+    return fri_frame_run(&f, &o, sizeof o, y);
 }

@@ -116,9 +116,9 @@ fr_status fri_expect_vector(const fr_op *op, const fr_tensor *t, const char *wha
                    (long long)n);
 }
 
-fr_status fri_expect_bounded(const fr_op *op, const char *what, int64_t a, int64_t b) {
+fr_status fri_expect_bounded(const char *op, const char *what, int64_t a, int64_t b) {
     if (a >= -1 && b >= -1 && a <= INT32_MAX && b <= INT32_MAX) return FR_OK;
-    return fr_fail(FR_EINVAL, "%s: %s %lld x %lld: both must be in -1..%ld", op->name, what, (long long)a, (long long)b,
+    return fr_fail(FR_EINVAL, "%s: %s %lld x %lld: both must be in -1..%ld", op, what, (long long)a, (long long)b,
                    (long)INT32_MAX);
 }
 
@@ -182,46 +182,4 @@ fr_status fri_gradient_over(fr_node *node, int index, fr_tensor *x, fr_tensor *d
     fri_bump_version(x);
     *dx = fr_tensor_retain(x);
     return FR_OK;
-}
-
-/* ---- elementwise, one input -------------------------------------------------------------------------------- */
-
-fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
-    const fri_unary *u = (const fri_unary *)node->op;
-    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    FRI_TRY(fri_gradient_like(in[0], &out));
-    FRI_TRY(u->values(fr_node_params(node), in[0], out));
-    fri_tensor_put(&out, y);
-    return FR_OK;
-}
-
-static fr_status record_unary(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor *out) {
-    fr_save save = {u->saves == FRI_SAVES_X ? x : out, u->flags};
-    return fr_op_record(&u->op, params, bytes, &x, 1, &save, u->saves != FRI_SAVES_NOTHING, out);
-}
-
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor **y) {
-    FRI_OWNED(fri_call_end) fri_call c = {0};
-    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    FRI_TRY(fri_call_begin(&c, &u->op, 1, &x, 1));
-    x = c.in[0];
-    FRI_TRY(fri_expect_float(&u->op, x, "x"));
-    if (u->saves == FRI_SAVES_X && fr_grad_enabled() && x->requires_grad)
-        FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
-    else
-        FRI_TRY(fri_result_like(x, y, &out));
-    FRI_TRY(u->values(params, x, out));
-    FRI_TRY(record_unary(u, params, bytes, x, out));
-    fri_tensor_put(&out, y);
-    return FR_OK;
-}
-
-fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x) {
-    FRI_OWNED(fri_call_end) fri_call c = {0};
-    FRI_TRY(fri_call_begin(&c, &u->op, 1, &x, 1));
-    FRI_TRY(fri_expect_float(&u->op, x, "x"));
-    FRI_TRY(fri_check_inplace(&u->op, x));
-    fri_bump_version(x);
-    FRI_TRY(u->values(params, x, x));
-    return record_unary(u, params, bytes, x, x);
 }

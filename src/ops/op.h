@@ -34,7 +34,7 @@ fr_status fri_expect_same(const fr_op *op, const fr_tensor *a, const fr_tensor *
 fr_status fri_expect_vector(const fr_op *op, const fr_tensor *t, const char *what, int64_t n);
 
 /* Checks that sizes and offsets of a window are in -1..2^31 - 1 (-1: default), so arithmetic cannot overflow. */
-fr_status fri_expect_bounded(const fr_op *op, const char *what, int64_t a, int64_t b);
+fr_status fri_expect_bounded(const char *op, const char *what, int64_t a, int64_t b);
 
 /* Type of statistics and losses: f32, or f64 if x is f64. */
 fr_dtype fri_real_of(const fr_tensor *x);
@@ -56,23 +56,6 @@ fr_status fri_check_inplace(const fr_op *op, const fr_tensor *x);
 fr_status fri_gradient_like(fr_tensor *dy, fr_tensor **dx);
 /* Gradient in the storage of dy or of x (may be NULL), which slot `index` saved and no other op reads. */
 fr_status fri_gradient_over(fr_node *node, int index, fr_tensor *x, fr_tensor *dy, fr_tensor **dx);
-
-/* Elementwise op with one input. The result may overwrite x and is rebuilt from x. `op` comes first, so a node's op
- * can be cast back. */
-typedef struct fri_unary {
-    fr_op op;
-    fr_status (*values)(const void *params, const fr_tensor *x, fr_tensor *y); /* y may be x */
-    enum { FRI_SAVES_NOTHING, FRI_SAVES_Y, FRI_SAVES_X } saves;                /* saved in slot 0 */
-    unsigned flags;                                                            /* of the slot */
-} fri_unary;
-
-/* Remaining members of .op. */
-#define FRI_UNARY .rebuild = fri_unary_rebuild, .rebuild_inputs = 1
-fr_status fri_unary_rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y);
-/* Runs the op. params (may be NULL) are passed to `values` and stored in the node. A saved x is not overwritten. */
-fr_status fri_unary_call(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x, fr_tensor **y);
-/* Explicit in-place form of a unary op. */
-fr_status fri_unary_inplace(const fri_unary *u, const void *params, size_t bytes, fr_tensor *x);
 
 /* y = x where x > 0, else exp(x) - 1 (saves y); y = log(1 + exp(x)) (saves x). Not exported. */
 fr_status fr_elu(fr_tensor *x, fr_tensor **y);

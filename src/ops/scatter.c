@@ -2,9 +2,6 @@
  * the same, added.
  *   forward    y = x; y[i with index[i] along dim] = src[i], or += src[i], in order along dim: of equal places the last
  *   backward   dx = dy, for scatter with 0 at these places; dsrc[i] = dy[i with index[i] along dim]
- *   saves      index (a reference)
- *   in-place   forward over x; scatter's backward over dy, scatter_add's shares dy
- *   rebuild    no
  *   order      deterministic, also for repeated indices: a line along dim is one task's
  *   autocast   the wider type of x and src; in place, none */
 #include "ops/gather.h"
@@ -12,110 +9,75 @@
 #include "autograd/run.h"
 #include "base/status.h"
 
-static fr_status backward(fr_node *node, fr_tensor **dy);
-static const fr_op scatter = {.name = "scatter", .backward = backward};
-static const fr_op scatter_add = {.name = "scatter_add", .backward = backward};
-
-typedef struct params {
-    fri_gather_desc d;
-    fr_shape src;
+typedef struct options {
+    fri_gather_desc d; /* first, for gather's kernel */
     bool add;
-} params;
+} options;
 
-static fr_status gradient_of_src(fr_node *node, const params *p, const fr_tensor *index, const fr_tensor *dy) {
-    FRI_OWNED(fr_tensor_release) fr_tensor *dsrc = NULL;
-    if (!fr_node_wants(node, 1)) return FR_OK;
-    FRI_TRY(fri_tensor_new(&p->src, p->d.dtype, fri_device_of(dy), FR_MEM_TEMPORARY, &dsrc));
-    FRI_TRY(fri_gather_run(&scatter, &p->d, index, dy, dsrc));
-    return fr_node_grad(node, 1, &dsrc);
+static fr_status copy_unless_same(const fr_kernel_call *c, int from, int to) {
+    const fri_exec e = fri_exec_of(c);
+    if (T(from) == T(to)) return FR_OK;
+    return fri_target_of(c)->copy(&e, FRI_COPY_DEVICE_TO_DEVICE, T(from), T(to), fri_nbytes(c->t[to]));
 }
 
-static fr_status backward(fr_node *node, fr_tensor **dy) {
-    const params *p = fr_node_params(node);
-    FRI_OWNED(fr_tensor_release) fr_tensor *dx = NULL, *index = NULL;
-    FRI_TRY(fr_node_saved(node, 0, &index));
-    FRI_TRY(gradient_of_src(node, p, index, *dy));
-    if (fr_node_wants(node, 0) && p->add) {
-        FRI_TRY(fr_node_grad(node, 0, dy));
-    } else if (fr_node_wants(node, 0)) {
-        FRI_TRY(fri_gradient_like(*dy, &dx));
-        if (dx != *dy) FRI_TRY(fr_tensor_copy(dx, *dy));
-        FRI_TRY(fri_scatter_run(&scatter, &p->d, index, NULL, false, dx));
-        FRI_TRY(fr_node_grad(node, 0, &dx));
+static fr_status place_run(const fr_kernel_call *c) {
+    const fri_exec e = fri_exec_of(c);
+    const options *o = c->options;
+    FRI_TRY(copy_unless_same(c, 0, 3));
+    return FRI_KERNEL_SLOT_CALL(c, scatter, (&e, &o->d, T(1), T(2), o->add, T(3), T(4)));
+}
+static const fr_kernel place_kernel = {.name = "scatter", .run = place_run, .flops = 1, .moves = 3, .unit = 3};
+
+/* dx = dy, with 0 at the places. */
+static fr_status zero_run(const fr_kernel_call *c) {
+    const fri_exec e = fri_exec_of(c);
+    const options *o = c->options;
+    FRI_TRY(copy_unless_same(c, 1, 2));
+    return FRI_KERNEL_SLOT_CALL(c, scatter, (&e, &o->d, T(0), NULL, false, T(2), T(3)));
+}
+static const fr_kernel zero_kernel = {.name = "scatter", .run = zero_run, .moves = 2, .unit = 2};
+
+FRI_OP_KERNEL(gather, options, (e, &d->d, T(0), T(1), T(2), T(3)), .moves = 3, .unit = 2)
+
+#define SCATTER(word, adds, ...)                                                                       \
+    fr_described fri_op_##word = {.op = {.name = #word},                                               \
+                                  .operands = "x[*] index:i64 src > y[*]=x bad:i64[]",                 \
+                                  .forward = {{"x index src > y bad", &place_kernel}},                 \
+                                  .backward = {{"index dy > dsrc bad", &gather_kernel}, __VA_ARGS__}}; \
+    fr_status fr_##word(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {      \
+        FRI_NOT_NULL(y);                                                                               \
+        return call_scatter(&fri_op_##word, x, dim, index, src, adds, y);                              \
+    }                                                                                                  \
+    fr_status fr_##word##_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {           \
+        return call_scatter(&fri_op_##word, x, dim, index, src, adds, NULL);                           \
     }
-    return FR_OK;
-}
 
-static fr_status describe(const fr_op *op, const fr_tensor *x, int dim, const fr_tensor *index, const fr_tensor *src,
-                          params *p) {
-    FRI_TRY(fri_gather_describe(op, x, dim, index, &p->d));
-    if (src->dtype != x->dtype)
-        return fr_fail(FR_EDTYPE, "%s: src is %s but x is %s", op->name, fr_dtype_name(src->dtype),
-                       fr_dtype_name(x->dtype));
+static fr_status run_scatter(fr_described *op, fr_tensor *const *in, int dim, bool add, fr_tensor **y) {
+    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    options o = {.add = add};
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    if (!fri_shape_equal(&src->shape, &index->shape))
-        return fr_fail(FR_ESHAPE, "%s: src has shape %s but index has %s", op->name, fri_shape_text(&src->shape, a),
-                       fri_shape_text(&index->shape, b));
-    *p = (params){p->d, src->shape, op == &scatter_add};
-    return FR_OK;
+    FRI_TRY(fri_frame_begin(&f, op, in));
+    f.inplace = y == NULL;
+    if (f.inplace) FRI_TRY(fri_check_inplace(&f.read->op, in[0]));
+    FRI_TRY(fri_gather_describe(&f, dim, &o.d));
+    if (!fri_shape_equal(&in[2]->shape, &in[1]->shape))
+        return fr_fail(FR_ESHAPE, "%s: src has shape %s but index has %s", op->op.name,
+                       fri_shape_text(&in[2]->shape, a), fri_shape_text(&in[1]->shape, b));
+    if (f.inplace && in[2] == in[0])
+        return fr_fail(FR_EINVAL, "%s: src is x itself, which is overwritten; clone src", op->op.name);
+    return fri_frame_run(&f, &o, sizeof o, y);
 }
 
-static fr_status record_node(const fr_op *op, const params *p, fr_tensor *x, fr_tensor *index, fr_tensor *src,
-                             fr_tensor *out) {
-    fr_save save = {index, FR_SAVE_VALUE};
-    return fr_op_record(op, p, sizeof *p, (fr_tensor *[]){x, src}, 2, &save, 1, out);
+static fr_status call_scatter(fr_described *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, bool add,
+                              fr_tensor **y) {
+    FRI_OWNED(fr_tensor_release) fr_tensor *wide_x = NULL, *wide_src = NULL;
+    fr_tensor *wide[2] = {NULL, NULL}, *in[] = {x, index, src};
+    if (y == NULL || x == NULL || src == NULL || !fri_autocast_get().enabled) return run_scatter(op, in, dim, add, y);
+    const fr_status s = fri_promote(2, (fr_tensor *[]){x, src}, wide); /* else types must be equal, as in PyTorch */
+    wide_x = wide[0];
+    wide_src = wide[1];
+    return s < 0 ? s : run_scatter(op, (fr_tensor *[]){wide_x, index, wide_src}, dim, add, y);
 }
 
-static fr_status scatter_copy(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
-    FRI_OWNED(fri_call_end) fri_call c = {0};
-    FRI_OWNED(fr_tensor_release) fr_tensor *out = NULL;
-    params p = {0};
-    FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
-    if (fri_autocast_get().enabled) { /* otherwise different types are refused, as in PyTorch */
-        FRI_TRY(fri_promote(2, (fr_tensor *[]){x, src}, c.owned));
-        x = c.owned[0];
-        src = c.owned[1];
-    }
-    FRI_TRY(describe(op, x, dim, index, src, &p));
-    if (src == x)
-        FRI_TRY(fri_new_like(x, FR_MEM_TEMPORARY, &out));
-    else
-        FRI_TRY(fri_result_like(x, y, &out));
-    if (out != x) FRI_TRY(fr_tensor_copy(out, x));
-    FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, out));
-    FRI_TRY(record_node(op, &p, x, index, src, out));
-    fri_tensor_put(&out, y);
-    return FR_OK;
-}
-
-static fr_status scatter_inplace(const fr_op *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
-    params p = {0};
-    FRI_OWNED(fri_call_end) fri_call c = {0};
-    FRI_TRY(fri_call_begin(&c, op, 3, (fr_tensor *[]){x, index, src}, 3));
-    FRI_TRY(fri_check_inplace(op, x));
-    FRI_TRY(describe(op, x, dim, index, src, &p));
-    if (src == x) FRI_TRY(fr_fail(FR_EINVAL, "%s: src is x itself, which is overwritten; clone src", op->name));
-    fri_bump_version(x);
-    FRI_TRY(fri_scatter_run(op, &p.d, index, src, p.add, x));
-    return record_node(op, &p, x, index, src, x);
-}
-
-fr_status fr_scatter(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
-    FRI_NOT_NULL(x, index, src, y);
-    return scatter_copy(&scatter, x, dim, index, src, y);
-}
-
-fr_status fr_scatter_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
-    FRI_NOT_NULL(x, index, src);
-    return scatter_inplace(&scatter, x, dim, index, src);
-}
-
-fr_status fr_scatter_add(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {
-    FRI_NOT_NULL(x, index, src, y);
-    return scatter_copy(&scatter_add, x, dim, index, src, y);
-}
-
-fr_status fr_scatter_add_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {
-    FRI_NOT_NULL(x, index, src);
-    return scatter_inplace(&scatter_add, x, dim, index, src);
-}
+SCATTER(scatter, false, {"index dy > dx=dy bad", &zero_kernel})
+SCATTER(scatter_add, true, {"dy > dx"})

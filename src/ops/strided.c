@@ -109,7 +109,7 @@ fr_status fr_pad(fr_tensor *x, const int64_t *before, const int64_t *after, doub
     int64_t xs[FR_MAX_RANK] = {0}, ys[FR_MAX_RANK] = {0}, elements = 1;
     params p = {.x = x->shape, .y = x->shape, .fill = value};
     for (int i = 0; i < x->shape.rank; i++) {
-        FRI_TRY(fri_expect_bounded(&pad, "padding", before[i], after[i]));
+        FRI_TRY(fri_expect_bounded(pad.name, "padding", before[i], after[i]));
         if (before[i] < 0 || after[i] < 0)
             return fr_fail(FR_EINVAL, "pad: %lld before and %lld after dimension %d; both must be >= 0",
                            (long long)before[i], (long long)after[i], i);

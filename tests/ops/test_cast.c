@@ -72,14 +72,3 @@ Test(cast, weight_casts_are_rebuilt_unless_cached) {
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
 }
-
-Test(cast, rejects_bad_args) {
-    fr_tensor *x = NULL, *y = NULL;
-    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F32, test_device(), &x));
-    expect_refused(fr_cast(NULL, FR_F16, &y), FR_EINVAL, "cast", "NULL", y);
-    expect_refused(fr_cast(x, (fr_dtype)42, &y), FR_EDTYPE, "42", "element type", y);
-    must(fr_tensor_set_requires_grad(x, true));
-    expect_refused(fr_cast(x, FR_I64, &y), FR_EDTYPE, "requires grad", "i64", y);
-    fr_tensor_release(&x);
-    expect_nothing_left();
-}

@@ -19,35 +19,6 @@ static const op_suite suite = {.op = "conv2d", .inputs = {"x", "w", "b"}, .run =
 
 OP_SUITE_TESTS(conv2d)
 
-static fr_tensor *zeros(int rank, const int64_t *shape, fr_dtype t) {
-    fr_tensor *x = NULL;
-    must(fr_tensor_zeros(rank, shape, t, test_device(), &x));
-    return x;
-}
-
-Test(conv2d, rejects_bad_args) {
-    fr_tensor *x = zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32), *w = zeros(4, (int64_t[]){4, 3, 2, 3}, FR_F32);
-    fr_tensor *narrow = zeros(4, (int64_t[]){4, 3, 2, 2}, FR_F32), *half = zeros(4, (int64_t[]){4, 3, 2, 3}, FR_F16);
-    fr_tensor *b = zeros(1, (int64_t[]){5}, FR_F32), *flat = zeros(2, (int64_t[]){2, 90}, FR_F32), *meta = NULL,
-              *y = NULL;
-    must(fr_tensor_empty(4, (int64_t[]){4, 3, 2, 3}, FR_F32, FR_META, &meta));
-    expect_refused(fr_conv2d(NULL, w, NULL, NULL, &y), FR_EINVAL, "conv2d", "NULL", y);
-    expect_refused(fr_conv2d(x, narrow, NULL, NULL, &y), FR_ESHAPE, "3 channels", "expects 2", y);
-    cr_expect_null(strstr(fr_last_error(), "[N, H, W, C]"), "%s", fr_last_error());
-    fr_tensor *planes = zeros(4, (int64_t[]){2, 3, 5, 6}, FR_F32); /* as PyTorch has them */
-    expect_refused(fr_conv2d(planes, w, NULL, NULL, &y), FR_ESHAPE, "[N, H, W, C]", "look like [N, C, H, W]", y);
-    fr_tensor_release(&planes);
-    expect_refused(fr_conv2d(x, half, NULL, NULL, &y), FR_EDTYPE, "f32", "f16", y);
-    expect_refused(fr_conv2d(flat, w, NULL, NULL, &y), FR_ESHAPE, "[2, 90]", "rank 4", y);
-    expect_refused(fr_conv2d(x, w, b, NULL, &y), FR_ESHAPE, "[5]", "[4]", y);
-    expect_refused(fr_conv2d(x, meta, NULL, NULL, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
-    expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.stride = 0), &y), FR_EINVAL, "stride 0", ">= 1", y);
-    expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.dilation = 9), &y), FR_ESHAPE, "smaller", "dilation 9", y);
-    expect_refused(fr_conv2d(x, w, NULL, FR_CONV2D_OPTS(.groups = 3), &y), FR_ESHAPE, "3 channels", "groups 3", y);
-    RELEASE_ALL(&x, &w, &narrow, &half, &b, &flat, &meta);
-    expect_nothing_left();
-}
-
 static fr_tensor *small_numbers(int64_t n, int64_t h, int64_t w, int64_t c, unsigned state) {
     static float v[2 * 56 * 56 * 40];
     fr_tensor *x = NULL;

@@ -55,36 +55,3 @@ Test(conv_transpose2d, saves_what_the_other_gradient_needs) {
 }
 
 #define OPTS(...) FR_CONV_TRANSPOSE2D_OPTS(__VA_ARGS__)
-
-Test(conv_transpose2d, rejects_bad_args) {
-    fr_tensor *x = NULL, *w = NULL, *b = NULL, *wide = NULL, *half = NULL, *flat = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 4}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){4, 3, 2, 3}, FR_F32, test_device(), &w));
-    must(fr_tensor_zeros(4, (int64_t[]){4, 3, 2, 3}, FR_F16, test_device(), &half));
-    must(fr_tensor_zeros(1, (int64_t[]){3}, FR_F16, test_device(), &b));
-    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, test_device(), &wide));
-    must(fr_tensor_zeros(2, (int64_t[]){2, 90}, FR_F32, test_device(), &flat));
-    expect_refused(fr_conv_transpose2d(NULL, w, NULL, NULL, &y), FR_EINVAL, "conv_transpose2d", "NULL", y);
-    expect_refused(fr_conv_transpose2d(flat, w, NULL, NULL, &y), FR_ESHAPE, "[2, 90]", "rank 4", y);
-    expect_refused(fr_conv_transpose2d(x, half, NULL, NULL, &y), FR_EDTYPE, "f32", "f16", y);
-    expect_refused(fr_conv_transpose2d(x, w, b, NULL, &y), FR_EDTYPE, "b is f16", "x is f32", y);
-    expect_refused(fr_conv_transpose2d(x, w, wide, NULL, &y), FR_ESHAPE, "b has shape [4]", "[3]", y);
-    expect_refused(fr_conv_transpose2d(w, x, NULL, NULL, &y), FR_ESHAPE, "3 channels", "expects 2", y);
-    fr_tensor *planes = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 4, 5, 6}, FR_F32, test_device(), &planes));
-    expect_refused(fr_conv_transpose2d(planes, w, NULL, NULL, &y), FR_ESHAPE, "[N, H, W, C]", "look like [N, C,", y);
-    fr_tensor_release(&planes);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.groups = 3), &y), FR_ESHAPE, "4 channels", "groups 3", y);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.groups = 0), &y), FR_EINVAL, "groups 0", ">= 1", y);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.stride = 0), &y), FR_EINVAL, "stride 0", ">= 1", y);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.dilation = 0), &y), FR_EINVAL, "dilation 0", ">= 1", y);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.stride = 2, .output_padding = 2), &y), FR_EINVAL,
-                   "output_padding 2", "below the stride", y);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.stride = 3, .stride_w = 1, .output_padding = 2), &y),
-                   FR_EINVAL, "output_padding 2", "below the stride", y);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.padding = 4), &y), FR_ESHAPE, "[2, 5, 6, 4]", "-1 x -1", y);
-    expect_refused(fr_conv_transpose2d(x, w, NULL, OPTS(.stride = INT32_MAX), &y), FR_ESHAPE, "[2, 5, 6, 4]", "image",
-                   y);
-    RELEASE_ALL(&x, &w, &b, &wide, &half, &flat);
-    expect_nothing_left();
-}

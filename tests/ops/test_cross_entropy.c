@@ -21,27 +21,3 @@ static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
 static const op_suite suite = {.op = "cross_entropy", .inputs = {"x"}, .run = run, .skip = "all_ignored"};
 
 OP_SUITE_TESTS(cross_entropy)
-
-Test(cross_entropy, rejects_bad_args) {
-    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
-    fr_tensor *logits = NULL, *target = NULL, *wrong = NULL;
-    must(fr_tensor_zeros(2, (int64_t[]){3, 5}, FR_F32, test_device(), &logits));
-    must(fr_tensor_full(1, (int64_t[]){3}, 5, FR_I64, test_device(), &target));
-    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_I64, test_device(), &wrong));
-    expect_bad_index(fr_cross_entropy(logits, target, NULL, &y), "row 0", "0..4", &y);
-    expect_refused(fr_cross_entropy(logits, wrong, NULL, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
-    expect_refused(fr_cross_entropy(logits, x, NULL, &y), FR_EDTYPE, "f32", "i64", y);
-    expect_refused(fr_cross_entropy(logits, NULL, NULL, &y), FR_EINVAL, "cross_entropy", "NULL", y);
-    expect_refused(fr_cross_entropy(logits, target, FR_CROSS_ENTROPY_OPTS(.label_smoothing = 2), &y), FR_EINVAL,
-                   "label_smoothing", "0..1", y);
-    expect_refused(fr_cross_entropy(logits, target, FR_CROSS_ENTROPY_OPTS(.weight = x), &y), FR_ESHAPE, "weight", "[5]",
-                   y);
-    expect_refused(fr_count_correct(logits, logits, &y), FR_EDTYPE, "f32", "i64", y);
-    expect_refused(fr_count_correct(logits, wrong, &y), FR_ESHAPE, "[3, 5]", "[4]", y);
-    RELEASE_ALL(&logits, &target, &wrong, &x, &other, &integer, &meta);
-    expect_nothing_left();
-}

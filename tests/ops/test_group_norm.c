@@ -52,25 +52,3 @@ Test(group_norm, an_image_does_not_see_the_others) {
     }
     expect_nothing_left();
 }
-
-Test(group_norm, rejects_bad_args) {
-    fr_tensor *x = NULL, *rows = NULL, *gamma = NULL, *half = NULL, *wide = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 6}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(2, (int64_t[]){5, 6}, FR_F32, test_device(), &rows));
-    must(fr_tensor_zeros(1, (int64_t[]){6}, FR_F32, test_device(), &gamma));
-    must(fr_tensor_zeros(1, (int64_t[]){6}, FR_F16, test_device(), &half));
-    must(fr_tensor_zeros(1, (int64_t[]){7}, FR_F32, test_device(), &wide));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 6}, FR_I32, test_device(), &integer));
-    expect_refused(fr_group_norm(x, 4, gamma, gamma, 1e-5, &y), FR_ESHAPE, "4 groups", "6 channels", y);
-    expect_refused(fr_group_norm(x, 0, gamma, gamma, 1e-5, &y), FR_ESHAPE, "0 groups", "6 channels", y);
-    expect_refused(fr_group_norm(rows, 2, gamma, gamma, 1e-5, &y), FR_ESHAPE, "group_norm", "rank 4", y);
-    expect_refused(fr_group_norm(integer, 2, gamma, gamma, 1e-5, &y), FR_EDTYPE, "group_norm", "i32", y);
-    expect_refused(fr_group_norm(x, 2, wide, gamma, 1e-5, &y), FR_ESHAPE, "gamma", "7", y);
-    expect_refused(fr_group_norm(x, 2, gamma, half, 1e-5, &y), FR_EDTYPE, "beta is f16", "f32", y);
-    expect_refused(fr_group_norm(x, 2, gamma, gamma, -1, &y), FR_EINVAL, "eps is -1", ">= 0", y);
-    expect_refused(fr_group_norm(x, 2, NULL, gamma, 1e-5, &y), FR_EINVAL, "group_norm", "NULL", y);
-    expect_refused(fr_layer_norm(rows, wide, gamma, 1e-5, &y), FR_ESHAPE, "layer_norm: gamma", "7", y);
-    expect_refused(fr_layer_norm(rows, gamma, NULL, 1e-5, &y), FR_EINVAL, "layer_norm", "NULL", y);
-    RELEASE_ALL(&x, &rows, &gamma, &half, &wide, &integer);
-    expect_nothing_left();
-}

@@ -14,26 +14,6 @@ static const op_suite suite = {.op = "linear", .inputs = {"x", "w", "b"}, .run =
 
 OP_SUITE_TESTS(linear)
 
-Test(linear, rejects_bad_args) {
-    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
-    fr_tensor *flat = NULL, *w = NULL;
-    must(fr_tensor_zeros(2, (int64_t[]){2, 90}, FR_F32, test_device(), &flat));
-    must(fr_tensor_zeros(2, (int64_t[]){4, 80}, FR_F32, test_device(), &w));
-    expect_refused(fr_linear(flat, NULL, NULL, &y), FR_EINVAL, "linear", "NULL", y);
-    expect_refused(fr_linear(flat, w, NULL, &y), FR_ESHAPE, "90", "80", y);
-    expect_refused(fr_linear(x, w, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "80", y);
-    expect_refused(fr_linear(flat, x, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "rank 2", y);
-    must(fr_tensor_zeros(0, NULL, FR_F32, test_device(), &other));
-    expect_refused(fr_linear(other, w, NULL, &y), FR_ESHAPE, "scalar", "[4, 80]", y);
-    expect_refused(fr_linear(x, meta, NULL, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
-    expect_refused(fr_linear(integer, w, NULL, &y), FR_EDTYPE, "i32", "float", y);
-    RELEASE_ALL(&flat, &w, &x, &other, &integer, &meta);
-    expect_nothing_left();
-}
-
 /* Rows first .. first + n of t, or all of t, as a separate operand. */
 static fr_tensor *rows_of(fr_tensor *t, int64_t first, int64_t n) {
     const size_t row = fr_tensor_nbytes(t) / (size_t)fr_tensor_shape(t)[0];

@@ -44,22 +44,3 @@ Test(matmul, saves_what_the_other_gradient_needs) {
     fr_switches_set(fr_switches_default());
     expect_nothing_left();
 }
-
-Test(matmul, rejects_bad_args) {
-    fr_tensor *a = NULL, *b = NULL, *half = NULL, *integer = NULL, *scalar = NULL, *meta = NULL, *y = NULL;
-    must(fr_tensor_zeros(2, (int64_t[]){4, 5}, FR_F32, test_device(), &a));
-    must(fr_tensor_zeros(2, (int64_t[]){5, 3}, FR_F32, test_device(), &b));
-    must(fr_tensor_zeros(2, (int64_t[]){5, 3}, FR_F16, test_device(), &half));
-    must(fr_tensor_zeros(2, (int64_t[]){4, 5}, FR_I32, test_device(), &integer));
-    must(fr_tensor_zeros(0, NULL, FR_F32, test_device(), &scalar));
-    must(fr_tensor_empty(2, (int64_t[]){5, 3}, FR_F32, FR_META, &meta));
-    expect_refused(fr_matmul(a, NULL, &y), FR_EINVAL, "matmul", "NULL", y);
-    expect_refused(fr_matmul(b, b, &y), FR_ESHAPE, "a [5, 3]", "b [5, 3]", y);
-    expect_refused(fr_matmul(scalar, b, &y), FR_ESHAPE, "matmul", "[5, 3]", y);
-    expect_refused(fr_matmul(a, scalar, &y), FR_ESHAPE, "matmul", "rank 2", y);
-    expect_refused(fr_matmul(a, half, &y), FR_EDTYPE, "a is f32", "b is f16", y);
-    expect_refused(fr_matmul(integer, b, &y), FR_EDTYPE, "i32", "float", y);
-    expect_refused(fr_matmul(a, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
-    RELEASE_ALL(&a, &b, &half, &integer, &scalar, &meta);
-    expect_nothing_left();
-}

@@ -74,18 +74,3 @@ Test(maxpool2d, a_window_larger_than_the_image) {
     }
     expect_nothing_left();
 }
-
-Test(maxpool2d, rejects_bad_args) {
-    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
-    expect_refused(fr_maxpool2d(NULL, 2, NULL, &y), FR_EINVAL, "maxpool2d", "NULL", y);
-    expect_refused(fr_maxpool2d(x, 0, NULL, &y), FR_EINVAL, "kernel 0", ">= 1", y);
-    expect_refused(fr_maxpool2d(x, 7, NULL, &y), FR_ESHAPE, "[2, 5, 6, 3]", "7 x 7", y);
-    expect_refused(fr_maxpool2d(x, 2, FR_POOL2D_OPTS(.padding = 2), &y), FR_EINVAL, "padding 2", "half", y);
-    expect_refused(fr_maxpool2d(integer, 2, NULL, &y), FR_EDTYPE, "i32", "float", y);
-    RELEASE_ALL(&x, &other, &integer, &meta);
-    expect_nothing_left();
-}

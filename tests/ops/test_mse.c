@@ -53,20 +53,3 @@ Test(mse, saved_bytes) {
     }
     expect_nothing_left();
 }
-
-Test(mse, rejects_bad_args) {
-    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
-    expect_refused(fr_smooth_l1(x, x, -0.5, &y), FR_EINVAL, "beta is -0.5", ">= 0", y);
-    expect_refused(fr_l1(x, other, &y), FR_ESHAPE, "l1", "[2, 5, 7, 3]", y);
-    expect_refused(fr_smooth_l1(x, NULL, 1, &y), FR_EINVAL, "smooth_l1", "NULL", y);
-    expect_refused(fr_mse(x, NULL, &y), FR_EINVAL, "mse", "NULL", y);
-    expect_refused(fr_mse(x, other, &y), FR_ESHAPE, "[2, 5, 6, 3]", "[2, 5, 7, 3]", y);
-    expect_refused(fr_mse(x, meta, &y), FR_EDEVICE, "meta", fr_device_name(test_device()), y);
-    expect_refused(fr_mse(integer, integer, &y), FR_EDTYPE, "i32", "float", y);
-    RELEASE_ALL(&x, &other, &integer, &meta);
-    expect_nothing_left();
-}

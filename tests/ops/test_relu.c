@@ -83,18 +83,3 @@ Test(relu, nan_passes_the_gradient_however_it_is_kept) {
         expect_nothing_left();
     }
 }
-
-Test(relu, rejects_bad_args) {
-    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
-    expect_refused(fr_relu(NULL, &y), FR_EINVAL, "relu", "NULL", y);
-    expect_refused(fr_relu(integer, &y), FR_EDTYPE, "i32", "float", y);
-    must(fr_tensor_set_requires_grad(x, true));
-    cr_expect_eq(fr_relu_inplace(x), FR_EUSAGE, "a leaf was changed in place");
-    cr_expect_eq(fr_relu_inplace(NULL), FR_EINVAL);
-    RELEASE_ALL(&x, &other, &integer, &meta);
-    expect_nothing_left();
-}

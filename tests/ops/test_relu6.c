@@ -69,17 +69,3 @@ Test(relu6, a_max_pool_leaves_the_mask) {
     fr_tensor_release(&y);
     expect_nothing_left();
 }
-
-Test(relu6, rejects_bad_args) {
-    fr_tensor *x = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    expect_refused(fr_relu6(NULL, &y), FR_EINVAL, "relu6", "NULL", y);
-    expect_refused(fr_relu6(integer, &y), FR_EDTYPE, "i32", "float", y);
-    expect_refused(fr_relu6_inplace(integer), FR_EDTYPE, "i32", "float", NULL);
-    must(fr_tensor_set_requires_grad(x, true));
-    cr_expect_eq(fr_relu6_inplace(x), FR_EUSAGE, "a leaf was changed in place");
-    fr_tensor_release(&x);
-    fr_tensor_release(&integer);
-    expect_nothing_left();
-}

@@ -41,17 +41,3 @@ Test(scale, goes_over_x) {
     }
     expect_nothing_left();
 }
-
-Test(scale, rejects_bad_args) {
-    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
-    expect_refused(fr_scale(NULL, 2, &y), FR_EINVAL, "scale", "NULL", y);
-    expect_refused(fr_scale(integer, 2, &y), FR_EDTYPE, "i32", "float", y);
-    expect_refused(fr_add_scalar(NULL, 2, &y), FR_EINVAL, "add_scalar", "NULL", y);
-    expect_refused(fr_add_scalar(integer, 2, &y), FR_EDTYPE, "i32", "float", y);
-    RELEASE_ALL(&x, &other, &integer, &meta);
-    expect_nothing_left();
-}

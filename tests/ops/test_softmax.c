@@ -82,17 +82,3 @@ Test(softmax, computes_in_f32_under_autocast) {
     }
     expect_nothing_left();
 }
-
-Test(softmax, rejects_bad_args) {
-    fr_tensor *integer = NULL, *scalar = NULL, *none = NULL, *y = NULL;
-    must(fr_tensor_zeros(2, (int64_t[]){2, 5}, FR_I32, test_device(), &integer));
-    must(fr_tensor_zeros(0, NULL, FR_F32, test_device(), &scalar));
-    EACH {
-        expect_refused(suites[i].run(NULL, &none, &y), FR_EINVAL, suites[i].op, "NULL", y);
-        expect_refused(suites[i].run(NULL, &integer, &y), FR_EDTYPE, "i32", "float", y);
-        expect_refused(suites[i].run(NULL, &scalar, &y), FR_ESHAPE, suites[i].op, "rank 0", y);
-    }
-    fr_tensor_release(&integer);
-    fr_tensor_release(&scalar);
-    expect_nothing_left();
-}

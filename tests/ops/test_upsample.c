@@ -54,16 +54,3 @@ Test(upsample, a_neighbour_of_weight_0_is_not_read) {
         }
     expect_nothing_left();
 }
-
-Test(upsample, rejects_bad_args) {
-    fr_tensor *x = NULL, *other = NULL, *meta = NULL, *integer = NULL, *y = NULL;
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_F32, test_device(), &x));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 7, 3}, FR_F32, test_device(), &other));
-    must(fr_tensor_zeros(4, (int64_t[]){2, 5, 6, 3}, FR_I32, test_device(), &integer));
-    must(fr_tensor_empty(4, (int64_t[]){2, 5, 6, 3}, FR_F32, FR_META, &meta));
-    expect_refused(fr_upsample(NULL, 2, 2, FR_UPSAMPLE_NEAREST, false, &y), FR_EINVAL, "upsample", "NULL", y);
-    expect_refused(fr_upsample(x, 0, 2, FR_UPSAMPLE_NEAREST, false, &y), FR_EINVAL, "0 x 2", ">= 1", y);
-    expect_refused(fr_upsample(integer, 2, 2, FR_UPSAMPLE_NEAREST, false, &y), FR_EDTYPE, "i32", "float", y);
-    RELEASE_ALL(&x, &other, &integer, &meta);
-    expect_nothing_left();
-}
