@@ -136,10 +136,11 @@ static fr_status check_present(const fri_reading *r, fr_tensor *const *in) {
 }
 
 fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in) {
-    *f = (fri_frame){.dtype = FR_BOOL, .any.rank = -1}; /* FR_BOOL: not known */
+    f->dtype = FR_BOOL; /* not known */
+    f->any.rank = -1;
+    memset(f->size, 0xff, sizeof f->size); /* -1 */
     FRI_TRY(fri_read_description(op, &f->read));
     FRI_TRY(check_present(f->read, in));
-    for (int i = 0; i < FRI_LETTERS; i++) f->size[i] = -1;
     FRI_TRY(fri_call_begin(&f->c, &f->read->op, 0, in, f->read->inputs));
     for (int i = 0; i < f->read->inputs; i++) {
         if (f->c.in[i] == NULL) continue;
@@ -284,7 +285,9 @@ fr_status fri_frame_run(fri_frame *f, const void *options, size_t bytes, fr_tens
     } memory;
     fr_tensor *operand[FRI_OPERANDS] = {NULL};
     params *p = &memory.head;
-    *p = (params){.dtype = f->dtype, .limit = FRI_SIZE(*f, 'v') - 1, .bytes = bytes};
+    p->dtype = f->dtype;
+    p->limit = FRI_SIZE(*f, 'v') - 1;
+    p->bytes = bytes;
     if (bytes > FRI_OPTIONS)
         return fr_fail(FR_EINVAL, "%s: options of %zu bytes; %d at most", f->read->op.name, bytes, FRI_OPTIONS);
     for (int i = 0; i < f->c.n_in; i++) {
@@ -448,23 +451,20 @@ static fr_status finish_step(step_run *p, fr_tensor **dy, fr_status s) {
 fr_status fri_frame_backward(fr_node *node, fr_tensor **dy) {
     const fri_reading *r = (const fri_reading *)node->op;
     step_run run[FRI_BACKWARD_STEPS];
-    bool runs[FRI_BACKWARD_STEPS] = {false};
     uint32_t made = 0, later = 0;
-    for (int k = 0; k < FRI_BACKWARD_STEPS; k++) {
-        run[k] = (step_run){.node = node, .r = r, .s = &r->backward[k], .step = &r->of->backward[k], .made = made};
-        runs[k] = step_runs(&run[k]);
-        for (int i = 0; i < run[k].s->n && runs[k]; i++)
-            if (is_wanted(&run[k], &run[k].s->word[i])) made |= 1u << run[k].s->word[i].at;
+    int n = 0;
+    for (int k = 0; k < FRI_BACKWARD_STEPS && r->backward[k].n > 0; k++) {
+        step_run *p = &run[n];
+        *p = (step_run){.node = node, .r = r, .s = &r->backward[k], .step = &r->of->backward[k], .made = made};
+        if (!step_runs(p)) continue;
+        for (int i = 0; i < p->s->n; i++)
+            if (is_wanted(p, &p->s->word[i])) made |= 1u << p->s->word[i].at;
+        n++;
     }
-    for (int k = FRI_BACKWARD_STEPS - 1; k >= 0; k--) {
+    for (int k = n - 1; k >= 0; k--) {
         run[k].later = later;
-        if (runs[k]) later |= run[k].s->operands;
+        later |= run[k].s->operands;
     }
-    for (int k = 0; k < FRI_BACKWARD_STEPS; k++) {
-        fr_status s = FR_OK;
-        if (!runs[k]) continue;
-        s = do_step(&run[k], dy);
-        FRI_TRY(finish_step(&run[k], dy, s));
-    }
+    for (int k = 0; k < n; k++) FRI_TRY(finish_step(&run[k], dy, do_step(&run[k], dy)));
     return FR_OK;
 }

@@ -20,8 +20,8 @@ typedef struct fri_frame {
     bool inplace;              /* y is the first input, by demand */
 } fri_frame;
 
-/* Checks the inputs (`in` has one for each of the description), enters the op's scope, and casts by autocast. Always
- * pair with fri_frame_end, also after failure. */
+/* Checks the inputs for a zeroed frame (`in` has one for each of the description), enters the op's scope, and casts by
+ * autocast. Always pair with fri_frame_end, also after failure. */
 fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in);
 /* Makes the results, runs the forward steps, records the node. options: of the kernels. */
 fr_status fri_frame_run(fri_frame *f, const void *options, size_t bytes, fr_tensor **y);
