@@ -230,9 +230,9 @@ typedef struct fr_tag {
 } fr_tag;
 
 /* Threads of the CPU backend for calls of the calling thread. Default: FRUGAL_THREADS, else OMP_NUM_THREADS, else the
- * processors of the process, by affinity and container quota. Results are reproducible bit for bit at a fixed thread
- * count. Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if the process may not start n threads (ulimit -u,
- * pids.max). Threads start at once, serve all callers of the process, and sleep without work. */
+ * processors of the process, by affinity and container quota. Results have equal bits at any number of threads.
+ * Set: 1 <= n <= 4096; FR_EUSAGE with both numbers if the process may not start n threads (ulimit -u, pids.max).
+ * Threads start at once, serve all callers of the process, and sleep without work. */
 FR_API int fr_threads_get(void);
 FR_API fr_status fr_threads_set(int n);
 

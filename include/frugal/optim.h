@@ -108,9 +108,10 @@ FR_API int64_t fr_optimizer_steps(const fr_optimizer *o);    /* steps with an up
 FR_API const char *fr_optimizer_name(const fr_optimizer *o); /* "sgd", "rmsprop", "adam", "adamw", "adam8" */
 
 /* Updates each parameter in backward, as soon as the gradient is complete, and frees the gradient. A step begins with
- * the first update between fr_step_begin and fr_step_end; without fr_step_begin, fr_backward returns FR_EUSAGE.
- * Impossible with accumulation or clipping by global norm: the callers refuse. A loss scale takes two passes: a session
- * makes them (fr_train_opts.memory.fused_step). */
+ * the first update between fr_step_begin and fr_step_end; without fr_step_begin, fr_backward returns FR_EUSAGE, as for
+ * a parameter's second update in a step (accumulation). Behind an update fr_clip_grad_norm and fr_grad_scaler_unscale
+ * return FR_EUSAGE. A hook of the program that keeps a gradient keeps it from the fused update. A loss scale takes two
+ * passes: a session makes them (fr_train_opts.memory.fused_step). */
 FR_API fr_status fr_optimizer_fuse(fr_optimizer *o, bool on);
 
 /* torch.nn.utils.clip_grad_norm_: all gradients times min(1, max_norm / (norm + 1e-6)); *norm is the norm before, or

@@ -9,6 +9,8 @@
 #include "memory/event.h"
 #include "tensor/readback.h"
 
+#include <stdatomic.h>
+
 enum { WORKSPACE_LIMIT = 64 << 20 };
 
 fri_autograd_state *fri_autograd(void) {
@@ -126,6 +128,7 @@ bool fri_statistics_move(void) {
 /* ---- step -------------------------------------------------------------------------------------------------- */
 
 fr_status fr_step_begin(fr_step_scope *scope) {
+    static atomic_uint_fast64_t begun; /* by all threads: optimizers change hands */
     FRI_NOT_NULL(scope);
     FRI_TRY(fri_readback_check_all());
     *scope = (fr_step_scope){.grad_enabled = fr_grad_enabled(),
@@ -135,7 +138,7 @@ fr_status fr_step_begin(fr_step_scope *scope) {
                              .phase = fr_phase_begin(FR_PHASE_FORWARD),
                              .op = fri_scope_op(),
                              .module = fri_scope_module()};
-    fri_here.autograd.steps++;
+    fri_here.autograd.steps = atomic_fetch_add(&begun, 1) + 1;
     fri_here.autograd.open_steps++;
     fri_event_mark(FR_EVENT_STEP_BEGIN);
     return FR_OK;

@@ -7,7 +7,7 @@
 
 fri_autograd_state *fri_autograd(void);
 const fr_switches *fri_switches(void); /* switches of the thread, borrowed */
-uint64_t fri_step_number(void);        /* training steps begun by this thread */
+uint64_t fri_step_number(void);        /* of the thread's last training step, 1 for the process's first; 0: none */
 bool fri_step_is_open(void);           /* true between fr_step_begin and fr_step_end */
 
 /* True if a fused op may leave out its inner results: the in-place switch permits overwriting unread values, and the

@@ -1,8 +1,8 @@
 /* fork.c - see fork.h. */
 #include "backend/fork.h"
 
+#include "base/status.h"
 #include "base/tag.h"
-#include "base/thread.h"
 
 #include <pthread.h>
 
@@ -11,7 +11,6 @@ static bool forked; /* written before the child has a second thread */
 static void in_child(void) {
     fri_intern_unlock();
     forked = true;
-    fri_here.threads = 1;
 }
 
 static void register_handlers(void) {
@@ -25,4 +24,9 @@ void fri_fork_watch(void) {
 
 bool fri_forked(void) {
     return forked;
+}
+
+fr_status fri_fork_refuses(void) {
+    if (!forked) return FR_OK;
+    return fr_fail(FR_EUSAGE, "this process was forked from a frugal process; call exec before using frugal");
 }

@@ -1,8 +1,8 @@
 /* fork.h - what a child of fork may still do.
  *
  * A child has one thread: locks that other threads of its parent held stay locked in it, and the workers of loops are
- * gone. If the parent had allocated, a child can neither allocate (FR_EUSAGE) nor free, and runs on one thread. A child
- * whose parent had not used the library has no limits. */
+ * gone (threads.c forgets its own). If the parent had allocated, a child can neither allocate (FR_EUSAGE) nor free. A
+ * child whose parent had not used the library has no limits. */
 #ifndef FRI_BACKEND_FORK_H
 #define FRI_BACKEND_FORK_H
 
@@ -12,5 +12,6 @@
 void fri_fork_watch(void);
 /* True in a child of a parent that called fri_fork_watch. */
 bool fri_forked(void);
+fr_status fri_fork_refuses(void); /* FR_EUSAGE in such a child */
 
 #endif

@@ -37,7 +37,7 @@ typedef struct fri_autograd_state {
     struct fri_recompute *recompute;      /* running recomputation, or NULL */
     struct fri_backward_run *pass;        /* running backward, or NULL */
     uint64_t visits;                      /* walks over graphs so far; a walk's number marks visited nodes */
-    uint64_t steps;                       /* begun so far */
+    uint64_t steps;                       /* number of the last one: fri_step_number */
     int open_steps;                       /* begun and not ended */
     fr_graph_stats stats;
     uint64_t nodes_at_step_end;

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -56,7 +57,6 @@ enum { RUNNING = 1 };
 static worker workers[FRI_THREADS_MAX];
 static atomic_int worker_count; /* grows under `growth`, up to the end of the process or of the library */
 static pthread_mutex_t growth = PTHREAD_MUTEX_INITIALIZER;
-static pid_t owner; /* the process with the workers: a child after fork has none */
 static atomic_bool ending;
 
 static void sleep_while_set(_Atomic uint32_t *word) {
@@ -116,13 +116,21 @@ static void *work(void *argument) {
     return NULL;
 }
 
+/* A child of fork has no workers; another thread of the parent may have held the lock. */
+static void forget_workers(void) {
+    growth = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    memset(workers, 0, sizeof *workers * (size_t)atomic_exchange(&worker_count, 0));
+    fri_here.threads = 1;
+}
+
 /* Enlarges the pool to n workers, or to the number that the system starts; returns the number of workers, at most n. */
 static int grow(int n) {
     sigset_t all, was;
+    static bool watched;
     if (atomic_load(&worker_count) >= n) return n;
     pthread_mutex_lock(&growth);
+    watched = watched || pthread_atfork(NULL, NULL, forget_workers) == 0;
     int count = atomic_load(&worker_count);
-    owner = getpid();
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &was); /* signals are for the program's own threads */
     while (count < n && pthread_create(&workers[count].thread, NULL, work, &workers[count]) == 0) count++;
@@ -134,7 +142,6 @@ static int grow(int n) {
 
 /* No worker may return into code that has been unloaded. */
 __attribute__((destructor)) static void end_workers(void) {
-    if (owner != getpid()) return;
     atomic_store(&ending, true);
     for (int i = 0; i < atomic_load(&worker_count); i++) {
         wake(&workers[i].asleep);

@@ -4,7 +4,8 @@
  * converted to f32 in pieces: whole images, or output rows of one large image, are converted into the workspace and
  * computed there. Where the processor multiplies bf16, x, dy and the weights stay bf16, and results alone are f32. A
  * piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx shared by two pieces
- * are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape only. */
+ * are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape only, but those of y,
+ * which change no bit, on the limit, too. */
 #include "base/process.h"
 #include "cpu/conv2d_engine.h"
 
@@ -66,7 +67,8 @@ static void plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
     enum { TILE = 4 }; /* tile height of Winograd: pieces of whole tiles give equal y under any limit */
     const bool winograd = winograd_pays(d, pass);
     size_t target = PIECE_BYTES;
-    if (d->workspace_limit > 0 && d->workspace_limit < target) target = d->workspace_limit;
+    const size_t limit = pass == FRI_PASS_FORWARD ? d->workspace_limit : 0;
+    if (limit > 0 && limit < target) target = limit;
     int64_t fit = (int64_t)(target / sizeof(float));
     int64_t x_row = d->w * d->c, y_row = d->q * d->k, weights = d->k * d->r * d->s * (d->c / d->groups);
     p->widened = true;

@@ -17,22 +17,6 @@ bool fri_conv2d_indirect_reads_bf16(const fri_conv2d_desc *d, fri_pass pass) {
            fri_igemm_reads_bf16();
 }
 
-void fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
-    const fri_conv2d_desc *d = &e->d;
-    const bool bf16 = d->dtype == FR_BF16;
-    e->method = d->bias_dtype == FR_F32 && (d->dtype == FR_F32 || fri_conv2d_indirect_reads_bf16(d, e->pass))
-                    ? FRI_CONV2D_INDIRECT
-                    : FRI_CONV2D_NONE;
-    e->weight_at = fri_part(&e->bytes, (size_t)(d->r * d->s) * sizeof(fri_igemm_tap));
-    const bool dx = e->pass == FRI_PASS_BACKWARD_INPUT;
-    const int64_t rows = d->n * (dx ? d->h * d->w : d->p * d->q), cg = d->c / d->groups, kg = d->k / d->groups;
-    const size_t rest = e->bytes + fri_igemm_bytes(), limit = d->workspace_limit;
-    if (e->pass != FRI_PASS_BACKWARD_WEIGHT && (limit == 0 || limit > rest))
-        e->room = fri_igemm_room(rows, d->r * d->s * (dx ? kg : cg) / (bf16 ? 2 : 1), dx ? cg : kg,
-                                 limit > 0 ? limit - rest : 0);
-    e->scratch_at = fri_part(&e->bytes, e->room + fri_igemm_bytes());
-}
-
 /* True if pixels of y and of dx are computed one by one, because many taps lie outside of the map: for 3 x 3 filters on
  * 2 x 2 pixels 20 of 36. */
 static bool by_pixel(const fri_conv2d_desc *d) {
@@ -51,6 +35,46 @@ static int64_t span_of(const fri_conv2d_desc *d) {
     enum { FEW = 8 };
     const bool dense = d->dtype == FR_F32 && d->groups == 1 && d->dilation_w == 1 && d->s * d->c <= FRI_IGEMM_RUN;
     return dense && d->c < FEW && d->s > 1 ? d->s : 0;
+}
+
+/* The product of a group, without data and taps. */
+static fri_igemm shape_of(const fri_conv2d_engine *e) {
+    const fri_conv2d_desc *d = &e->d;
+    const int64_t cg = d->c / d->groups, kg = d->k / d->groups, row = d->r * d->s * cg;
+    const bool pixel = by_pixel(d), dx = e->pass == FRI_PASS_BACKWARD_INPUT, bf16 = d->dtype == FR_BF16;
+    const int64_t pair = bf16 ? 2 : 1, span = dx ? 0 : span_of(d), read = cg * fri_max_i64(1, span);
+    fri_igemm s = {.images = d->n, .bf16 = bf16, .span = span};
+    s.a_h = dx ? d->p : d->h, s.a_w = dx ? d->q : d->w, s.a_pitch = (dx ? d->k : d->c) / pair;
+    s.c_h = dx ? d->h : d->p, s.c_w = dx ? d->w : d->q, s.c_pitch = dx ? d->c : d->k;
+    s.step_h = dx ? 1 : d->stride_h, s.step_w = dx ? 1 : d->stride_w;
+    s.c_step_h = pixel ? s.c_h : dx ? d->stride_h : 1, s.c_step_w = pixel ? s.c_w : dx ? d->stride_w : 1;
+    switch (e->pass) {
+    case FRI_PASS_FORWARD: s.depth = read / pair, s.columns = kg, s.b_row = 1, s.b_col = row / pair; break;
+    case FRI_PASS_BACKWARD_INPUT: s.depth = kg / pair, s.columns = cg, s.b_row = row, s.b_col = 1; break;
+    case FRI_PASS_BACKWARD_WEIGHT:
+        s.depth = kg, s.columns = read, s.grid_h = d->p, s.grid_w = d->q;
+        s.b_row = d->k, s.b_col = 1, s.c_pitch = row;
+        break;
+    }
+    return s;
+}
+
+void fri_conv2d_indirect_plan(fri_conv2d_engine *e) {
+    const fri_conv2d_desc *d = &e->d;
+    const bool dx = e->pass == FRI_PASS_BACKWARD_INPUT, dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+    fri_igemm s = shape_of(e);
+    e->method = d->bias_dtype == FR_F32 && (d->dtype == FR_F32 || fri_conv2d_indirect_reads_bf16(d, e->pass))
+                    ? FRI_CONV2D_INDIRECT
+                    : FRI_CONV2D_NONE;
+    e->weight_at = fri_part(&e->bytes, (size_t)(d->r * d->s) * sizeof(fri_igemm_tap));
+    const int64_t rows = d->n * s.c_h * s.c_w, taps = d->r * d->s / fri_max_i64(1, s.span);
+    const bool strided = dx && d->dilation_h == 1 && d->dilation_w == 1 && !by_pixel(d);
+    s.taps = strided ? fri_ceil_div(d->r, d->stride_h) * fri_ceil_div(d->s, d->stride_w) : taps; /* at least */
+    if (!dw) s.grid_h = fri_ceil_div(s.c_h, s.c_step_h), s.grid_w = fri_ceil_div(s.c_w, s.c_step_w);
+    const size_t scratch = fri_igemm_bytes(&s, dw), rest = e->bytes + scratch, limit = d->workspace_limit;
+    if (!dw && (limit == 0 || limit > rest))
+        e->room = fri_igemm_room(rows, taps * s.depth, s.columns, limit > 0 ? limit - rest : 0);
+    e->scratch_at = fri_part(&e->bytes, e->room + scratch);
 }
 
 /* Product of the pixels y, y + s->c_step_h, ... of y or dx, likewise x; lists the taps that meet the map. */
@@ -93,42 +117,21 @@ void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const f
                              char *workspace) {
     const fri_conv2d_desc *d = &e->d;
     const int64_t cg = d->c / d->groups, kg = d->k / d->groups, row = d->r * d->s * cg;
-    const bool pixel = by_pixel(d), bf16 = d->dtype == FR_BF16;
-    const int64_t pair = bf16 ? 2 : 1; /* terms per word (igemm.h) */
     for (int64_t g = 0; g < d->groups; g++) {
-        fri_igemm s = {.images = d->n,
-                       .depth = cg,
-                       .columns = kg,
-                       .a = a + g * cg,
-                       .a_h = d->h,
-                       .a_w = d->w,
-                       .a_pitch = d->c / pair,
-                       .bf16 = bf16,
-                       .step_h = d->stride_h,
-                       .step_w = d->stride_w};
-        if (e->pass != FRI_PASS_BACKWARD_INPUT) s.span = span_of(d);
-        const int64_t read = cg * fri_max_i64(1, s.span);
+        fri_igemm s = shape_of(e);
+        s.a = a + g * (e->pass == FRI_PASS_BACKWARD_INPUT ? kg : cg);
+        s.b = b + g * kg * (e->pass == FRI_PASS_BACKWARD_WEIGHT ? 1 : row);
         switch (e->pass) {
         case FRI_PASS_FORWARD:
-            s.depth = read / pair;
-            s.b = b + g * kg * row, s.b_row = 1, s.b_col = row / pair;
-            s.c = out + g * kg, s.c_h = d->p, s.c_w = d->q, s.c_pitch = d->k;
-            s.c_step_h = pixel ? d->p : 1, s.c_step_w = pixel ? d->q : 1;
-            s.bias = bias != NULL ? bias + g * kg : NULL, s.add = d->accumulate, s.relu = d->relu;
+            s.c = out + g * kg, s.bias = bias != NULL ? bias + g * kg : NULL, s.add = d->accumulate, s.relu = d->relu;
             run_maps(e, s, workspace);
             break;
         case FRI_PASS_BACKWARD_INPUT:
-            s.depth = kg / pair, s.columns = cg;
-            s.a = a + g * kg, s.a_h = d->p, s.a_w = d->q, s.a_pitch = d->k / pair, s.step_h = s.step_w = 1;
-            s.b = b + g * kg * row, s.b_row = row, s.b_col = 1;
-            s.c = out + g * cg, s.c_h = d->h, s.c_w = d->w, s.c_pitch = d->c;
-            s.c_step_h = pixel ? d->h : d->stride_h, s.c_step_w = pixel ? d->w : d->stride_w;
+            s.c = out + g * cg;
             run_maps(e, s, workspace);
             break;
         case FRI_PASS_BACKWARD_WEIGHT:
-            s.depth = kg, s.columns = read, s.grid_h = d->p, s.grid_w = d->q;
-            s.b = b + g * kg, s.b_row = d->k, s.b_col = 1;
-            s.c = out + g * kg * row, s.c_pitch = row;
+            s.c = out + g * kg * row;
             run_weight(e, s, workspace);
             break;
         }

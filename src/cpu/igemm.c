@@ -11,20 +11,26 @@ enum {
     BLOCK = FRI_IGEMM_BLOCK,
     NEAR = 512,        /* floats between rows of B up to which B is read in place */
     NEAR_PIXELS = 256, /* and between pixels of A in sums over pixels */
-    SHORT = 8,         /* a row's terms of several taps are gathered if a tap has fewer */
 };
 
-/* A thread's scratch: of one size on every processor. */
+/* A task's scratch and what lies beside it. */
 typedef struct panels {
-    float panel[DEPTH * FRI_IGEMM_COLUMNS];
-    float left[FRI_IGEMM_COLUMNS * DEPTH]; /* gathered terms, or the last rows of a transposed A */
-    float spare[FRI_IGEMM_COLUMNS];        /* results of rows past the last */
-    float window[DEPTH];                   /* terms of a window across the border */
-    const float *from[BLOCK * TAPS];       /* [tile][tap][row], or the pixels of a panel */
+    const float **from; /* [tile][tap][row], or the pixels of a panel */
+    float *panel;
+    float *left;                    /* gathered terms, or the last rows of a transposed A */
+    float spare[FRI_IGEMM_COLUMNS]; /* results of rows past the last */
+    float window[DEPTH];            /* terms of a window across the border */
     float *to[BLOCK];
     int64_t tap; /* the tap of the pixels in `from` */
     bool inside; /* a pixel lies inside of the map */
 } panels;
+
+static void lay_out(const fri_igemm *s, bool pixels, void *scratch, panels *r) {
+    const fri_igemm_scratch size = fri_igemm_scratch_of(s, pixels);
+    r->panel = scratch;
+    r->from = (const float **)(void *)(r->panel + size.panel);
+    r->left = (float *)(void *)(r->from + size.pointers);
+}
 
 static const float zeros[DEPTH + FRI_IGEMM_COLUMNS]; /* a padding pixel */
 
@@ -128,7 +134,7 @@ static void set_pointers(const fri_igemm *s, const fri_igemm_chunk *k, int64_t f
 }
 
 static bool gathered(const fri_igemm *s, int64_t taps) {
-    return s->span > 0 || (s->depth < SHORT && taps > 1);
+    return s->span > 0 || (s->depth < FRI_IGEMM_SHORT && taps > 1);
 }
 
 /* Gathers the terms of all taps of each row, for an inner loop with one tap. */
@@ -323,17 +329,19 @@ static void run_empty(const fri_igemm *s, const fri_igemm_part *part, int64_t co
 }
 
 static void run(const fri_igemm *s, const fri_igemm_part *part, void *scratch) {
+    panels r;
     const columns end = panel_at(s->columns, part->panel_end - 1);
     const int64_t column = panel_at(s->columns, part->panel).at;
     const int64_t column_end = end.some > 0 ? s->columns : end.at + end.last + FRI_VECTOR;
+    lay_out(s, false, scratch, &r);
     if (s->taps == 0)
         run_empty(s, part, column, column_end);
     else if (s->b_row == 1 && part->row_end - part->row <= 2 * FRI_VECTOR && column_end - column > WIDTH)
-        run_few(s, part, column, column_end, scratch);
+        run_few(s, part, column, column_end, &r);
     else {
         const int64_t block = gathered(s, s->taps) ? BLOCK / 2 : BLOCK; /* gathered rows fit panels.left */
         for (int64_t i = part->row; i < part->row_end; i += block)
-            run_block(s, part, i, fri_min_i64(block, part->row_end - i), scratch);
+            run_block(s, part, i, fri_min_i64(block, part->row_end - i), &r);
     }
 }
 
@@ -429,9 +437,11 @@ static void add_pixels(const fri_igemm *s, const fri_igemm_part *part, int64_t f
 
 static void run_pixels(const fri_igemm *s, const fri_igemm_part *part, void *scratch) {
     const int64_t pixels = s->images * s->grid_h * s->grid_w;
+    panels r;
+    lay_out(s, true, scratch, &r);
     for (int64_t first = 0; first < pixels; first += DEPTH)
-        add_pixels(s, part, first, fri_min_i64(DEPTH, pixels - first), scratch);
+        add_pixels(s, part, first, fri_min_i64(DEPTH, pixels - first), &r);
 }
 #endif
 
-const fri_igemm_kernel FRI_FOR(fri_igemm_loops) = {ROWS, WIDTH, sizeof(panels), pack, run, run_pixels};
+const fri_igemm_kernel FRI_FOR(fri_igemm_loops) = {ROWS, WIDTH, pack, run, run_pixels};

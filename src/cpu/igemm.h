@@ -13,9 +13,10 @@
 
 enum {
     FRI_IGEMM_RUN = 160,
-    FRI_IGEMM_TAPS = 16,   /* maximum per run */
-    FRI_IGEMM_BLOCK = 96,  /* rows of A per step of a thread: a multiple of every tile's rows */
-    FRI_IGEMM_COLUMNS = 64 /* maximum columns of a panel, on any processor */
+    FRI_IGEMM_TAPS = 16,    /* maximum per run */
+    FRI_IGEMM_BLOCK = 96,   /* rows of A per step of a thread: a multiple of every tile's rows */
+    FRI_IGEMM_COLUMNS = 64, /* maximum columns of a panel, on any processor */
+    FRI_IGEMM_SHORT = 8,    /* a row's terms of several taps are gathered if a tap has fewer */
 };
 
 /* A tap of a filter: offset of the pixel from the window's first pixel, and offset of the tap's weights. */
@@ -61,6 +62,27 @@ static inline bool fri_igemm_next(const fri_igemm *s, fri_igemm_chunk *k) {
     return true;
 }
 
+/* Number of elements in a task's scratch, on any processor: pointers to rows or pixels, a panel, gathered terms or the
+ * last rows of a transposed A. No less for a product with more rows, taps or columns. */
+typedef struct fri_igemm_scratch {
+    int64_t pointers, panel, left;
+} fri_igemm_scratch;
+
+static inline fri_igemm_scratch fri_igemm_scratch_of(const fri_igemm *s, bool pixels) {
+    enum { LINE = 16, FEW = 32, TILE = 8 }; /* columns of a vector; most rows of igemm.c's run_few and of a tile */
+    fri_igemm_chunk k = {0};
+    if (!pixels && !fri_igemm_next(s, &k)) return (fri_igemm_scratch){0};
+    const bool gathers = s->span > 0 || (s->depth < FRI_IGEMM_SHORT && k.taps > 1);
+    const int64_t terms = pixels ? fri_min_i64(FRI_IGEMM_RUN, s->images * s->grid_h * s->grid_w) : k.taps * k.depth;
+    const int64_t columns = pixels ? s->columns * s->taps : s->columns;
+    return (fri_igemm_scratch){.pointers = pixels ? FRI_IGEMM_RUN : FRI_IGEMM_BLOCK * (gathers ? 1 : k.taps),
+                               .panel = terms * fri_min_i64(FRI_IGEMM_COLUMNS, fri_ceil_div(columns, LINE) * LINE),
+                               .left = terms * (pixels          ? TILE
+                                                : gathers       ? FRI_IGEMM_BLOCK / 2
+                                                : s->b_row == 1 ? FEW
+                                                                : 0)};
+}
+
 /* One thread's part of C: rows, and panels of columns, of the runs after `before`. */
 typedef struct fri_igemm_part {
     int64_t row, row_end, panel, panel_end;
@@ -71,7 +93,6 @@ typedef struct fri_igemm_part {
 
 typedef struct fri_igemm_kernel {
     int64_t rows, columns;                                        /* of a tile; parts begin at multiples of the rows */
-    size_t scratch;                                               /* bytes per thread */
     void (*pack)(const fri_igemm *s, const fri_igemm_part *part); /* fills part->packed for the part's panels */
     void (*run)(const fri_igemm *s, const fri_igemm_part *part, void *scratch);
     /* C [depth, taps, columns] = sum over pixels of B [pixel, depth] A [pixel of a tap, columns]: element (i, tap, j)

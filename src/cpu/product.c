@@ -34,14 +34,22 @@ static const fri_igemm_kernel *loops(void) {
     return &fri_igemm_loops;
 }
 
-static size_t scratch_of(const fri_igemm_kernel *k) {
-    return (k->scratch + 63) / 64 * 64;
+static size_t scratch_of(const fri_igemm *s, bool pixels) {
+    const fri_igemm_scratch n = fri_igemm_scratch_of(s, pixels);
+    return ((size_t)n.pointers * sizeof(float *) + (size_t)(n.panel + n.left) * sizeof(float) + 63) / 64 * 64;
 }
 
 /* ---- indirect products ------------------------------------------------------------------------------------- */
 
-size_t fri_igemm_bytes(void) {
-    return scratch_of(loops()) * (size_t)fr_threads_get();
+/* The most tasks of a product. */
+static int64_t tasks_of(const fri_igemm *s) {
+    enum { MIN = 1 << 18 }; /* multiplications for which another thread is worth waking */
+    const int64_t work = s->images * s->grid_h * s->grid_w * s->depth * s->columns * s->taps;
+    return fri_min_i64(fr_threads_get(), fri_max_i64(1, work / MIN));
+}
+
+size_t fri_igemm_bytes(const fri_igemm *s, bool pixels) {
+    return scratch_of(s, pixels) * (size_t)tasks_of(s);
 }
 
 size_t fri_igemm_room(int64_t rows, int64_t terms, int64_t columns, size_t limit) {
@@ -69,6 +77,7 @@ typedef struct igemm_loop {
     int64_t rows, panels, parts;
     fri_igemm_part slab;
     char *scratch;
+    size_t scratch_bytes;
 } igemm_loop;
 
 static void pack_piece(const void *context, int64_t i, int thread) {
@@ -87,7 +96,7 @@ static void part_piece(const void *context, int64_t i, int thread) {
     else
         cut(l->rows, l->k->rows, i, l->parts, &part.row, &part.row_end);
     if (l->by_columns && part.packed != NULL) l->k->pack(l->s, &part);
-    (l->pixels ? l->k->run_pixels : l->k->run)(l->s, &part, l->scratch + (size_t)i * scratch_of(l->k));
+    (l->pixels ? l->k->run_pixels : l->k->run)(l->s, &part, l->scratch + (size_t)i * l->scratch_bytes);
 }
 
 /* Computes in slabs: the runs whose weights fit the room. */
@@ -111,16 +120,15 @@ static void run_slabs(igemm_loop *l, size_t room, char *workspace) {
 }
 
 void fri_igemm_run(const fri_igemm *s, bool pixels, size_t room, char *workspace) {
-    enum { MIN = 1 << 18 }; /* multiplications for which another thread is worth waking */
     const fri_igemm_kernel *k = s->bf16 ? bf16_loops() : loops();
     const int64_t grid = s->images * s->grid_h * s->grid_w;
     const int64_t rows = pixels ? s->depth : grid, columns = pixels ? s->columns * s->taps : s->columns;
-    const int64_t work = grid * s->depth * s->columns * s->taps;
     const int64_t row_tiles = fri_ceil_div(rows, k->rows), panels = fri_ceil_div(columns, k->columns);
-    int64_t parts = fri_min_i64(fr_threads_get(), fri_max_i64(1, work / MIN));
+    int64_t parts = tasks_of(s);
     const bool by_columns = row_tiles < 2 * parts || panels >= row_tiles || panels % parts == 0 || panels >= 4 * parts;
     parts = fri_max_i64(1, fri_min_i64(parts, by_columns ? panels : row_tiles));
-    igemm_loop l = {s, k, pixels, by_columns, rows, panels, parts, {.chunks = INT64_MAX}, workspace + room};
+    igemm_loop l =
+        {s, k, pixels, by_columns, rows, panels, parts, {.chunks = INT64_MAX}, workspace + room, scratch_of(s, pixels)};
     const bool many = (by_columns ? rows : rows / parts) > FRI_IGEMM_BLOCK;
     if (room > 0 && many && !pixels && s->taps > 0)
         run_slabs(&l, room, workspace);
@@ -145,14 +153,6 @@ fri_matmul_desc fri_product_of_layer(fri_pass pass, int64_t rows, int64_t in, in
     case FRI_PASS_BACKWARD_WEIGHT: d.k = rows, d.m = d.a_col = out, d.a_row = 1; break;
     }
     return d;
-}
-
-void fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
-    *p = (fri_product){.d = *d};
-    const int64_t workers = d->alone ? 1 : d->batch > 0 ? batch_threads() : fr_threads_get();
-    const bool once = !d->alone && d->batch == 0 && d->a_col == 1;
-    p->room = once ? fri_igemm_room(d->m, d->k, d->n, 0) : 0;
-    p->bytes = p->room + scratch_of(loops()) * (size_t)workers;
 }
 
 /* A matrix is a map of one row of pixels. If A is transposed, the sum runs over pixels, and B takes the place of A. */
@@ -186,8 +186,17 @@ static fri_igemm igemm_of(const fri_matmul_desc *d, const float *a, const float 
     return s;
 }
 
+void fri_product_plan(const fri_matmul_desc *d, fri_product *p) {
+    *p = (fri_product){.d = *d};
+    const fri_igemm s = igemm_of(d, NULL, NULL, NULL, NULL);
+    const bool turned = d->a_col != 1, once = !d->alone && d->batch == 0 && !turned;
+    p->scratch = scratch_of(&s, turned);
+    p->room = once ? fri_igemm_room(d->m, d->k, d->n, 0) : 0;
+    p->bytes = p->room + p->scratch * (size_t)(d->alone ? 1 : d->batch > 0 ? batch_threads() : tasks_of(&s));
+}
+
 typedef struct batch_loop {
-    const fri_matmul_desc *d;
+    const fri_product *p;
     const float *a, *b, *bias;
     float *c;
     char *workspace;
@@ -195,11 +204,11 @@ typedef struct batch_loop {
 
 static void batch_piece(const void *context, int64_t i, int thread) {
     const batch_loop *l = context;
-    const fri_matmul_desc *d = l->d;
+    const fri_matmul_desc *d = &l->p->d;
     const fri_igemm_kernel *k = loops();
     const fri_igemm s = igemm_of(d, l->a + i * d->a_batch, l->b + i * d->b_batch, l->bias, l->c + i * d->c_batch);
     const fri_igemm_part all = {0, d->m, 0, fri_ceil_div(d->n, k->columns), .chunks = INT64_MAX};
-    (d->a_col != 1 ? k->run_pixels : k->run)(&s, &all, l->workspace + (size_t)thread * scratch_of(k));
+    (d->a_col != 1 ? k->run_pixels : k->run)(&s, &all, l->workspace + (size_t)thread * l->p->scratch);
 }
 
 void fri_product_run(const fri_product *p, const float *a, const float *b, const float *bias, float *c,
@@ -211,5 +220,5 @@ void fri_product_run(const fri_product *p, const float *a, const float *b, const
         return;
     }
     fri_parallel(fri_max_i64(1, d->batch), d->alone ? 1 : (int)batch_threads(), batch_piece,
-                 &(batch_loop){d, a, b, bias, c, workspace});
+                 &(batch_loop){p, a, b, bias, c, workspace});
 }

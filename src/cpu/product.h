@@ -26,7 +26,7 @@ enum { FRI_BATCH_THREADS = 16 }; /* maximum number of threads that share a batch
 
 typedef struct fri_product {
     fri_matmul_desc d;
-    size_t room, bytes; /* size of packed weights, and of the whole workspace */
+    size_t room, scratch, bytes; /* size of packed weights, of a task's scratch, and of the whole workspace */
 } fri_product;
 
 /* The product of a layer y [rows, out] = x [rows, in] w^T + b, or of its gradients. dw = dy^T x: A is dy. */
@@ -43,8 +43,9 @@ void fri_product_run(const fri_product *p, const float *a, const float *b, const
 size_t fri_igemm_room(int64_t rows, int64_t terms, int64_t columns, size_t limit);
 
 /* Runs an indirect product on threads; over_pixels: run_pixels (igemm.h). The workspace begins with `room` bytes for
- * packed weights, fri_igemm_bytes() follow. Neither the room nor the division changes bits. */
-size_t fri_igemm_bytes(void);
+ * packed weights, fri_igemm_bytes() follow: for as many tasks as the product, or a larger one, has. Neither the room
+ * nor the division changes bits. */
+size_t fri_igemm_bytes(const fri_igemm *s, bool over_pixels);
 bool fri_igemm_reads_bf16(void); /* the processor multiplies bf16 */
 void fri_igemm_run(const fri_igemm *s, bool over_pixels, size_t room, char *workspace);
 

@@ -91,6 +91,8 @@ void fri_image_turn(int orientation, int64_t *height, int64_t *width, int64_t ch
                     uint8_t *to);
 /* Number of files that lie on a side, of at most `look` at equal distances; reads headers of JPEG files alone. */
 fr_status fri_dataset_count_turned(const fr_dataset *d, int64_t look, int64_t *seen, int64_t *turned);
+/* mask_folder.c: true if no pair of image and mask tells the way of masks beside turned images. */
+bool fri_dataset_masks_untold(const fr_dataset *d);
 
 enum { FRI_IMAGE_SIGNATURE = 4 }; /* bytes for fr_image_check_signature */
 /* Decodes a JPEG file as RGB. Messages use `name`. */

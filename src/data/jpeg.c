@@ -55,15 +55,10 @@ static void on_progress(j_common_ptr cinfo) {
     longjmp(c->back, 1);
 }
 
-/* Adobe's CMYK is stored inverted; without Adobe's marker not. */
-static void row_from_cmyk(const uint8_t *from, bool inverted, int64_t width, uint8_t *to) {
-    for (int64_t x = 0; x < width; x++) {
-        unsigned k = inverted ? from[4 * x + 3] : 255u - from[4 * x + 3];
-        for (int c = 0; c < 3; c++) {
-            unsigned v = inverted ? from[4 * x + c] : 255u - from[4 * x + c];
-            to[3 * x + c] = (uint8_t)((v * k + 127) / 255);
-        }
-    }
+/* CMYK counts as inverted, as Adobe stores it; so it does for Pillow, with and without Adobe's marker. */
+static void row_from_cmyk(const uint8_t *from, int64_t width, uint8_t *to) {
+    for (int64_t x = 0; x < width; x++)
+        for (int c = 0; c < 3; c++) to[3 * x + c] = (uint8_t)((from[4 * x + c] * from[4 * x + 3] + 127) / 255);
 }
 
 static unsigned read_number(const uint8_t *at, int bytes, bool big_endian) {
@@ -72,33 +67,34 @@ static unsigned read_number(const uint8_t *at, int bytes, bool big_endian) {
     return v;
 }
 
-/* The orientation in an EXIF segment (CIPA DC-008, 4.6.4: a TIFF file whose first directory has the short 0x0112), 1 to
- * 8; 1 if the segment says nothing or is damaged. */
+/* The orientation in an EXIF segment (CIPA DC-008, 4.6.4: a TIFF file whose first directory has 0x0112, a short, or a
+ * long as TIFF 6.0 lets readers take), 1 to 8; 1 if the segment says nothing or is damaged, 0: not EXIF. */
 static int exif_orientation(const uint8_t *data, size_t n) {
-    enum { HEAD = 6, ENTRY = 12, ORIENTATION = 0x0112, SHORT = 3 };
-    if (n < HEAD + 8 || memcmp(data, "Exif\0", HEAD) != 0) return 1;
+    enum { HEAD = 6, ENTRY = 12, ORIENTATION = 0x0112, SHORT = 3, LONG = 4 };
+    if (n < HEAD || memcmp(data, "Exif\0", HEAD) != 0) return 0;
     const uint8_t *tiff = data + HEAD;
     const size_t size = n - HEAD;
-    const bool big = tiff[0] == 'M';
-    if (memcmp(tiff, big ? "MM\0*" : "II*\0", 4) != 0) return 1;
+    const bool big = size > 0 && tiff[0] == 'M';
+    if (size < 8 || memcmp(tiff, big ? "MM\0*" : "II*\0", 4) != 0) return 1;
     const size_t at = read_number(tiff + 4, 4, big);
     if (at > size - 2) return 1;
     const size_t entries = read_number(tiff + at, 2, big), room = (size - at - 2) / ENTRY;
+    unsigned v = 1;
     for (size_t i = 0; i < entries && i < room; i++) {
         const uint8_t *e = tiff + at + 2 + i * ENTRY;
-        const unsigned v = read_number(e + 8, 2, big);
-        if (read_number(e, 2, big) == ORIENTATION && read_number(e + 2, 2, big) == SHORT)
-            return v >= 1 && v <= 8 ? (int)v : 1;
+        const unsigned type = read_number(e + 2, 2, big), count = read_number(e + 4, 4, big);
+        if (read_number(e, 2, big) == ORIENTATION && (type == SHORT || type == LONG) && count > 0)
+            v = read_number(e + 8, type == SHORT ? 2 : 4, big);
     }
-    return 1;
+    return v >= 1 && v <= 8 ? (int)v : 1;
 }
 
+/* The first EXIF segment decides. */
 static int orientation_of(const struct jpeg_decompress_struct *j) {
-    for (jpeg_saved_marker_ptr m = j->marker_list; m != NULL; m = m->next) {
-        const int orientation = exif_orientation(m->data, m->data_length);
-        if (orientation != 1) return orientation;
-    }
-    return 1;
+    int orientation = 0;
+    for (jpeg_saved_marker_ptr m = j->marker_list; m != NULL && orientation == 0; m = m->next)
+        orientation = exif_orientation(m->data, m->data_length);
+    return orientation > 0 ? orientation : 1;
 }
 
 /* All code with a possible longjmp. */
@@ -111,6 +107,8 @@ static fr_status decode_jpeg(jpeg_context *c, const char *name, fr_image *image)
     j->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     size_t width = j->image_width, height = j->image_height, pixels = width * height;
     image->orientation = image->as_stored && !image->header_only ? 1 : orientation_of(j);
+    image->height = (int64_t)height;
+    image->width = (int64_t)width;
     if (image->header_only) return FR_OK;
     const bool turns = image->orientation > 1;
     /* Rows are read behind the place of the turned image. One more row takes CMYK rows before they are converted. */
@@ -120,13 +118,11 @@ static fr_status decode_jpeg(jpeg_context *c, const char *name, fr_image *image)
     for (size_t y = 0; y < height; y++) {
         JSAMPROW row = cmyk ? cmyk_row : to + y * width * 3;
         jpeg_read_scanlines(j, &row, 1);
-        if (cmyk) row_from_cmyk(cmyk_row, j->saw_Adobe_marker, (int64_t)width, to + y * width * 3);
+        if (cmyk) row_from_cmyk(cmyk_row, (int64_t)width, to + y * width * 3);
     }
     jpeg_finish_decompress(j);
     image->pixels = first;
     image->f32 = NULL;
-    image->height = (int64_t)height;
-    image->width = (int64_t)width;
     if (turns) fri_image_turn(image->orientation, &image->height, &image->width, 3, to, first);
     image->channels = 3;
     return FR_OK;

@@ -9,6 +9,7 @@
 
 #include "data/sampler.h"
 
+#include "backend/fork.h"
 #include "base/philox.h"
 #include "base/status.h"
 
@@ -335,8 +336,8 @@ fr_status fri_loader_start(fri_loader *l, fri_loader_provide_fn *provide, void *
 
 void fri_loader_release(fri_loader **loader) {
     fri_loader *l = *loader;
-    if (l == NULL) return;
     *loader = NULL;
+    if (l == NULL || fri_forked()) return; /* the lock and the workers are the parent's */
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_cond_broadcast(&l->work);
@@ -409,6 +410,7 @@ void fri_loader_position_get(const fri_loader *l, int64_t *epoch, int64_t *batch
 }
 
 fr_status fri_loader_position_set(fri_loader *l, int64_t epoch, int64_t batch) {
+    FRI_TRY(fri_fork_refuses());
     if (epoch < 0 || epoch > EPOCH_MAX)
         return fr_fail(FR_EINVAL, "loader: epoch %lld is outside 0..%lld", (long long)epoch, (long long)EPOCH_MAX);
     if (batch < 0 || batch > l->batches)
@@ -466,8 +468,8 @@ static fr_status give_back(fri_loader *l) {
 }
 
 fr_status fri_loader_fetch(fri_loader *l, int *slot_number, int64_t *length) {
-    fr_status status = FR_OK;
-    if (l->ended) status = fri_loader_position_set(l, l->epoch + 1, 0);
+    fr_status status = fri_fork_refuses();
+    if (status == FR_OK && l->ended) status = fri_loader_position_set(l, l->epoch + 1, 0);
     if (status == FR_OK) status = give_back(l);
     if (status != FR_OK) return status;
     if (l->next == l->end) {

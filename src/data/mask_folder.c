@@ -1,6 +1,8 @@
 /* mask_folder.c - <root>/<split>/images/<name>.* with <root>/<split>/masks/<name>.png: a class for each pixel.
  *
- * Both lists are sorted by stem, so equal indices belong together. */
+ * Both lists are sorted by stem, so equal indices belong together. Beside images turned by EXIF, all masks lie as
+ * stored, or all upright: the first pair with different shapes tells. Without such a pair masks count as upright, as
+ * labelling programs draw them. */
 #include "data/dataset.h"
 
 #include "base/status.h"
@@ -10,10 +12,14 @@
 #include <string.h>
 
 enum { IMAGES, MASKS };
+enum { UNKNOWN, UNTOLD, AS_STORED, UPRIGHT }; /* ways of masks beside images turned by EXIF */
 
 typedef struct mask_folder {
-    char *path[2];      /* <root>/<split>/images and masks */
-    fri_names names[2]; /* of the files */
+    char *root; /* NULL: a split for find_way alone */
+    fr_split split;
+    char path[2][FRI_PATH_BYTES]; /* <root>/<split>/images and masks */
+    fri_names names[2];           /* of the files */
+    atomic_int way;               /* UNKNOWN until an image is not upright */
 } mask_folder;
 
 static size_t stem_length(const char *name) {
@@ -44,26 +50,66 @@ static fr_status pair_masks(const mask_folder *f) {
     return a->count > 0 ? FR_OK : fr_fail(FR_EFORMAT, "%s: holds 0 images (.jpg, .jpeg, .png)", f->path[IMAGES]);
 }
 
+static void close_pairs(mask_folder *f) {
+    for (int i = 0; i < 2; i++) fri_names_free(&f->names[i]);
+    free(f->root);
+}
+
+/* Lists images and masks of <root>/<split>. */
+static fr_status open_pairs(mask_folder *f, const char *split_path) {
+    for (int i = 0; i < 2; i++) {
+        const int n = snprintf(f->path[i], FRI_PATH_BYTES, "%s/%s", split_path, i == IMAGES ? "images" : "masks");
+        if (n < 0 || n >= FRI_PATH_BYTES)
+            return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", split_path, FRI_PATH_BYTES);
+        FRI_TRY(fri_names_list(f->path[i], false, "", &f->names[i]));
+        if (f->names[i].count > 0) qsort(f->names[i].name, (size_t)f->names[i].count, sizeof(char *), by_stem);
+    }
+    return pair_masks(f);
+}
+
 static fr_status path_of(const mask_folder *f, int which, int64_t index, char path[FRI_PATH_BYTES]) {
     const int n = snprintf(path, FRI_PATH_BYTES, "%s/%s", f->path[which], f->names[which].name[index]);
     if (n > 0 && n < FRI_PATH_BYTES) return FR_OK;
     return fr_fail(FR_EIO, "%s: the path is longer than %d bytes", f->names[which].name[index], FRI_PATH_BYTES);
 }
 
-/* Turns a mask that lies as the image's file does. An upright mask is kept. */
-static fr_status turn_mask(fr_image *image, int64_t *height, int64_t *width) {
-    const bool lies = image->orientation >= 5;
-    const size_t bytes = (size_t)(*height * *width);
-    if (*height != (lies ? image->width : image->height) || *width != (lies ? image->height : image->width))
-        return FR_OK;
-    FRI_TRY(fri_buffer_reserve(&image->file, bytes, "its mask"));
-    memcpy(image->file.data, image->target.data, bytes);
-    fri_image_turn(image->orientation, height, width, 1, image->file.data, image->target.data);
-    return FR_OK;
+/* Way of mask i beside an image turned by a quarter, from both shapes. */
+static int way_of_pair(const mask_folder *f, int64_t i, fr_image *image) {
+    char path[FRI_PATH_BYTES];
+    int64_t height = 0, width = 0;
+    size_t bytes = 0;
+    if (path_of(f, IMAGES, i, path) < 0 || fr_image_read(path, image) < 0) return UNTOLD; /* its read will fail */
+    if (image->orientation < 5 || image->height == image->width) return UNTOLD;
+    if (path_of(f, MASKS, i, path) < 0 || fri_image_file(path, image, &bytes) < 0 ||
+        fri_png_decode_mask(path, image->file.data, bytes, image, &height, &width) < 0)
+        return UNTOLD;
+    if (height == image->height && width == image->width) return AS_STORED;
+    return height == image->width && width == image->height ? UPRIGHT : UNTOLD;
+}
+
+/* Way from the first telling pair of this split, then of the other. */
+static int find_way(const mask_folder *f) {
+    FRI_OWNED(fr_image_clear) fr_image image = {.header_only = true};
+    FRI_OWNED(close_pairs) mask_folder other = {0};
+    char path[FRI_PATH_BYTES];
+    for (int64_t i = 0; i < f->names[IMAGES].count; i++) {
+        const int way = way_of_pair(f, i, &image);
+        if (way != UNTOLD) return way;
+    }
+    if (f->root == NULL) return UNTOLD;
+    const fr_split split = f->split == FR_SPLIT_TRAIN ? FR_SPLIT_TEST : FR_SPLIT_TRAIN;
+    if (fri_split_path(f->root, split, path) < 0 || open_pairs(&other, path) < 0) return UNTOLD;
+    return find_way(&other);
+}
+
+/* Way of all masks. Threads may search at once, for one answer. */
+static int way_of(mask_folder *f) {
+    if (f->way == UNKNOWN) f->way = find_way(f);
+    return f->way;
 }
 
 static fr_status mask_folder_read(const fr_dataset *d, int64_t index, fr_image *image) {
-    const mask_folder *f = d->state;
+    mask_folder *f = d->state;
     char path[FRI_PATH_BYTES], mask[FRI_PATH_BYTES];
     int64_t height = 0, width = 0;
     size_t bytes = 0;
@@ -73,10 +119,18 @@ static fr_status mask_folder_read(const fr_dataset *d, int64_t index, fr_image *
     FRI_TRY(path_of(f, MASKS, index, mask));
     FRI_TRY(fri_image_file(mask, image, &bytes));
     FRI_TRY(fri_png_decode_mask(mask, image->file.data, bytes, image, &height, &width));
-    if (image->orientation > 1) FRI_TRY(turn_mask(image, &height, &width));
-    if (height != image->height || width != image->width)
-        return fr_fail(FR_EFORMAT, "%s: %" PRId64 " x %" PRId64 " pixels, but its image has %" PRId64 " x %" PRId64,
-                       mask, width, height, image->width, image->height);
+    const bool turns = image->orientation > 1 && way_of(f) == AS_STORED, lies = turns && image->orientation >= 5;
+    const int64_t h = lies ? image->width : image->height, w = lies ? image->height : image->width;
+    const char *how = turns ? " as stored, as the folder's masks lie" : " upright, as the folder's masks lie";
+    if (height != h || width != w)
+        return fr_fail(FR_EFORMAT,
+                       "%s: %" PRId64 " x %" PRId64 " pixels, but its image has %" PRId64 " x %" PRId64 "%s", mask,
+                       width, height, w, h, image->orientation > 1 ? how : "");
+    if (turns) {
+        FRI_TRY(fri_buffer_reserve(&image->file, (size_t)(h * w), "its mask"));
+        memcpy(image->file.data, image->target.data, (size_t)(h * w));
+        fri_image_turn(image->orientation, &height, &width, 1, image->file.data, image->target.data);
+    }
     const fr_status s = fri_target_check(d, index, image);
     return s < 0 ? fr_fail_prefix(FR_EFORMAT, "%s: ", mask) : s;
 }
@@ -98,27 +152,14 @@ static fr_status expect_second_class(const fr_dataset *d) {
 }
 
 static void mask_folder_destroy(fr_dataset *d) {
-    mask_folder *f = d->state;
-    for (int i = 0; f != NULL && i < 2; i++) {
-        fri_names_free(&f->names[i]);
-        free(f->path[i]);
-    }
-    free(f);
+    if (d->state != NULL) close_pairs(d->state);
+    free(d->state);
 }
 
 static const fri_dataset_ops mask_folder_ops = {.read = mask_folder_read, .destroy = mask_folder_destroy};
 
-static fr_status list_images(mask_folder *f, int which, const char *split_path) {
-    static const char *const names[2] = {[IMAGES] = "images", [MASKS] = "masks"};
-    char path[FRI_PATH_BYTES];
-    const int n = snprintf(path, sizeof path, "%s/%s", split_path, names[which]);
-    if (n < 0 || n >= FRI_PATH_BYTES)
-        return fr_fail(FR_EIO, "%s/%s: the path is longer than %d bytes", split_path, names[which], FRI_PATH_BYTES);
-    if ((f->path[which] = strdup(path)) == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
-    fr_status s = fri_names_list(path, false, "", &f->names[which]);
-    if (s == FR_OK && f->names[which].count > 0)
-        qsort(f->names[which].name, (size_t)f->names[which].count, sizeof(char *), by_stem);
-    return s;
+bool fri_dataset_masks_untold(const fr_dataset *d) {
+    return d->ops == &mask_folder_ops && way_of(d->state) == UNTOLD;
 }
 
 fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t classes, fr_dataset **out) {
@@ -130,9 +171,9 @@ fr_status fr_dataset_mask_folder(const char *root, fr_split split, int64_t class
     FRI_TRY(fri_split_path(root, split, path));
     FRI_TRY(fri_dataset_new(&mask_folder_ops, path, &d));
     mask_folder *f = d->state = calloc(1, sizeof *f);
-    FRI_TRY(f != NULL ? FR_OK : fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path));
-    for (int i = 0; i < 2; i++) FRI_TRY(list_images(f, i, path));
-    FRI_TRY(pair_masks(f));
+    if (f == NULL || (f->root = strdup(root)) == NULL) return fr_fail(FR_ENOMEM, "%s: no memory for the dataset", path);
+    f->split = split;
+    FRI_TRY(open_pairs(f, path));
     d->count = f->names[IMAGES].count;
     d->classes = classes;
     d->target = FR_TARGET_PIXELS;

@@ -121,6 +121,8 @@ fr_status fri_png_decode(const char *name, const uint8_t *bytes, size_t n, fr_im
 fr_status fri_png_decode_mask(const char *name, const uint8_t *bytes, size_t n, fr_image *image, int64_t *height,
                               int64_t *width) {
     png_context c;
+    if (height != NULL && n > 1 && bytes[0] == 0xff && bytes[1] == 0xd8)
+        return fr_fail(FR_EFORMAT, "%s: a mask is a PNG file; this is a JPEG, whose compression changes classes", name);
     memset(&c, 0, sizeof c);
     c.name = name;
     c.at = bytes;

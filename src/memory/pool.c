@@ -92,8 +92,7 @@ void fr_event_blocks(fr_event_fn *fn, void *ctx) {
 }
 
 fr_status fri_allocator_get(fr_device d, fri_allocator **out) {
-    if (fri_forked())
-        return fr_fail(FR_EUSAGE, "this process was forked from a frugal process; call exec before using frugal");
+    FRI_TRY(fri_fork_refuses());
     if ((int)d < 0 || (int)d >= FR_DEVICE_COUNT) return check_device(d);
     *out = fri_allocator_there(d);
     return *out != NULL ? FR_OK : make_default(d, out);
@@ -110,7 +109,7 @@ fri_allocator *fri_allocator_override(fr_device d, fri_allocator *a) {
 fr_status fr_pool_create(fr_device d, fr_pool **out) {
     FRI_NOT_NULL(out);
     fri_allocator *a = NULL;
-    if (fri_forked()) return fri_allocator_get(d, &a);
+    FRI_TRY(fri_fork_refuses());
     FRI_TRY(pool_create(d, &a));
     fr_status s = fri_event_log_create(&a->log);
     if (s < 0)
@@ -165,7 +164,7 @@ static void add_stats(fr_memory_stats *sum, const fr_memory_stats *t) {
 fr_status fri_memory_process_get(fr_device d, fr_memory_stats *out) {
     FRI_NOT_NULL(out);
     FRI_TRY(check_device(d));
-    if (fri_forked()) return fri_allocator_get(d, &(fri_allocator *){NULL});
+    FRI_TRY(fri_fork_refuses());
     *out = (fr_memory_stats){.peak_op = "", .peak_module = "", .limit = SIZE_MAX};
     pthread_mutex_lock(&lock);
     for (const fri_allocator *a = all; a != NULL; a = a->next) {

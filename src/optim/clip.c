@@ -38,7 +38,7 @@ static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_
     struct norm *n = ctx;
     fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
     (void)path;
-    if (g == NULL) return FR_OK;
+    if (g == NULL) return is_parameter ? fri_gradient_kept(t, "clip_grad_norm") : FR_OK;
     if (n->count > 0 && n->dtype != g->dtype) {
         FRI_TRY(add_squares(n));
     }

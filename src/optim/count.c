@@ -104,8 +104,7 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
     if (new_step) add_numbers(o, 0, arrays, &count);
     for (int i = 0; i < of_parameters; i++) {
         const fri_parameter *p = &parameters[i];
-        if (fri_parameter_moves(o, p) && !(o->fused && p->fused_step == fri_step_number()))
-            add_numbers(o, 1 + (p - o->parameters), arrays, &count);
+        if (fri_parameter_moves(o, p)) add_numbers(o, 1 + (p - o->parameters), arrays, &count);
     }
     if (count == 0) return FR_OK;
     return FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,

@@ -262,6 +262,15 @@ static fri_parameter *parameter_of(fr_optimizer *o, const fr_tensor *leaf) {
     return NULL;
 }
 
+fr_status fri_optimizer_kept(const fr_optimizer *o, const fri_parameter *p, const char *call) {
+    if (p->fused_step == 0 || p->fused_step != fri_step_number()) return FR_OK;
+    return fr_fail(
+        FR_EUSAGE,
+        "%s: the fused %s has updated '%s' in this step, and its gradient is gone; accumulation, clipping and "
+        "a loss scale need fr_optimizer_fuse(optimizer, false)",
+        call, fr_optimizer_name(o), p->path);
+}
+
 fr_status fri_optimizer_complete(fr_optimizer *o, fri_parameter *p) {
     const fr_tensor *inv_scale = NULL, *found = NULL;
     bool update = true;
@@ -273,6 +282,7 @@ fr_status fri_optimizer_complete(fr_optimizer *o, fri_parameter *p) {
                        fr_optimizer_name(o));
     if (o->scaler != NULL) FRI_TRY(fri_grad_scaler_complete(o->scaler, o, p, &update, &inv_scale, &found));
     if (!update) return FR_OK;
+    FRI_TRY(fri_optimizer_kept(o, p, "backward"));
     const bool new_step = o->fused_step != fri_step_number();
     if (new_step) FRI_TRY(forget_frozen(o));
     FRI_TRY(make_shared(o, found));
@@ -285,6 +295,12 @@ static fr_status on_gradient(void *ctx, fr_tensor *leaf) {
     fri_parameter *p = parameter_of(ctx, leaf);
     fr_status s = p != NULL ? fri_optimizer_complete(ctx, p) : FR_OK;
     return s < 0 ? s : fr_tensor_set_grad(leaf, NULL);
+}
+
+fr_status fri_gradient_kept(const fr_tensor *t, const char *call) {
+    const fri_leaf *l = fri_leaf_of(t);
+    const fri_parameter *p = l != NULL && l->hook == on_gradient ? parameter_of(l->hook_ctx, t) : NULL;
+    return p != NULL ? fri_optimizer_kept(l->hook_ctx, p, call) : FR_OK;
 }
 
 /* Ranks have separate hooks, called when a gradient is complete on all ranks. Hooks of the program stay. */

@@ -178,8 +178,12 @@ bool fri_optimizer_can_skip(const fr_optimizer *o);
 /* Makes a parameter's state as a skipped step would. */
 fr_status fri_optimizer_skip_one(fr_optimizer *o, fri_parameter *p);
 
-/* The fused step of a parameter with complete gradient. In a training step only. */
+/* The fused step of a parameter with complete gradient: once in a training step, and in a training step only. */
 fr_status fri_optimizer_complete(fr_optimizer *o, fri_parameter *p);
+
+/* FR_EUSAGE, naming the call, if the fused step has updated the parameter in this training step. */
+fr_status fri_optimizer_kept(const fr_optimizer *o, const fri_parameter *p, const char *call);
+fr_status fri_gradient_kept(const fr_tensor *t, const char *call); /* of the optimizer that t's hook belongs to */
 
 /* The whole step. With `found` the device decides about the step, and counts. */
 fr_status fri_optimizer_step(fr_optimizer *o, const fr_tensor *inv_scale, const fr_tensor *found);

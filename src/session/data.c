@@ -174,6 +174,10 @@ static fr_status note_turned(const fri_config *c, const fr_dataset *train) {
     if (turned > 0)
         fri_say(c, FRI_SAY_NOTE, "%lld of %lld images looked at are not upright, by EXIF; --exif is %s",
                 (long long)turned, (long long)seen, c->opts.data.exif ? "on: they are turned" : "off: they stay so");
+    if (turned > 0 && c->opts.data.exif && fri_dataset_masks_untold(train))
+        fri_say(c, FRI_SAY_NOTE,
+                "no shape tells how their masks lie: with --exif masks count as upright, drawn on what one sees; "
+                "--no-exif if masks lie as the files do");
     return FR_OK;
 }
 

@@ -162,19 +162,58 @@ Test(threads, idle_workers_sleep) {
     cr_expect_lt(clock() - before, CLOCKS_PER_SEC / 100);
 }
 
-/* A child has no workers, but the inherited state lists workers. */
+/* Runs fn in a child of fork; the child ends by exit, so by the library's destructors, within ten seconds. */
+static void expect_child_ends(void *(*fn)(void *), void *ctx) {
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        exit(fn(ctx) == ctx ? 0 : 1);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_expect_eq(status, 0);
+}
+
 Test(threads, a_loop_in_a_child_of_fork_ends) {
     many_loops(NULL);
-    for (int k = 0; k < 20; k++) {
-        int status = -1;
-        const pid_t child = fork();
-        if (child == 0) {
-            many_loops(NULL);
-            exit(0);
-        }
-        cr_assert_eq(waitpid(child, &status, 0), child);
-        cr_expect_eq(status, 0);
+    for (int k = 0; k < 20; k++) expect_child_ends(many_loops, NULL);
+}
+
+/* More threads than the parent has: workers of the child sleep and end. */
+static void *grows(void *unused) {
+    int n = 0;
+    const int before = threads_alive();
+    if (before != 1 || fr_threads_get() != 1) return &left;
+    for (n = 2; n <= 5; n++) {
+        meeting m = {0}, *at = &m;
+        if (fr_threads_set(n) != FR_OK || threads_alive() != n) return &left;
+        usleep(2000);
+        fri_parallel(2, 2, meet, &at);
+        if (m.met != 2) return &left;
     }
+    return unused;
+}
+
+Test(threads, a_child_of_fork_starts_workers_of_its_own) {
+    cr_assert_eq(fr_threads_set(3), FR_OK);
+    usleep(2000);
+    for (int k = 0; k < 5; k++) expect_child_ends(grows, NULL);
+}
+
+static atomic_bool enough;
+
+static void *grows_the_pool(void *unused) {
+    for (int n = 2; n <= 1000 && !enough; n++) (void)fr_threads_set(n);
+    return unused;
+}
+
+Test(threads, a_child_of_fork_does_not_wait_for_a_growing_pool) {
+    pthread_t t;
+    cr_assert_eq(fr_threads_set(2), FR_OK);
+    cr_assert_eq(pthread_create(&t, NULL, grows_the_pool, NULL), 0);
+    for (int k = 0; k < 40; k++) expect_child_ends(grows, NULL);
+    enough = true;
+    pthread_join(t, NULL);
 }
 
 Test(threads, a_process_that_may_start_none_computes_alone) {
@@ -291,4 +330,28 @@ Test(threads, a_loader_goes_on_with_fewer_workers_or_none) {
         free(got);
     }
     free(expected);
+}
+
+static void *uses_the_loader(void *loader) {
+    fr_loader *l = loader;
+    fr_tensor *x = NULL, *t = NULL;
+    if (fr_loader_next(l, &x, &t) != FR_EUSAGE || fr_loader_position_set(l, 0, 0) != FR_EUSAGE) return NULL;
+    fr_loader_release(&l);
+    return loader;
+}
+
+Test(threads, a_child_of_fork_does_not_wait_for_the_workers_of_a_loader) {
+    fr_dataset *d = NULL;
+    fr_loader *l = NULL;
+    fr_tensor *x = NULL, *t = NULL;
+    cr_assert_eq(fr_dataset_synthetic(IMAGES, 3, SIDE, SIDE, 3, 1, &d), FR_OK);
+    cr_assert_eq(fr_loader_create(d, FR_LOADER_OPTS(.batch_size = 2, .workers = 3, .prefetch = 2), &l), FR_OK);
+    for (int k = 0; k < 5; k++) {
+        expect_child_ends(uses_the_loader, l);
+        cr_expect_eq(fr_loader_next(l, &x, &t), FR_OK, "%s", fr_last_error());
+    }
+    fr_tensor_release(&x);
+    fr_tensor_release(&t);
+    fr_loader_release(&l);
+    fr_dataset_release(&d);
 }

@@ -365,13 +365,15 @@ static void read_back(const char *name, uint8_t *bytes, size_t n, uint8_t pixels
 }
 
 Test(datasets, jpeg_of_every_kind_is_read_as_rgb) {
-    static const char *const names[] = {"rgb.jpg", "gray.jpg", "cmyk.jpg", "progressive.jpg"};
+    static const char *const names[] = {"rgb.jpg", "gray.jpg", "cmyk.jpg", "progressive.jpg", "cmyk without Adobe.jpg"};
     uint8_t rgb[3 * PH * PW], got[3 * PH * PW], *bytes;
     picture_fill(rgb, PH, PW);
     files_make_folder("train");
     files_make_folder("train/a");
-    for (int kind = 0; kind < 4; kind++) {
-        size_t n = jpeg_bytes((enum jpeg_kind)kind, rgb, PH, PW, &bytes);
+    for (int kind = 0; kind < 5; kind++) {
+        size_t n = jpeg_bytes(kind < 4 ? (enum jpeg_kind)kind : JPEG_CMYK, rgb, PH, PW, &bytes);
+        cr_assert_eq(bytes[3] == 0xee, kind == JPEG_CMYK || kind == 4, "Adobe's segment, of 16 bytes");
+        if (kind == 4) memmove(bytes + 2, bytes + 18, (n -= 16) - 2);
         read_back(names[kind], bytes, n, got);
         for (int i = 0; i < 3 * PH * PW; i++) {
             int want = rgb[kind == JPEG_GRAY ? i / 3 * 3 : i], difference = abs((int)got[i] - want);

@@ -89,6 +89,8 @@ static inline char *ways_run_images(const ways_data *t, fri_conv2d_method method
     fri_conv2d_engine_prepare(&e, t->b, workspace);
     fri_conv2d_engine_run(&e, (char *)t->a + first * (dx ? y : x) * size, (char *)t->b + (dw ? first * y * size : 0),
                           dx || dw ? NULL : t->bias, out, workspace);
+    for (size_t i = 0; i < 64; i++) /* of ways_room, behind the workspace */
+        cr_assert_eq((uint8_t)workspace[e.bytes + i], 0xff, "pass %d writes behind its %zu bytes", t->pass, e.bytes);
     free(workspace);
     return out;
 }

@@ -4,6 +4,7 @@
 #include <frugal/memory.h>
 #include <frugal/net.h>
 #include <frugal/optim.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,4 +223,162 @@ Test(fused, gradients_die_in_backward) {
     }
     cr_expect_geq(peak[0] - peak[1], (size_t)(LAYERS - 2) * WEIGHT_BYTES, "the peak falls by %zu bytes",
                   peak[0] - peak[1]);
+}
+
+/* ---- what a fused step refuses ------------------------------------------------------------------------------- */
+
+static void expect_late(fr_status s, const char *call, const char *name) {
+    char start[64], fused[64];
+    snprintf(start, sizeof start, "%s: the fused", call);
+    snprintf(fused, sizeof fused, "the fused %s has updated '", name);
+    expect_refused(s, FR_EUSAGE, start, fused, NULL);
+}
+
+static fr_status run_backward(fr_module *m) {
+    fr_tensor *x = NULL;
+    must(fr_tensor_full(2, (int64_t[]){8, WIDTH}, 0.5, FR_F32, test_device(), &x));
+    must(fr_module_forward(m, x, &x));
+    must(fr_mean(x, &x));
+    const fr_status s = fr_backward(x, NULL);
+    fr_tensor_release(&x);
+    return s;
+}
+
+/* The second pass, clipping and unscaling come too late; the next step goes on from the parameters of the first. */
+Test(fused, calls_behind_an_update_are_refused) {
+    for (int k = 0; k < 2 * KINDS; k++) {
+        static struct bytes once, refused;
+        fr_module *m = NULL;
+        for (int late = 0; late < 2; late++) {
+            struct bytes *b = late ? &refused : &once;
+            fr_optimizer *o = NULL;
+            fr_grad_scaler *g = NULL;
+            fr_seed(17);
+            m = chain(test_device());
+            must(kinds[k / 2].make(m, &o));
+            must(fr_optimizer_fuse(o, true));
+            must(fr_grad_scaler_create(NULL, test_device(), &g));
+            if (k % 2 == 1) must(fr_optimizer_ema(o, 0.9));
+            for (int i = 0; i < 2; i++) {
+                fr_step_scope scope;
+                must(fr_step_begin(&scope));
+                must(run_backward(m));
+                if (late) {
+                    expect_late(run_backward(m), "backward", fr_optimizer_name(o));
+                    fr_optimizer_zero_grad(o);
+                    expect_late(fr_clip_grad_norm(m, 1, NULL), "clip_grad_norm", fr_optimizer_name(o));
+                    expect_late(fr_grad_scaler_unscale(g, o), "grad scaler: unscale", fr_optimizer_name(o));
+                }
+                must(fr_optimizer_step(o));
+                must(fr_step_end(&scope));
+            }
+            cr_expect_eq(fr_optimizer_steps(o), 2);
+            if (k % 2 == 1) must(fr_optimizer_ema_swap(o));
+            b->n = 0;
+            must(fr_module_each_tensor(m, collect, b));
+            fr_grad_scaler_release(&g);
+            fr_optimizer_release(&o);
+            fr_module_release(&m);
+        }
+        cr_expect_eq(memcmp(once.data, refused.data, once.n), 0, "%s: a refused call moved a parameter",
+                     kinds[k / 2].name);
+    }
+    expect_nothing_left();
+}
+
+static fr_status keeps(void *ctx, fr_tensor *leaf) {
+    ++*(int *)ctx;
+    return fr_tensor_get_grad(leaf) != NULL ? FR_OK : FR_EINTERNAL;
+}
+
+static fr_status hold(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
+    (void)path;
+    return is_parameter ? fr_tensor_set_grad_hook(t, keeps, ctx) : FR_OK;
+}
+
+/* Gradients that hooks of the program keep are accumulated, clipped and then updated, as without the fused step. */
+Test(fused, gradients_that_a_hook_keeps_may_be_clipped) {
+    static struct bytes plain, held;
+    for (int fused = 0; fused < 2; fused++) {
+        fr_optimizer *o = NULL;
+        int calls = 0;
+        double norm = 0;
+        fr_step_scope scope;
+        fr_seed(17);
+        fr_module *m = chain(test_device());
+        must(adam(m, &o));
+        must(fr_module_each_tensor(m, hold, &calls));
+        must(fr_optimizer_fuse(o, fused));
+        must(fr_step_begin(&scope));
+        must(run_backward(m));
+        must(run_backward(m));
+        must(fr_clip_grad_norm(m, 1e-3, &norm));
+        cr_expect(norm > 0 && calls == 4 * LAYERS, "norm %g, %d calls", norm, calls);
+        must(fr_optimizer_step(o));
+        fr_optimizer_zero_grad(o);
+        must(fr_step_end(&scope));
+        (fused ? &held : &plain)->n = 0;
+        must(fr_module_each_tensor(m, collect, fused ? &held : &plain));
+        fr_optimizer_release(&o);
+        fr_module_release(&m);
+    }
+    cr_expect_eq(memcmp(plain.data, held.data, plain.n), 0);
+}
+
+typedef struct handed {
+    fr_module *m;
+    fr_status status;
+} handed;
+
+static void *trains_a_step(void *ctx) {
+    handed *h = ctx;
+    fr_step_scope scope;
+    h->status = fr_step_begin(&scope);
+    if (h->status == FR_OK) h->status = run_backward(h->m);
+    (void)fr_step_end(&scope);
+    return NULL;
+}
+
+/* Steps of two threads are two steps, though each is the first of its thread. */
+Test(fused, an_optimizer_goes_on_in_another_thread) {
+    fr_optimizer *o = NULL;
+    handed h = {.m = chain(FR_CPU)};
+    must(adam(h.m, &o));
+    must(fr_optimizer_fuse(o, true));
+    for (int i = 0; i < 3; i++) {
+        pthread_t t;
+        cr_assert_eq(pthread_create(&t, NULL, trains_a_step, &h), 0);
+        pthread_join(t, NULL);
+        cr_expect_eq(h.status, FR_OK, "%s", fr_last_error());
+    }
+    cr_expect_eq(fr_optimizer_steps(o), 3);
+    fr_optimizer_release(&o);
+    fr_module_release(&h.m);
+}
+
+/* Losses over disjoint parameters are two passes of one step. */
+Test(fused, losses_of_other_parameters_share_a_step) {
+    fr_optimizer *o = NULL;
+    fr_step_scope scope;
+    fr_module *m = NULL;
+    fr_net *n = fr_net_begin(test_device());
+    fr_tensor *x = NULL, *y = NULL;
+    fr_value in = fr_net_input(n, FR_F32, 2, (int64_t[]){1, WIDTH});
+    const fr_value heads[2] = {fr_net_linear(n, "a", in, 1, FR_BIAS), fr_net_linear(n, "b", in, 1, FR_BIAS)};
+    must(fr_net_end(&n, heads, 2, &m));
+    must(adam(m, &o));
+    must(fr_optimizer_fuse(o, true));
+    must(fr_tensor_full(2, (int64_t[]){8, WIDTH}, 0.5, FR_F32, test_device(), &x));
+    must(fr_step_begin(&scope));
+    for (int k = 0; k < 2; k++) {
+        must(fr_module_forward(fr_module_find(m, k == 0 ? "a" : "b"), x, &y));
+        must(fr_mean(y, &y));
+        must(fr_backward(y, NULL));
+    }
+    must(fr_step_end(&scope));
+    cr_expect_eq(fr_optimizer_steps(o), 1);
+    fr_tensor_release(&x);
+    fr_tensor_release(&y);
+    fr_optimizer_release(&o);
+    fr_module_release(&m);
 }

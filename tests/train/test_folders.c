@@ -77,6 +77,29 @@ static fr_status small_network(void *ctx, fr_device device, int64_t classes, fr_
     return fr_model("mobilenet_v2_w0.35", FR_MODEL_OPTS(.classes = classes, .image_size = 32, .device = device), out);
 }
 
+static fr_status unet(void *ctx, fr_device device, int64_t classes, fr_module **out) {
+    (void)ctx;
+    return fr_model("unet2", FR_MODEL_OPTS(.classes = classes, .image_size = 16, .device = device), out);
+}
+
+/* One image of 16 x 16 and its mask. */
+static void write_mask_set(int orientation) {
+    static const char *const folders[] = {"masks", "masks/train", "masks/train/images", "masks/train/masks"};
+    uint8_t segment[EXIF_BYTES_MAX], rgb[3 * 16 * 16] = {0}, *png = NULL;
+    size_t bytes = 0;
+    for (int i = 0; i < 4; i++) files_make_folder(folders[i]);
+    uint8_t *file = jpeg_with_segment(segment, exif_bytes(false, orientation, segment), 16, 16, &bytes);
+    files_write("masks/train/images/a.jpg", file, bytes);
+    bytes = png_bytes(PNG_KIND_GRAY, rgb, 16, 16, &png);
+    files_write("masks/train/masks/a.png", png, bytes);
+    free(file);
+    free(png);
+}
+
+static void append(void *ctx, const char *sentence) {
+    strncat(ctx, sentence, 255);
+}
+
 static void remember(void *ctx, const char *sentence) {
     snprintf(ctx, 256, "%s", sentence);
 }
@@ -99,6 +122,31 @@ Test(folders, a_session_says_how_many_photos_are_turned) {
     cr_expect_str_eq(note, "1 of 7 images looked at are not upright, by EXIF; train.data.exif is on: they are turned");
     fr_session_release(&s);
     fr_dataset_release(&photos);
+}
+
+/* A note, where nothing tells how masks lie, names the field for each way. */
+Test(folders, a_session_says_how_masks_that_nothing_tells_of_lie) {
+    write_mask_set(3);
+    for (int upright = 0; upright < 2; upright++) {
+        char notes[512] = "";
+        fr_dataset *masks = NULL;
+        fr_session *s = NULL;
+        fr_session_opts o = fr_session_opts_default();
+        o.model = unet;
+        o.ctx = notes;
+        o.on_note = append;
+        o.train.data.image_size = 16;
+        o.train.optim.batch_size = 1;
+        o.train.data.exif = upright;
+        MUST(fr_dataset_mask_folder(files_path("masks"), FR_SPLIT_TRAIN, 7, &masks));
+        MUST(fr_session_create(&o, masks, NULL, &s));
+        const bool told =
+            strstr(notes, "no shape tells how their masks lie: with train.data.exif masks count as "
+                          "upright, drawn on what one sees; train.data.exif = false if masks lie") != NULL;
+        cr_expect_eq(told, upright, "%s", notes);
+        fr_session_release(&s);
+        fr_dataset_release(&masks);
+    }
 }
 
 /* The network of a file of weights, and the file's description. */

@@ -122,7 +122,10 @@ fr_status fr_share_clip_grad_norm(fr_share *p, double max_norm, double *norm) {
     summing n = {.share = p};
     fr_status s = FR_OK;
     if (!(max_norm > 0)) return fr_fail(FR_EINVAL, "clip_grad_norm: max_norm is %g; it must be > 0", max_norm);
-    for (int i = 0; i < p->optimizer->n; i++) n.units += units_of(&p->optimizer->parameters[i]);
+    for (int i = 0; i < p->optimizer->n; i++) {
+        FRI_TRY(fri_optimizer_kept(p->optimizer, &p->optimizer->parameters[i], "clip_grad_norm"));
+        n.units += units_of(&p->optimizer->parameters[i]);
+    }
     *norm = 0;
     n.partial = malloc(((size_t)n.units + 2) * sizeof *n.partial);
     n.all = malloc((size_t)n.units * (size_t)p->size * sizeof *n.all);
