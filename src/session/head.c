@@ -206,6 +206,7 @@ fr_status fri_weights_end(fri_run *r) {
 fr_status fri_weights_write(fri_run *r, const char *path) {
     const fr_network_file *file = NULL;
     FRI_TRY(format_of(r->config, path, &file));
+    FRI_TRY(fri_watch_values(r));
     char *names[FRI_HEAD_ROWS];
     fr_weights_info info;
     describe_network(r, names, &info);

@@ -268,7 +268,8 @@ fr_status fri_save(fri_run *r, bool last) {
     parts p;
     fr_status s = FR_OK;
     describe_parts(r, &p);
-    if (r->config->rank == 0) s = fr_state_save(o->files.save, &p.state, o->files.keep, NULL);
+    if (r->config->rank == 0) s = fri_watch_values(r);
+    if (r->config->rank == 0 && s == FR_OK) s = fr_state_save(o->files.save, &p.state, o->files.keep, NULL);
     if (r->net.share != NULL) FR_TRY(s, save_together(r, s));
     if (s == FR_OK) r->at.saved_step = r->at.step, r->at.saved_counted = r->tested.counted;
 done:
