@@ -109,12 +109,12 @@ FR_API void fr_weights_input(const fr_weights_info *info, fr_loader_opts *out);
 
 /* Probabilities of a classifier's n classes for one image: p = softmax(m(fr_image_preprocess(image, as))), in eval
  * mode, without a graph, on its device. as: size, mean and deviation of m's training; NULL: all defaults. FR_ESHAPE if
- * m has a number of results other than n. */
+ * m has a number of results other than n; FR_EINVAL if one is NaN or inf. */
 FR_API fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *as, double *p, int64_t n);
 /* The likeliest of the classes (1..255) of each pixel of an image, for a network whose result is [1, height, width,
  * classes]: mask gets image->height * image->width classes, by nearest neighbour from the network's size. Eval mode, no
  * graph and `as`: as fr_predict. FR_ESHAPE if the result has another shape; FR_EINVAL if `as` cuts out a part of the
- * image. */
+ * image, or a result is NaN or inf. */
 FR_API fr_status fr_predict_mask(fr_module *m, const fr_image *image, const fr_loader_opts *as, int64_t classes,
                                  uint8_t *mask);
 

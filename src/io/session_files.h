@@ -8,11 +8,20 @@
  * Reads an image, with the errors of fr_dataset_label. */
 enum { FRI_FINGERPRINT_BYTES = 200 };
 fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
+/* True if files of weights have both names in equal letters: bytes that are no UTF-8 are written as '?'. */
+bool fri_weights_names_equal(const char *a, const char *b);
 /* FR_EINVAL: the path has the ending of a file of torch.save. */
 fr_status fri_weights_ending(const char *path);
-/* Copies rows of the file's layer `head`, with `classes` rows, into the module's: row i from row[i]; -1: row i stays.
- * FR_END: the shapes of the file's layer differ, and nothing has changed. Errors as of fr_weights_load. */
-fr_status fri_weights_load_rows(fr_module *m, const char *path, const char *head, int64_t classes, const int64_t *row);
+/* Rows of a last layer that are another's. */
+enum { FRI_HEAD_ROWS = 4096 };
+typedef struct fri_head_rows {
+    int64_t classes;            /* rows of the other layer; 0: none is known */
+    int64_t row[FRI_HEAD_ROWS]; /* for each row of the layer; -1: it stays */
+    bool moved, kept;           /* a row has another place, or none; rows were copied */
+} fri_head_rows;
+/* fr_weights_load without the layer `head`, which gets the rows of the file's if the shapes agree (rows->kept). On meta
+ * both calls compare alone. */
+fr_status fri_weights_load_head(fr_module *m, const char *path, const char *head, fri_head_rows *rows);
 typedef struct fri_state_folder {
     size_t states;
     char newest_model[80]; /* name of the model in the newest state; "": unreadable */

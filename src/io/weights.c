@@ -311,36 +311,15 @@ static fr_status fill_tensor(const loading *l, const fr_entry *e, const fri_safe
     return fr_tensor_upload(data, e->tensor);
 }
 
-fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts *opts) {
-    FRI_NOT_NULL(m, path);
-    fr_weights_opts o = opts != NULL ? *opts : *FR_WEIGHTS_OPTS();
-    loading l = {0};
-    FRI_TRY(check_options(&o));
-    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
-    if (s < 0) return fr_fail_prefix(s, "loading weights: ");
-    FR_TRY(s, prepare_loading(m, &o, &l));
-    FR_TRY(s, fri_safetensors_read(l.file));
-    for (size_t i = 0; i < l.entries.n; i++)
-        if (l.from[i] != NULL) FR_TRY(s, fill_tensor(&l, &l.entries.entry[i], l.from[i]));
-done:
-    fri_safetensors_close(&l.file);
-    fr_entries_free(&l.entries);
-    free(l.from);
-    free(l.turned);
-    free(l.converted);
-    return s < 0 ? fr_fail_prefix(s, "loading weights: file '%.300s': ", path) : s;
-}
-
-/* ---- loading rows of a head ---------------------------------------------------------------------------------- */
-
 /* Fills rows of one tensor. FR_END: number, shape or type of the rows in the file differ. */
-static fr_status fill_rows(const loading *l, const fr_entry *e, int64_t classes, const int64_t *row) {
+static fr_status fill_rows(const loading *l, const fr_entry *e, const fri_head_rows *from) {
     const fri_safetensors_entry *f = fri_safetensors_find(l->file, e->name);
     fr_shape shape = shape_in_file(l, e);
-    const int64_t rows = shape.rank > 0 ? shape.dim[0] : 0;
+    const int64_t rows = shape.rank > 0 ? shape.dim[0] : 0, classes = from->classes, *row = from->row;
     if (f == NULL || rows == 0 || classes == 0 || !fr_dtype_is_float(f->dtype)) return FR_END;
     shape.dim[0] = classes;
     if (!fri_shape_equal(&shape, &f->shape)) return FR_END;
+    if (fri_device_of(e->tensor) == FR_META) return FR_OK;
     const size_t theirs = f->bytes / (size_t)classes, ours = fri_nbytes(e->tensor) / (size_t)rows;
     FRI_OWNED(fri_free) char *all = malloc(ours * (size_t)rows + theirs);
     if (all == NULL) return fr_fail(FR_ENOMEM, "no host memory for a tensor of %zu bytes", fri_nbytes(e->tensor));
@@ -357,22 +336,36 @@ static fr_status fill_rows(const loading *l, const fr_entry *e, int64_t classes,
     return fr_tensor_upload(all, e->tensor);
 }
 
-fr_status fri_weights_load_rows(fr_module *m, const char *path, const char *head, int64_t classes, const int64_t *row) {
+static fr_status load_weights(fr_module *m, const char *path, const fr_weights_opts *o, fri_head_rows *rows) {
     loading l = {0};
-    fr_status s = FR_OK, filled = FR_END;
-    FR_TRY(s, fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file));
-    FR_TRY(s, check_layout(FR_WEIGHTS_OPTS(), &l));
-    FR_TRY(s, fr_entries_collect(m, &l.entries));
-    if (l.torch) FR_TRY(s, fr_entries_torch_layout(m, FR_WEIGHTS_OPTS(), &l.entries));
-    FR_TRY(s, fri_safetensors_read(l.file));
+    FRI_TRY(check_options(o));
+    fr_status s = fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &l.file);
+    if (s < 0) return fr_fail_prefix(s, "loading weights: ");
+    FR_TRY(s, prepare_loading(m, o, &l));
+    const bool meta = l.entries.n > 0 && fri_device_of(l.entries.entry[0].tensor) == FR_META;
+    if (!meta) FR_TRY(s, fri_safetensors_read(l.file));
     for (size_t i = 0; i < l.entries.n; i++) {
-        if (!fri_path_is_below(l.entries.entry[i].name, head)) continue;
-        FR_TRY(s, fill_rows(&l, &l.entries.entry[i], classes, row));
-        if (s == FR_OK) filled = FR_OK;
+        const fr_entry *e = &l.entries.entry[i];
+        if (l.from[i] != NULL && !meta) FR_TRY(s, fill_tensor(&l, e, l.from[i]));
+        if (rows == NULL || !is_skipped(&l, e->name)) continue;
+        FR_TRY(s, fill_rows(&l, e, rows));
+        rows->kept |= s == FR_OK;
     }
-    s = filled;
+    s = FR_OK;
 done:
     fri_safetensors_close(&l.file);
     fr_entries_free(&l.entries);
-    return s;
+    free(l.from);
+    free(l.turned);
+    free(l.converted);
+    return s < 0 ? fr_fail_prefix(s, "loading weights: file '%.300s': ", path) : s;
+}
+
+fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts *opts) {
+    FRI_NOT_NULL(m, path);
+    return load_weights(m, path, opts != NULL ? opts : FR_WEIGHTS_OPTS(), NULL);
+}
+
+fr_status fri_weights_load_head(fr_module *m, const char *path, const char *head, fri_head_rows *rows) {
+    return load_weights(m, path, FR_WEIGHTS_OPTS(.skip = head), rows);
 }

@@ -47,11 +47,20 @@ static fr_status check_info(const fr_weights_info *o) {
 }
 
 /* File names may hold any bytes: invalid UTF-8 is written with '?'. */
+static char written(const char *at, bool utf8) {
+    return !utf8 && (unsigned char)*at >= 0x80 ? '?' : *at;
+}
+
+bool fri_weights_names_equal(const char *a, const char *b) {
+    const bool of_a = fri_safetensors_utf8(a, strlen(a)), of_b = fri_safetensors_utf8(b, strlen(b));
+    while (written(a, of_a) == written(b, of_b) && *a != '\0') a++, b++;
+    return written(a, of_a) == written(b, of_b);
+}
+
 static cJSON *name_item(const char *name) {
     if (fri_safetensors_utf8(name, strlen(name))) return cJSON_CreateString(name);
     char *copy = strdup(name);
-    for (size_t i = 0; copy != NULL && copy[i] != '\0'; i++)
-        if ((unsigned char)copy[i] >= 0x80) copy[i] = '?';
+    for (size_t i = 0; copy != NULL && copy[i] != '\0'; i++) copy[i] = written(copy + i, false);
     cJSON *item = copy != NULL ? cJSON_CreateString(copy) : NULL;
     free(copy);
     return item;

@@ -39,6 +39,12 @@ static fr_status answer_of(fr_module *m, const fr_image *image, const fr_loader_
     *values = malloc((size_t)fr_tensor_numel(*y) * sizeof **values);
     FR_TRY(s, *values != NULL ? FR_OK : fr_fail(FR_ENOMEM, "predict: out of host memory"));
     FR_TRY(s, fr_tensor_to_host(*y, *values));
+    for (int64_t i = 0; i < fr_tensor_numel(*y) && s == FR_OK; i++)
+        if (!((*values)[i] < INFINITY))
+            s = fr_fail(FR_EINVAL,
+                        "predict: result %lld of the network is %s: its weights, or the image's values, "
+                        "overflow",
+                        (long long)i, isnan((*values)[i]) ? "NaN" : "inf");
 done:
     fr_module_evaluation_end(m);
     fr_no_grad_end(grad);

@@ -1,4 +1,5 @@
 /* list.c - storage of a network (list.h); finds, replaces and taps layers. */
+#include "net/layers.h"
 #include "net/list.h"
 
 #include "base/status.h"
@@ -214,11 +215,54 @@ bool fr_channels_turned(const fr_channel_piece *piece, int pieces) {
     return permuted;
 }
 
-const char *fri_module_head(fr_module *m) {
+static const fri_net_layer *head_of(fr_module *m) {
     const fri_list *l = m != NULL && fri_is_net(m) ? m->state : NULL;
     for (int i = l != NULL ? l->layers - 1 : -1; i >= 0; i--)
-        if (fr_module_parameter_count(l->layer[i].module) > 0) return l->layer[i].name;
+        if (fr_module_parameter_count(l->layer[i].module) > 0) return &l->layer[i];
     return NULL;
+}
+
+const char *fri_module_head(fr_module *m) {
+    const fri_net_layer *head = head_of(m);
+    return head != NULL ? head->name : NULL;
+}
+
+int64_t fri_module_results(fr_module *m) {
+    const fri_list *l = m != NULL && fri_is_net(m) ? m->state : NULL;
+    const fr_shape *y = l != NULL ? &l->value[l->result[0]].shape : NULL;
+    return y != NULL && y->rank > 0 ? y->dim[y->rank - 1] : 0;
+}
+
+/* Creates a fresh layer with another number of results. *out stays NULL for all but Linear and Conv2d. */
+static fr_status layer_like(const fr_module *m, int64_t results, fr_module **out) {
+    const fr_tensor *w = m->tensors[0].tensor;
+    const fr_conv2d_opts *o = m->state;
+    const bool bias = m->n_tensors > 1;
+    if (strcmp(m->class_->name, "Linear") == 0)
+        return fri_nn_linear(w->shape.dim[1], results, bias, fri_device_of(w), out);
+    if (strcmp(m->class_->name, "Conv2d") != 0 || o->groups != 1) return FR_OK;
+    return fri_nn_conv2d(w->shape.dim[3], results, w->shape.dim[1], o, bias, fri_device_of(w), out);
+}
+
+fr_status fri_module_head_renew(fr_module *m, int64_t results, fr_module **old) {
+    const fri_net_layer *head = head_of(m);
+    const int64_t had = fri_module_results(m);
+    FRI_OWNED(fr_module_release) fr_module *new = NULL;
+    const fr_tensor *w = head != NULL && head->module->n_tensors > 0 ? head->module->tensors[0].tensor : NULL;
+    if (w != NULL && w->shape.dim[0] == had) FRI_TRY(layer_like(head->module, results, &new));
+    if (new == NULL)
+        return fr_fail(FR_EINVAL, "its last layer with parameters, %s (%s), is no layer for another number of results",
+                       head != NULL ? head->name : "-", head != NULL ? head->module->class_->name : "none");
+    fri_list *l = m->state;
+    for (int i = 0; i < l->values; i++) { /* examples of the results */
+        fri_net_value *v = &l->value[i];
+        if (v->made_by < head - l->layer || v->shape.rank == 0 || v->shape.dim[v->shape.rank - 1] != had) continue;
+        v->shape.dim[v->shape.rank - 1] = results;
+        for (int k = 0; k < v->pieces; k++)
+            if (v->piece[k].channels == had) v->piece[k].channels = results;
+    }
+    *old = fr_module_retain(head->module);
+    return fr_module_replace(m, head->name, &new);
 }
 
 fr_module *fr_module_find(fr_module *m, const char *path) {

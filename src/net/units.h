@@ -14,6 +14,11 @@ bool fri_module_is_per_image(fr_module *m);
 int fri_module_frozen_prefix(fr_module *m);
 /* The name of the last layer with parameters ("fc"), borrowed; NULL: none has any, or m is no network. */
 const char *fri_module_head(fr_module *m);
+/* The last dimension of the network's first result, in the definition's example; 0: m is no network. */
+int64_t fri_module_results(fr_module *m);
+/* Replaces the last layer with parameters by a fresh layer with `results` results; *old gets the replaced layer.
+ * FR_EINVAL: m is no network, or the layer is no Linear or Conv2d with the network's results. */
+fr_status fri_module_head_renew(fr_module *m, int64_t results, fr_module **old);
 /* Runs the leading layers on parts of `images` images in turn, in training and evaluation, with equal bits. Only
  * activations of a single part are alive at a time. 0: the whole batch at once. FR_EINVAL: m is no network, images <
  * 0. */

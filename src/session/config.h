@@ -55,7 +55,6 @@ typedef struct fri_config {
     fr_network_fn *model;
     void *model_ctx;
     fr_dataset *given[2]; /* data sets by fr_split; NULL: no test set */
-    const char *no_gpu;   /* reason why --device auto chose the CPU in a build with CUDA; NULL: no fallback happened */
 
     /* ranks.c */
     const fr_rank_calls *rank_calls; /* functions of the add-on `ranks`; NULL: not built */
@@ -80,6 +79,7 @@ typedef struct fri_config {
     bool workspace_auto;                  /* the plan decides the scratch memory of kernels (workspace.c) */
     char model_name[FR_TRAIN_NAME_BYTES]; /* model.c */
     bool accuracy;                        /* results are class scores, so accuracy can be counted */
+    bool other_classes;                   /* --weights names other classes than the data (head.c) */
     fri_resume_point resume;              /* state.c */
     fri_train_only train_only;            /* choice made for --train-only auto */
 } fri_config;

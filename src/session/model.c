@@ -2,6 +2,8 @@
 #include "session/data.h"
 #include "session/flags.h"
 #include "session/model.h"
+#include "session/state.h"
+#include "tensor/tensor.h"
 #include "io/session_files.h"
 #include "data/input.h"
 
@@ -37,7 +39,11 @@ static fr_status make_module(fri_run *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
     const fr_network_file *file = NULL;
     if (fri_weights_are_network(c, &file)) {
+        if (c->opts.model.width != 1)
+            return fr_fail(FR_EINVAL, "--width %g: --weights %s brings its network; leave --width out",
+                           c->opts.model.width, c->opts.files.weights);
         FRI_TRY(load_network(c, file, name, &r->net.model));
+        FRI_TRY(fri_head_fit(r));
     } else if (c->model != NULL) {
         snprintf(name, FR_TRAIN_NAME_BYTES, "%s", c->program->name);
         FRI_TRY(FRI_CALLBACK("model", c->model(c->model_ctx, c->opts.device, c->outputs, &r->net.model)));
@@ -58,12 +64,19 @@ static fr_status make_trained(fri_run *r, char name[FR_TRAIN_NAME_BYTES]) {
 
 /* ---- trials on meta ------------------------------------------------------------------------------------------ */
 
-/* True if the results are one number per class for each target. */
-static bool is_classifier(const fri_config *c, const fr_tensor *y, const fr_shape *targets) {
-    const int rows = fri_mixes(c) ? targets->rank - 1 : targets->rank;
-    bool fits = c->targets != FR_TARGET_VECTOR && fr_tensor_rank(y) == rows + 1;
-    for (int i = 0; i < rows && fits; i++) fits = fr_tensor_dim(y, i) == targets->dim[i];
-    return fits && fr_tensor_dim(y, rows) == c->outputs;
+/* Compares the results with what the loss needs: a number per class for each target, or the numbers of a vector.
+ * *accuracy: they are class scores. A loss of the program's own may take any results. */
+static fr_status check_results(const fri_config *c, const fr_tensor *y, const fr_shape *targets, bool *accuracy) {
+    char has[FRI_SHAPE_TEXT], needs[FRI_SHAPE_TEXT];
+    const bool vector = c->targets == FR_TARGET_VECTOR;
+    fr_shape need = *targets;
+    if (!vector && !fri_mixes(c)) need.dim[need.rank++] = c->outputs;
+    const bool fits = fri_shape_equal(&y->shape, &need);
+    *accuracy = fits && !vector;
+    if (fits || c->program->loss != NULL || c->opts.files.predict != NULL) return FR_OK;
+    return fr_fail(FR_EINVAL, "the network's results are %s, but the loss needs %s, for %lld %s",
+                   fri_shape_text(&y->shape, has), fri_shape_text(&need, needs), (long long)c->outputs,
+                   vector ? "numbers of a target" : "classes");
 }
 
 /* Refuses a network with several results, because the loss would use only the first. */
@@ -94,7 +107,7 @@ static fr_status try_batch(const fri_run *trial, int64_t batch, bool *accuracy, 
     FR_TRY(s, one_result(trial, x));
     const uint64_t streams = fr_rng_get().next_stream;
     FR_TRY(s, fri_model_forward(trial, x, &x));
-    *accuracy = is_classifier(c, x, &shape);
+    if (check_results(c, x, &shape, accuracy) < 0) return FR_EINVAL;
     FR_TRY(s, fri_loss_of_batch(trial, x, targets, true, &loss));
     *drawn = fr_rng_get().next_stream - streams;
 done:
@@ -106,15 +119,17 @@ done:
     return s;
 }
 
-fr_status fri_model_check(fri_config *c) {
+fr_status fri_model_check(fri_config *c, fr_dataset *train) {
     fri_config meta = *c;
-    FRI_OWNED(fri_model_release) fri_run trial = {.config = &meta};
+    FRI_OWNED(fri_model_release) fri_run trial = {.config = &meta, .data.train = train};
     int64_t rest = fri_batch_rest(c, FR_SPLIT_TRAIN);
     meta.opts.device = FR_META;
+    meta.other_classes = c->other_classes = fri_weights_name_other_classes(&trial);
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
     if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {       /* a session's network has no flags to name */
         const bool named = strncmp(fr_last_error(), "model '", 7) == 0; /* the name alone is wrong */
+        if (strncmp(fr_last_error(), "--", 2) == 0) return s;           /* the sentence names its flag */
         char size[FR_FLAG_TEXT_BYTES];
         if (!named) s = fr_fail_prefix(FR_EINVAL, "--image-size %s: ", fri_image_text(&c->opts, size));
         if (!named && c->opts.model.width != 1) s = fr_fail_prefix(s, "--width %g ", c->opts.model.width);
@@ -123,6 +138,7 @@ fr_status fri_model_check(fri_config *c) {
         return s;
     }
     if (s < 0) return s;
+    if (c->opts.files.predict == NULL) FRI_TRY(fri_weights_begin(&trial, true));
     FRI_TRY(fri_freeze_parts(&trial));
     FRI_TRY(fri_segments_check(&trial));
     FRI_TRY(try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));

@@ -7,7 +7,11 @@
 /* model.c. fri_model_check tests on meta that network, images, batches and segments fit each other. fri_model_build
  * makes the model, its optimizer and all other tensors of a step. */
 bool fri_weights_are_network(const fri_config *c, const fr_network_file **out); /* --weights FILE.onnx */
-fr_status fri_model_check(fri_config *c);                                       /* also sets c->model_name */
+/* The check sets c->model_name, accuracy, other_classes and streams. */
+fr_status fri_model_check(fri_config *c, fr_dataset *train);
+/* head.c: replaces the last layer of a network from a file, for another number of results or for other classes.
+ * FR_EINVAL names both numbers. */
+fr_status fri_head_fit(fri_run *r);
 /* Runs fn on meta with a session that holds only the model, frozen as in training, under the flags' switches. A
  * private pool and event log keep the trial invisible to the run and to plans. */
 fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_run *trial, void *ctx), void *ctx);

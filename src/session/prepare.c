@@ -13,11 +13,8 @@
 #include <sys/sysinfo.h>
 
 static fr_status check_device(fri_config *c) {
-    if (c->opts.device == (fr_device)FR_TRAIN_AUTO) {
-        bool built = fri_device_built(FR_CUDA), there = built && fr_device_available(FR_CUDA);
-        c->opts.device = there ? FR_CUDA : FR_CPU;
-        c->no_gpu = built && !there ? fr_device_reason(FR_CUDA) : NULL;
-    }
+    if (c->opts.device == (fr_device)FR_TRAIN_AUTO)
+        c->opts.device = fri_device_built(FR_CUDA) && fr_device_available(FR_CUDA) ? FR_CUDA : FR_CPU;
     fr_device d = c->opts.device;
     if (c->opts.plan || c->opts.summary) return FR_OK;
     if (fr_device_available(d)) return FR_OK;
@@ -122,7 +119,7 @@ fr_status fri_run_prepare(fri_config *c, fri_run *r, fri_views **views) {
     fri_pin_memory_set(o->data.pin_memory);
     FRI_TRY(fri_check_flags(c));
     FRI_TRY(fri_data_open(c, &r->data.train, &r->data.test));
-    FRI_TRY(fri_model_check(c));
+    FRI_TRY(fri_model_check(c, r->data.train));
     FRI_TRY(fri_ranks_compare(r));
     if (c->ranks > 1) FRI_TRY(c->rank_calls->connect(c->comm, o->device, &c->link_bytes));
     FRI_TRY(fri_views_begin(r, views));
@@ -143,7 +140,7 @@ fr_status fri_run_setup(fri_run *r, fri_calibration **calibration) {
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
     if (r->config->opts.memory.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
     FRI_TRY(fri_model_build(r));
-    FRI_TRY(fri_weights_begin(r));
+    FRI_TRY(fri_weights_begin(r, false));
     return fri_train_begin(r);
 }
 

@@ -48,7 +48,7 @@ static fr_status step_known(fri_run *r, fri_step_values *v) {
         fri_step_remember(r, loss, 1000 * (now - (r->numbers.known_at > v->began ? r->numbers.known_at : v->began))));
     r->numbers.known_at = now;
     r->numbers.known = v->number;
-    FRI_TRY(fri_watch_loss(r, loss));
+    FRI_TRY(fri_watch_loss(r, loss, false));
     return fri_run_emit(r, FR_RUN_STEP);
 }
 
@@ -132,7 +132,8 @@ static fr_status real_evaluation_over(void *ctx, fr_status s) {
     r->tested.accuracy = r->config->accuracy ? sum.correct / sum.targets : NAN;
     for (int64_t i = 0; i < r->config->program->n_metrics; i++) r->tested.metric[i] = sum.metric[i] / sum.images;
     r->tested.correct = isfinite(sum.correct) ? (int64_t)sum.correct : 0;
-    s = fri_best_compare(r);
+    s = fri_watch_loss(r, r->tested.loss, true);
+    if (s == FR_OK) s = fri_best_compare(r);
     return s == FR_OK ? fri_run_emit(r, FR_RUN_EVALUATION) : s;
 }
 

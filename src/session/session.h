@@ -72,6 +72,7 @@ typedef struct fri_run_net {
     size_t *unit_weight;         /* segments.c; NULL: equal weights */
     fri_scratch_limits *scratch; /* scratch of convolutions; NULL: the switches' limit holds */
     int64_t parameters, trained; /* elements; `trained`: elements that are not frozen */
+    int64_t old_head;            /* results of a file's network before its last layer was replaced; 0: was not */
 } fri_run_net;
 
 /* Beginning of a resumed run. The state of an epoch's last step is saved before the epoch's evaluation. */

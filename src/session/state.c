@@ -1,4 +1,4 @@
-/* state.c - --save, --resume, --weights, --export.
+/* state.c - --save, --resume, and room for --export.
  *
  * States are saved only between steps, so the step number determines epoch and batch. On resume, settings that define
  * the training must match (batch size, seed, ...); all others (schedule, switches, device) come from the flags, and
@@ -151,20 +151,6 @@ static bool is_folder(const char *path) {
 
 /* ---- save -------------------------------------------------------------------------------------------------- */
 
-static fr_status could_be_written(const fri_run *trial, void *ctx) {
-    const fr_network_file *const *file = ctx;
-    return (*file)->save(trial->net.model, NULL, NULL);
-}
-
-/* Reports a missing export add-on, or a layer that the format cannot express, before the training. */
-static fr_status check_format(const fri_config *c) {
-    const fr_network_file *file = NULL;
-    fr_status s = fr_network_file_of(c->opts.files.export_weights, &file);
-    if (s == FR_OK && file != NULL) s = fri_on_meta(c, could_be_written, &file);
-    if (s == FR_OK && file == NULL) s = fri_weights_ending(c->opts.files.export_weights);
-    return s < 0 ? fr_fail_prefix(s, "--export %s: ", c->opts.files.export_weights) : FR_OK;
-}
-
 /* Opens and abandons the file, which finds what would stop the writing at the end. The reader of a FIFO would see
  * that. */
 static fr_status check_export(const char *path) {
@@ -250,7 +236,7 @@ fr_status fri_saving_check(fri_run *r) {
         FR_TRY(s, check_states(r));
     }
     if (o->files.export_weights != NULL) FR_TRY(s, check_export(o->files.export_weights));
-    if (o->files.export_weights != NULL) FR_TRY(s, check_format(r->config));
+    if (o->files.export_weights != NULL) FR_TRY(s, fri_weights_can_be_written(r));
     FR_TRY(s, note_room(r->config, "--export", o->files.export_weights));
     FR_TRY(s, note_room(r->config, "--save", o->files.save));
 done:
@@ -282,7 +268,8 @@ fr_status fri_save(fri_run *r, bool last) {
     parts p;
     fr_status s = FR_OK;
     describe_parts(r, &p);
-    if (r->config->rank == 0) s = fr_state_save(o->files.save, &p.state, o->files.keep, NULL);
+    if (r->config->rank == 0) s = fri_watch_values(r);
+    if (r->config->rank == 0 && s == FR_OK) s = fr_state_save(o->files.save, &p.state, o->files.keep, NULL);
     if (r->net.share != NULL) FR_TRY(s, save_together(r, s));
     if (s == FR_OK) r->at.saved_step = r->at.step, r->at.saved_counted = r->tested.counted;
 done:
@@ -427,114 +414,4 @@ fr_status fri_resume(fri_run *r) {
         fri_say(c, FRI_SAY_NOTE, "the state has numerics %s, this program %s: last bits of the steps to come differ",
                 p.numerics, p.setting[MUST_MATCH].value);
     return FR_OK;
-}
-
-enum { MOST_NAMES = 4096 };
-
-/* ---- weights ----------------------------------------------------------------------------------------------- */
-
-/* True if the file's classes differ from the data's in name or order. */
-static bool names_other_classes(const fri_run *r) {
-    fr_weights_info info = {0};
-    bool differ = false;
-    if (r->data.train != NULL && fr_weights_info_read(r->config->opts.files.weights, &info) == FR_OK &&
-        info.class_name != NULL)
-        for (int64_t i = 0; i < info.classes && !differ; i++) {
-            const char *here = fr_dataset_class_name(r->data.train, i);
-            differ = here != NULL && strcmp(here, info.class_name[i]) != 0;
-        }
-    fr_weights_info_clear(&info);
-    return differ;
-}
-
-/* Rows of the head for classes that file and data name alike become the file's; `kept`: these names, or "". */
-static fr_status keep_rows(fri_run *r, const char *head, char *kept, size_t bytes) {
-    const fri_config *c = r->config;
-    fr_weights_info info = {0};
-    int64_t row[MOST_NAMES];
-    size_t at = 0;
-    fr_status s = FR_END;
-    kept[0] = '\0';
-    if (r->data.train == NULL || c->outputs > MOST_NAMES) return FR_OK;
-    if (fr_weights_info_read(c->opts.files.weights, &info) < 0) return FR_OK;
-    for (int64_t i = 0; i < c->outputs; i++) {
-        const char *here = fr_dataset_class_name(r->data.train, i);
-        row[i] = here != NULL && info.class_name != NULL ? info.classes - 1 : -1;
-        while (row[i] >= 0 && strcmp(here, info.class_name[row[i]]) != 0) row[i]--;
-        if (row[i] < 0) continue;
-        s = FR_OK;
-        if (at + strlen(here) + 3 < bytes)
-            at += (size_t)snprintf(kept + at, bytes - at, "%s%s", at > 0 ? ", " : "", here);
-    }
-    if (s == FR_OK) s = fri_weights_load_rows(r->net.model, c->opts.files.weights, head, info.classes, row);
-    if (s != FR_OK) kept[0] = '\0';
-    fr_weights_info_clear(&info);
-    return s < 0 ? s : FR_OK;
-}
-
-/* Loads --weights. A head of another size, of other layers or for other classes is left out and starts fresh, but for
- * the rows of classes with equal names. */
-fr_status fri_weights_begin(fri_run *r) {
-    const fri_config *c = r->config;
-    const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL,
-               *has = "is for other classes";
-    char kept[256], printable[sizeof kept * 4];
-    const fr_network_file *file = NULL;
-    if (c->opts.files.weights == NULL || fri_weights_are_network(c, &file)) return FR_OK;
-    if (head == NULL || !names_other_classes(r)) {
-        fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, NULL);
-        if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;
-        has = s == FR_ESHAPE ? "has another size" : "is missing or has other layers or another name";
-    }
-    fr_status s = fr_weights_load(r->net.model, c->opts.files.weights, FR_WEIGHTS_OPTS(.skip = head));
-    if (s < 0) return fr_weights_load(r->net.model, c->opts.files.weights, NULL); /* for a sentence with the head */
-    FRI_TRY(keep_rows(r, head, kept, sizeof kept));
-    fri_say(c, FRI_SAY_NOTE, "--weights: %s %s there and starts fresh%s%s; everything else is the file's", head, has,
-            kept[0] != '\0' ? ", but for the classes of both: " : "",
-            fr_text_printable(kept, false, printable, sizeof printable));
-    return FR_OK;
-}
-
-/* Describes the network for later predictions; *out points into the run and `names`. */
-static void describe_network(const fri_run *r, char *names[MOST_NAMES], fr_weights_info *out) {
-    const fri_config *c = r->config;
-    fr_loader_opts l;
-    fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
-    *out = (fr_weights_info){.classes = c->outputs, .channels = l.channels, .height = l.height, .width = l.width};
-    snprintf(out->model, sizeof out->model, "%s", c->model_name);
-    memcpy(out->mean, l.mean, sizeof l.mean);
-    memcpy(out->std, l.std, sizeof l.std);
-    for (int64_t i = 0; i < out->classes && out->classes <= MOST_NAMES; i++) {
-        names[i] = (char *)(uintptr_t)(r->data.train != NULL ? fr_dataset_class_name(r->data.train, i) : NULL);
-        if (names[i] == NULL) return;
-        if (i + 1 == out->classes) out->class_name = names;
-    }
-}
-
-fr_status fri_weights_end(fri_run *r) {
-    const fr_train_opts *o = &r->config->opts;
-    const char *file = o->files.export_weights;
-    if (file == NULL || r->at.signal != 0) return FR_OK;
-    if (o->files.keep_best && (r->tested.written || fri_best_is_in_file(r))) return FR_OK;
-    FRI_TRY(fri_weights_write(r, file));
-    r->tested.written = true;
-    if (!o->files.keep_best) return FR_OK;
-    if (isnan(r->tested.best) && isnan(r->config->accuracy ? r->tested.accuracy : r->tested.loss))
-        return fr_fail(FR_EFORMAT,
-                       "--keep-best: no evaluation measured anything, so none is the best; %s has the weights of the "
-                       "last step",
-                       file);
-    fri_say(r->config, FRI_SAY_NOTE,
-            "--keep-best: no epoch of this run had the best evaluation; %s gets the weights of the last step", file);
-    return FR_OK;
-}
-
-fr_status fri_weights_write(fri_run *r, const char *path) {
-    const fr_network_file *file = NULL;
-    FRI_TRY(fr_network_file_of(path, &file));
-    char *names[MOST_NAMES];
-    fr_weights_info info;
-    describe_network(r, names, &info);
-    if (file != NULL) return file->save(r->net.model, path, &info);
-    return fr_weights_save(r->net.model, path, FR_WEIGHTS_OPTS(.info = &info));
 }

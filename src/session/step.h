@@ -47,8 +47,11 @@ fr_status fri_watch_overflow(fri_run *r);
 bool fri_watch_enabled(const fri_run *r);
 void fri_watch_begin(const fri_run *r);
 void fri_watch_end(fri_step_values *v);
-/* FR_EINVAL: the loss is inf or NaN and the step was not skipped for its loss scale. */
-fr_status fri_watch_loss(const fri_run *r, double loss);
+/* FR_EINVAL: the loss of a step or of an evaluation is inf or NaN, and no loss scale skipped the step. */
+fr_status fri_watch_loss(const fri_run *r, double loss, bool tested);
+/* FR_EINVAL names the first parameter, buffer or state of the optimizer with inf or NaN, but for state on further
+ * ranks. */
+fr_status fri_watch_values(fri_run *r);
 /* "inf or NaN first in the result of op conv2d in module features.0"; "" if the step was not searched. */
 enum { FRI_ANOMALY_TEXT = 256 };
 const char *fri_anomaly_text(const fr_anomaly *a, char text[FRI_ANOMALY_TEXT]);

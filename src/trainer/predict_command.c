@@ -115,7 +115,7 @@ static fr_status load_classifier(fri_run *r, fr_classifier *c) {
         return program_model(r, c);
     }
     FRI_TRY(fri_model_build(r));
-    FRI_TRY(fri_weights_begin(r));
+    FRI_TRY(fri_weights_begin(r, false));
     FRI_TRY(fri_resume(r));
     c->model = fr_module_retain(r->net.model);
     c->info.classes = r->config->outputs;

@@ -4,6 +4,7 @@
 #include "session/flags.h"
 
 #include "backend/backend.h"
+#include "base/process.h"
 #include "memory/report.h"
 
 #include <frugal/number.h>
@@ -141,11 +142,15 @@ static void print_begin(const fri_run *r) {
         fr_snprintf(smoothing, sizeof smoothing, "; label smoothing %g", r->config->opts.optim.label_smoothing);
     (void)fri_device_describe(r->config->opts.device, library, sizeof library);
     char trained[48] = "";
+    const char *no_gpu = ""; /* why --device auto is the CPU in a build with CUDA */
+    if (fri_device_built(FR_CUDA) && r->config->opts.device == FR_CPU &&
+        !fri_flag_given(fri_flag_find("device"), r->config->argc, r->config->argv))
+        no_gpu = fr_device_reason(FR_CUDA);
     if (r->net.trained < r->net.parameters)
         snprintf(trained, sizeof trained, ", %" PRId64 " of them trained", r->net.trained);
     fprintf(r->config->out, "%s, %" PRId64 " parameters%s, on %s%s%s%s%s%s\n", r->config->model_name, r->net.parameters,
             trained, fr_device_name(r->config->opts.device), library[0] ? " (" : "", library, library[0] ? ")" : "",
-            r->config->no_gpu != NULL ? "; " : "", r->config->no_gpu != NULL ? r->config->no_gpu : "");
+            no_gpu[0] != '\0' ? "; " : "", no_gpu);
     fprintf(r->config->out,
             "%s: %" PRId64 " training and %" PRId64 " test images, %" PRId64 " %s, %s px; batches of %" PRId64
             ", %" PRId64 " steps per epoch%s\n",
