@@ -201,15 +201,15 @@ static inline FRI_HOST_DEVICE float fri_ln(float x) {
     return x < 0 ? (float)NAN : y;
 }
 
-/* log(1 + x) within 2 units: with 2^e of the rounded 1 + x, f = x 2^-e + (2^-e - 1) has only one rounding. */
+/* log(1 + x) within 2 units: with 2^e of the rounded 1 + x, f = x 2^-e + (2^-e - 1) has only one rounding. 2^-e may be
+ * subnormal, and is the product of two powers. */
 static inline FRI_HOST_DEVICE float fri_log1p(float x) {
-    fri_float_bits m, scale;
-    m.value = 1 + x;
-    const int32_t e = (int32_t)(m.bits - 0x3f3504f3u) >> 23;
-    m.bits -= (uint32_t)e << 23;
-    scale.bits = (uint32_t)(127 - e) << 23;
-    const float f = e < 32 ? x * scale.value + (scale.value - 1) : m.value - 1;
-    float y = fri_ln_parts(f, (float)e);
+    fri_float_bits sum, half, rest;
+    sum.value = 1 + x;
+    const int32_t e = (int32_t)(sum.bits - 0x3f3504f3u) >> 23, part = e >> 1;
+    half.bits = (uint32_t)(127 - part) << 23;
+    rest.bits = (uint32_t)(127 - (e - part)) << 23;
+    float y = fri_ln_parts(x * half.value * rest.value + (half.value * rest.value - 1), (float)e);
     y = x < (float)INFINITY ? y : x; /* NaN too */
     y = x == -1 ? -(float)INFINITY : y;
     return x < -1 ? (float)NAN : y;
