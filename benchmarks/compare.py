@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """compare.py - frugal beside PyTorch: step time and peak memory, measured in one run.
 
-    python3 benchmarks/compare.py [--build build] [--full | --pictures] [--rows TEXT] [--rounds N] [--out DIR]
+    python3 benchmarks/compare.py [--build build] [--full | --pictures] [--strangers]
+                                  [--onnx NAME[:BATCHxPX]...] [--rows TEXT] [--rounds N] [--out DIR]
 
 Needs PyTorch and torchvision in the Python that runs it. Each row is a model, batch, image size, dtype and set of
 options. Both sides get a process of their own with the same number of threads; one warms up, then the other, then they
@@ -23,6 +24,10 @@ see, each storage once, without parameters and images; frugal's activations.
 --pictures measures six networks as they come, and each once more in a process of its own inside a budget: parameters,
 optimizer state, and a third of the step memory that PyTorch needs beside them, or the smallest budget where that is
 more. It draws compare.svg, ratios of all six, and resident.svg, the whole processes of one (VmHWM).
+
+--onnx measures any networks of torchvision: frugal reads the ONNX file that PyTorch exports, without dropout,
+stochastic depth and auxiliary heads on both sides; --strangers are twelve that nobody tuned for. PyTorch is at its best
+with LD_PRELOAD=libtcmalloc_minimal.so.4, which both sides then take.
 """
 import argparse
 import csv
@@ -54,6 +59,9 @@ CORE = [(net, "f32", c) for net in NETS for c in ("plain", "best")] + \
        [(NETS[7], "f32", "kept"), (LARGE[0], "f32", "kept"), (LARGE[0], "f32", "best")]
 SIX = [(net, "f32", "best") for net in (NETS[0], NETS[1], LARGE[1], NETS[4], LARGE[2], NETS[6])]
 CORE += [(net, "f32", "exact") for net, _, _ in SIX]
+STRANGERS = ("resnext50_32x4d:4x96", "convnext_tiny:4x96", "squeezenet1_1:16x96", "shufflenet_v2_x1_0:32x96",
+             "regnet_y_400mf:16x96", "alexnet:32x224", "wide_resnet50_2:4x96", "googlenet:8x96",
+             "mobilenet_v3_large:16x96", "densenet169:4x96", "efficientnet_b0:16x96", "mnasnet1_0:16x96")
 RESIDENT = NETS[4]
 TITLES = {"vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "densenet121": "DenseNet-121",
           "unet4": "U-Net"}
@@ -91,6 +99,31 @@ def torch_model(name, size, classes, inplace):
         if isinstance(module, (nn.ReLU, nn.ReLU6)):
             module.inplace = inplace
     return chain.to(memory_format=torch.channels_last)
+
+
+def onnx_row(text):
+    """NAME[:BATCHxPX] as a row."""
+    name, _, shape = text.partition(":")
+    batch, size = (shape or "16x96").split("x")
+    return ("onnx:" + name, int(batch), int(size), 1000), "f32", "best"
+
+
+def torch_stranger(name):
+    """torchvision's network as it comes, but for what is random or trains beside the result."""
+    import torchvision
+    from torch import nn
+    name = name.removeprefix("onnx:")
+    m = torchvision.models.get_model(name, **({"aux_logits": False} if name == "googlenet" else {}))
+    for module in m.modules():
+        if isinstance(module, (nn.Dropout, torchvision.ops.StochasticDepth)):
+            module.eval()
+    return m
+
+
+def export(name, batch, size, path):
+    import torch
+    torch.onnx.export(torch_stranger(name), torch.rand(batch, 3, size, size), path, dynamo=False,
+                      training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
 
 
 def torch_unet(depth, classes):
@@ -154,7 +187,9 @@ def torch_worker(name, batch, size, classes, dtype, config, threads, compiled):
     state = {}
 
     def build():
-        model = torch_model(name, size, classes, config in ("inplace", "best", "exact", "kept"))
+        model = torch_model(name, size, classes, config in ("inplace", "best", "exact", "kept")) \
+            if not name.startswith("onnx:") else \
+            nn.Sequential(torch_stranger(name)).to(memory_format=torch.channels_last)
         state["units"] = len(model)
         state["segments"] = min(segments_of(config, len(model)), len(model))
         state["model"] = torch.compile(model) if compiled else model
@@ -284,7 +319,18 @@ def commands(args, net, dtype, config):
 
 
 def measure(args, net, dtype, config):
-    our_command, torch_command = commands(args, net, dtype, config)
+    if not net[0].startswith("onnx:"):
+        return measured(args, net, *commands(args, net, dtype, config))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "network.onnx")
+        exporter = [sys.executable, "-W", "ignore", os.path.abspath(__file__), "--export"]
+        subprocess.run([*exporter, *map(str, net[:3]), path], check=True, stdout=subprocess.DEVNULL)
+        our_command, torch_command = commands(args, net, dtype, config)
+        our_command[1] = path
+        return measured(args, net, our_command, torch_command)
+
+
+def measured(args, net, our_command, torch_command):
     env = environment(args.threads)
     sides = []
     try:
@@ -318,7 +364,7 @@ def measure(args, net, dtype, config):
                   "memory": memory[0] / profiled if profiled else math.nan,
                   "resident": memory[4] - memory[3], "torch resident": their_memory[1] - their_memory[0],
                   "process": memory[4], "torch process": their_memory[1]}
-        if args.pictures:
+        if args.pictures and not net[0].startswith("onnx:"):
             result.update(in_budget(args, net, int(ours.ready[1]), profiled, result["ms"]))
         return result
     finally:
@@ -483,6 +529,8 @@ def main():
     p.add_argument("--build", default="build", help="the build folder")
     p.add_argument("--full", action="store_true", help="all rows instead of the core")
     p.add_argument("--pictures", action="store_true", help="six networks, each in a budget as well, and the pictures")
+    p.add_argument("--onnx", nargs="+", default=[], metavar="NAME[:BATCHxPX]", help="networks of torchvision, 16x96")
+    p.add_argument("--strangers", action="store_true", help="twelve networks that nobody tuned for")
     p.add_argument("--rows", default="", help="only rows whose 'model batch px dtype options' contains this text")
     p.add_argument("--rounds", type=int, default=5, help="turns of each side")
     p.add_argument("--threads", type=int, default=os.cpu_count())
@@ -496,11 +544,14 @@ def main():
     except ImportError as e:
         print(f"compare.py: skipped: {e}")
         return 0
+    asked = [onnx_row(text) for text in [*args.onnx, *(STRANGERS if args.strangers else [])]]
+    known = FULL if args.full else SIX if args.pictures else [] if asked else CORE
     print(f"{datetime.date.today()}, {processor()}, {args.threads} threads, torch {torch.__version__}, "
-          f"torchvision {torchvision.__version__}, {os.path.realpath(args.build)}\n")
+          f"torchvision {torchvision.__version__}, LD_PRELOAD={os.environ.get('LD_PRELOAD', '')}, "
+          f"{os.path.realpath(args.build)}\n")
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
     rows = []
-    for net, dtype, config in FULL if args.full else SIX if args.pictures else CORE:
+    for net, dtype, config in known + asked:
         if args.rows not in f"{net[0]} {net[1]} {net[2]} {dtype} {config}":
             continue
         if net[0].startswith("unet") and config.startswith(("checkpoint", "all")):
@@ -509,7 +560,7 @@ def main():
             r = measure(args, net, dtype, config)
         except Timeout:
             r = f"no answer in {args.timeout:g} s"
-        except (RuntimeError, OSError) as e:
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as e:
             r = str(e)
         rows.append((net, dtype, config, r))
         print("| " + " | ".join(str(c) for c in cells(net, dtype, config, r)) + " |", flush=True)
@@ -533,5 +584,8 @@ if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1] == "--torch-worker":
         _, _, model, batch, size, classes, dtype, config, threads, compiled = sys.argv
         torch_worker(model, int(batch), int(size), int(classes), dtype, config, int(threads), compiled == "1")
+        sys.exit(0)
+    if len(sys.argv) > 1 and sys.argv[1] == "--export":
+        export(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
         sys.exit(0)
     sys.exit(main())

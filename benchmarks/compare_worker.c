@@ -2,9 +2,9 @@
  *
  *     compare_worker MODEL BATCH IMAGE_SIZE CLASSES DTYPE CONFIG SEGMENTS
  *
- * DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG plain (all switches off), inplace, default, kept
- * (the default without rebuild) or exact (the default, with exact convolutions); SEGMENTS 0: no checkpoints. Reads
- * commands from standard input, a line each, and answers each by one
+ * MODEL is a family of fr_model or an ONNX file. DTYPE f32, bf16 or f16 (autocast; f16 with a loss scaler). CONFIG
+ * plain (all switches off), inplace, default, kept (the default without rebuild) or exact (the default, with exact
+ * convolutions); SEGMENTS 0: no checkpoints. Reads commands from standard input, a line each, and answers each by one
  * line of standard output:
  *
  *     ready          (at the start)          "ready PARAMETERS"
@@ -13,6 +13,12 @@
  *
  * A step is forward, cross-entropy, backward, SGD with momentum 0.9 and weight decay 5e-4, and the loss read back. */
 #include <frugal/frugal.h>
+#if __has_include(<frugal/onnx.h>)
+#include <frugal/onnx.h>
+#else
+#define fr_onnx_load(path, opts, m) \
+    (fprintf(stderr, "compare_worker: this build reads no ONNX files\n"), FR_EUNSUPPORTED)
+#endif
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,7 +157,10 @@ int main(int argc, char **argv) {
     char line[64];
     fr_switches_set(switches_of(argv[6]));
     fr_exact_convolutions_set(strcmp(argv[6], "exact") == 0);
-    must(fr_model(argv[1], FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true), &w.model),
+    const char *file = strstr(argv[1], ".onnx");
+    must(file != NULL && file[5] == '\0'
+             ? fr_onnx_load(argv[1], FR_ONNX_OPTS(.height = size, .width = size), &w.model)
+             : fr_model(argv[1], FR_MODEL_OPTS(.classes = classes, .image_size = size, .batch_norm = true), &w.model),
          "model");
     must(fr_sgd(w.model, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9, .weight_decay = 5e-4), &w.optimizer), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(.enabled = w.autocast == FR_F16), FR_CPU, &w.scaler), "scaler");

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(FRI_THREADS)
         for (int64_t row = (int64_t)blockIdx.x * FRI_THREADS + threadIdx.x; row < d.rows;
              row += (int64_t)gridDim.x * FRI_THREADS) {
             if (!fri_row_counts(d, target[row])) continue;
-            const double v = (double)expf(fri_load(x[row * d.classes + c]) - lse[row]);
+            const double v = (double)fri_exp(fri_load(x[row * d.classes + c]) - lse[row]);
             p += v;
             if (target[row] != c) continue;
             both += v;
@@ -83,12 +83,13 @@ __global__ void __launch_bounds__(FRI_THREADS)
         const bool counted = fri_row_counts(d, t);
         double mean = 0; /* of dloss/dp, by the probabilities */
         for (int64_t j = lane; j < classes && counted; j += lanes)
-            mean += (double)(expf(fri_load(x[row * d.classes + j]) - own) * fri_dice_slope(factors, d.classes, j, t));
+            mean +=
+                (double)(fri_exp(fri_load(x[row * d.classes + j]) - own) * fri_dice_slope(factors, d.classes, j, t));
         mean = fri_row_sum(lanes, mean);
         for (int64_t j = lane; j < classes; j += lanes) {
             const int64_t at = row * d.classes + j;
             const float slope = fri_dice_slope(factors, d.classes, j, t) - (float)mean;
-            fri_store(&dx[at], counted ? expf(fri_load(x[at]) - own) * slope * *dloss : 0);
+            fri_store(&dx[at], counted ? fri_exp(fri_load(x[at]) - own) * slope * *dloss : 0);
         }
     }
 }

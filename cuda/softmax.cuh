@@ -43,7 +43,7 @@ template <typename T, int N> static __device__ double fri_row_log_sum_exp(int la
     auto add = [&](const fri_pack<T, N> &p) {
         float sum = 0;
 #pragma unroll
-        for (int k = 0; k < N; k++) sum += expf(fri_load(p.v[k]) - max);
+        for (int k = 0; k < N; k++) sum += fri_exp(fri_load(p.v[k]) - max);
         exps += (double)sum;
     };
 #pragma unroll
@@ -58,7 +58,7 @@ template <typename T, int N> static __device__ double fri_row_log_sum_exp(int la
     for (int i = 0; i < FRI_ROW_KEPT; i++)
         if (lane + i * step < classes) add(kept[i]);
     for (int64_t j = rest; j < classes; j += step) add(fri_load_pack<T, N>(x + j));
-    return (double)max + log(fri_row_sum(lanes, exps));
+    return (double)max + fri_ln64(fri_row_sum(lanes, exps));
 }
 
 /* ---- targets ------------------------------------------------------------------------------------------------ */

@@ -1,12 +1,13 @@
 /* op_bandwidth.c - every memory-bound kernel against a copy.
  *
- *     build/benchmarks/op_bandwidth [f32|bf16|f16] [rounds] [kernel] [--device cuda]     (f32, 9 rounds, all kernels)
+ *     build/benchmarks/op_bandwidth [f32|bf16|f16] [rounds] [kernel] [--device cuda] [--images N]
+ *                                   (f32, 9 rounds, all kernels, 128 images)
  *
- * One activation of 128 x 56 x 56 x 64 (103 MB in f32: beyond the caches). Each kernel runs in turn with a copy of the
- * same array by all threads; the bytes of a kernel are those it must move at least, each operand once per pass that the
- * result depends on; the percentage is the median of the rounds' ratios of GB/s. Before a kernel is timed its result is
- * compared with that of its f64 twin on the CPU. On a GPU the copy is the driver's, and a time is that of 20 calls in a
- * row, divided. Exit status 77: no such device. */
+ * One activation of 128 x 56 x 56 x 64 (103 MB in f32: beyond the caches; 20 images have 16 MB). Each kernel runs in
+ * turn with a copy of the same array by all threads; the bytes of a kernel are those it must move at least, each
+ * operand once per pass that the result depends on; the percentage is the median of the rounds' ratios of GB/s. Before
+ * a kernel is timed its result is compared with that of its f64 twin on the CPU. On a GPU the copy is the driver's, and
+ * a time is that of 20 calls in a row, divided. Exit status 77: no such device. */
 #include "backend/backend.h"
 #include "base/threads.h"
 
@@ -16,8 +17,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { N = 128, H = 56, W = 56, C = 64, MAX_ROUNDS = 99, CLASSES = 1000, ROWS = N * H * W * C / CLASSES };
-enum { COUNT = N * H * W * C, PIXELS = N * H * W };
+enum { H = 56, W = 56, C = 64, MAX_ROUNDS = 99, CLASSES = 1000 };
+static int64_t images = 128;
+#define PIXELS (images * H * W)
+#define COUNT  (PIXELS * C)
+#define ROWS   (COUNT / CLASSES)
 
 /* Buffers of a kernel, in the element type of its table. Statistics are real: f64 in the twin. */
 typedef struct arena {
@@ -35,9 +39,8 @@ typedef struct arena {
     const fri_backend *b;
 } arena;
 
-static const fri_dropout_desc dropout = {.n = N, .hw = H * W, .c = C, .p = 0.5, .seed = 1};
-static const fri_pool2d_desc halves = {.n = N,
-                                       .h = H,
+static const fri_dropout_desc dropout = {.hw = H * W, .c = C, .p = 0.5, .seed = 1};
+static const fri_pool2d_desc halves = {.h = H,
                                        .w = W,
                                        .c = C,
                                        .p = H / 2,
@@ -51,6 +54,7 @@ static const fri_pool2d_desc halves = {.n = N,
 
 static fri_pool2d_desc pool(const arena *a, int64_t p, int64_t q) {
     fri_pool2d_desc d = halves;
+    d.n = images;
     d.dtype = a->t;
     d.p = p;
     d.q = q;
@@ -65,7 +69,7 @@ static fri_batchnorm2d_desc norm(const arena *a) {
 static fri_conv2d_desc depthwise(const arena *a) {
     return (fri_conv2d_desc){.dtype = a->t,
                              .bias_dtype = a->t,
-                             .n = N,
+                             .n = images,
                              .h = H,
                              .w = W,
                              .c = C,
@@ -89,6 +93,7 @@ static fri_loss_desc classes(const arena *a) {
 
 static fri_dropout_desc dropping(const arena *a) {
     fri_dropout_desc d = dropout;
+    d.n = images;
     d.dtype = a->t;
     return d;
 }
@@ -121,6 +126,14 @@ KERNEL(relu_backward_bits, relu_backward_bits(e, a->t, COUNT, 0, a->bits, a->dy,
 KERNEL(add_mask, add_mask(e, a->t, COUNT, a->bits, a->x, a->dy, a->y))
 KERNEL(leaky_relu_forward, leaky_relu_forward(e, a->t, COUNT, 0.1, a->x, a->y))
 KERNEL(leaky_relu_backward, leaky_relu_backward(e, a->t, COUNT, 0.1, a->x, a->dy, a->y))
+#define ACTIVATION(word)                                     \
+    KERNEL(word, word##_forward(e, a->t, COUNT, a->x, a->y)) \
+    KERNEL(word##_gradient, word##_backward(e, a->t, COUNT, a->x, a->dy, a->y))
+ACTIVATION(silu)
+ACTIVATION(gelu)
+ACTIVATION(tanh)
+ACTIVATION(elu)
+ACTIVATION(softplus)
 KERNEL(uniform, uniform(e, a->t, COUNT, 1, 2, -1, 1, a->y))
 KERNEL(normal, normal(e, a->t, COUNT, 1, 2, 0, 1, a->y))
 KERNEL_OF(dropout, fri_dropout_desc, dropping(a), dropout(e, &d, a->x, a->y))
@@ -143,7 +156,7 @@ KERNEL_OF(avgpool_backward, fri_pool2d_desc, pool(a, H / 2, W / 2), avgpool2d_ba
 KERNEL_OF(global_pool_forward, fri_pool2d_desc, pool(a, 1, 1), adaptive_avgpool2d_forward(e, &d, a->x, a->y))
 KERNEL_OF(global_pool_backward, fri_pool2d_desc, pool(a, 1, 1), adaptive_avgpool2d_backward(e, &d, a->dy, a->y))
 #define HALF_SIZE \
-    { .dtype = a->t, .n = N, .h = H / 2, .w = W / 2, .c = C, .p = H, .q = W }
+    { .dtype = a->t, .n = images, .h = H / 2, .w = W / 2, .c = C, .p = H, .q = W }
 KERNEL_OF(nearest_forward, fri_upsample_desc, HALF_SIZE, upsample_forward(e, &d, a->x, a->y))
 KERNEL_OF(nearest_backward, fri_upsample_desc, HALF_SIZE, upsample_backward(e, &d, a->dy, a->y))
 KERNEL_OF(loss_forward, fri_loss_desc, classes(a),
@@ -187,7 +200,7 @@ static const struct {
     fr_status (*run)(arena *a);
     double elements, bytes;
     shown shown;
-    double shown_share; /* of COUNT */
+    double shown_share; /* of COUNT; below 0: elements */
 } kernels[] = {
     {"fill", run_fill, 1, 0, SHOW_Y, 1},
     {"copy_rows (concat)", run_copy_rows, 2, 0, SHOW_Y, 1},
@@ -195,7 +208,7 @@ static const struct {
     {"add", run_add, 3, 0, SHOW_Y, 1},
     {"mul", run_mul, 3, 0, SHOW_Y, 1},
     {"scale", run_scale, 2, 0, SHOW_Y, 1},
-    {"sum", run_sum, 1, 0, SHOW_Y, 1.0 / COUNT},
+    {"sum", run_sum, 1, 0, SHOW_Y, -1},
     {"broadcast", run_broadcast, 1, 0, SHOW_Y, 1},
     {"relu_forward", run_relu_forward, 2, 0, SHOW_Y, 1},
     {"relu_backward", run_relu_backward, 3, 0, SHOW_Y, 1},
@@ -204,6 +217,15 @@ static const struct {
     {"add_mask", run_add_mask, 3, 0.125, SHOW_Y, 1},
     {"leaky_relu_forward", run_leaky_relu_forward, 2, 0, SHOW_Y, 1},
     {"leaky_relu_backward", run_leaky_relu_backward, 3, 0, SHOW_Y, 1},
+#define ROWS_OF(word)                                             \
+    {#word "_forward", run_##word, 2, 0, SHOW_Y, 1}, {            \
+#word "_backward", run_##word##_gradient, 3, 0, SHOW_Y, 1 \
+    }
+    ROWS_OF(silu),
+    ROWS_OF(gelu),
+    ROWS_OF(tanh),
+    ROWS_OF(elu),
+    ROWS_OF(softplus),
     {"uniform", run_uniform, 1, 0, SHOW_Y, 1},
     {"normal", run_normal, 1, 0, SHOW_NOTHING, 0},
     {"dropout", run_dropout, 2, 0, SHOW_Y, 1},
@@ -222,7 +244,7 @@ static const struct {
     {"upsample nearest backward", run_nearest_backward, 1.25, 0, SHOW_Y, 0.25},
     {"depthwise conv2d forward", run_depthwise_forward, 2, 0, SHOW_Y, 1},
     {"depthwise conv2d dx", run_depthwise_dx, 2, 0, SHOW_Y, 1},
-    {"depthwise conv2d dw", run_depthwise_dw, 2, 0, SHOW_Y, 9.0 / (N * H * W)},
+    {"depthwise conv2d dw", run_depthwise_dw, 2, 0, SHOW_Y, -9.0 * C},
     {"cross_entropy_forward", run_loss_forward, 1, 0, SHOW_OUT, 0},
     {"cross_entropy_backward", run_loss_backward, 2, 0, SHOW_Y, 1},
     {"norm_squared", run_norm_squared, 1, 0, SHOW_NOTHING, 0},
@@ -346,7 +368,8 @@ static void check(int i, const arena *a, const arena *twin) {
     const double tolerance = a->t == FR_F32 ? 2e-5 : a->t == FR_BF16 ? 1.0 / 128 : 1.0 / 1024;
     const void *p = a->y, *q = twin->y;
     fr_dtype t = a->t, u = twin->t;
-    int64_t n = (int64_t)(kernels[i].shown_share * COUNT + 0.5);
+    const double share = kernels[i].shown_share;
+    int64_t n = (int64_t)(share < 0 ? -share : share * (double)COUNT + 0.5);
     if (kernels[i].shown == SHOW_NOTHING) return;
     if (kernels[i].shown == SHOW_BITS) p = a->bits, q = twin->bits, t = u = FR_U8;
     if (kernels[i].shown == SHOW_OUT) p = a->out, q = twin->out, t = real_of(a), u = FR_F64, n = 1;
@@ -431,12 +454,13 @@ static double moved(int i, const arena *a) {
                    : t == FR_F32         ? 2
                                          : 4; /* a cast writes the opposite
                                                                                     * width */
-    return COUNT * (passes * size + bytes);
+    return (double)COUNT * (passes * size + bytes);
 }
 
 static int usage(void) {
     fprintf(stderr,
-            "usage: op_bandwidth [f32|bf16|f16] [rounds, 1..%d] [part of a kernel's name] [--device cpu|cuda]\n",
+            "usage: op_bandwidth [f32|bf16|f16] [rounds, 1..%d] [part of a kernel's name] [--device cpu|cuda] "
+            "[--images 1..]\n",
             MAX_ROUNDS);
     return 2;
 }
@@ -448,6 +472,8 @@ int main(int argc, char **argv) {
     for (int i = 1, n = 0; i < argc; i++) {
         if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
             if (fr_device_parse(argv[++i], &device) < 0 || device == FR_META) return usage();
+        } else if (strcmp(argv[i], "--images") == 0 && i + 1 < argc) {
+            images = atoi(argv[++i]);
         } else if (n < 3) {
             word[n++] = argv[i];
         } else {
@@ -460,7 +486,7 @@ int main(int argc, char **argv) {
                  : strcmp(name, "bf16") == 0 ? FR_BF16
                  : strcmp(name, "f16") == 0  ? FR_F16
                                              : FR_I64;
-    if (t == FR_I64 || rounds < 1 || rounds > MAX_ROUNDS) return usage();
+    if (t == FR_I64 || images < 1 || rounds < 1 || rounds > MAX_ROUNDS) return usage();
     if (!fr_device_available(device)) {
         printf("op_bandwidth: skipped: %s\n", fr_device_reason(device));
         return 77;
@@ -475,7 +501,7 @@ int main(int argc, char **argv) {
     void *copied = room_on(a->b, bytes);
     char library[160] = "";
     a->b->describe(library, sizeof library);
-    printf("%s, %d x %d x %d x %d, %s, %d rounds\n\n", name, N, H, W, C, library, rounds);
+    printf("%s, %lld x %d x %d x %d, %s, %d rounds\n\n", name, (long long)images, H, W, C, library, rounds);
     printf("| kernel | MB moved | ms | GB/s | of a copy |\n|---|---|---|---|---|\n");
     for (int i = 0; i < KERNELS; i++) {
         double ms[MAX_ROUNDS], share[MAX_ROUNDS];

@@ -6,37 +6,15 @@
 #ifndef FRI_BACKEND_ARITH_H
 #define FRI_BACKEND_ARITH_H
 
+#include "backend/elementary.h"
 #include "backend/kernels.h"
-#include "base/philox.h"
-
-#include <math.h>
 
 #ifdef FRI_REAL_F64
-typedef double fri_real;
-#define FRI_SQRT  sqrt
-#define FRI_EXP   exp
-#define FRI_LOG   log
-#define FRI_EXPM1 expm1
-#define FRI_LOG1P log1p
-#define FRI_SIN   sin
-#define FRI_TANH  tanh
-#define FRI_ERFC  erfc
-#define FRI_COS   cos
-#define FRI_POW   pow
-#define FRI_FMA   fma
+#define FRI_SQRT sqrt
+#define FRI_FMA  fma
 #else
-typedef float fri_real;
-#define FRI_SQRT  sqrtf
-#define FRI_EXP   expf
-#define FRI_LOG   logf
-#define FRI_EXPM1 expm1f
-#define FRI_LOG1P log1pf
-#define FRI_SIN   sinf
-#define FRI_TANH  tanhf
-#define FRI_ERFC  erfcf
-#define FRI_COS   cosf
-#define FRI_POW   powf
-#define FRI_FMA   fmaf
+#define FRI_SQRT sqrtf
+#define FRI_FMA  fmaf
 #endif
 
 /* ---- two operands ------------------------------------------------------------------------------------------ */
@@ -115,70 +93,6 @@ static inline FRI_HOST_DEVICE float fri_normalized(int v, double mean, double st
     return (float)(((double)v / 255.0 - mean) / std);
 }
 
-/* ---- exponential ------------------------------------------------------------------------------------------- */
-
-/* A vectorizable exponential. f32: exp(x) = 2^n exp(r), n the nearest integer to x / ln 2, |r| <= ln 2 / 2, a
- * polynomial of degree 6 in r (Cephes' expf, S. L. Moshier). Within 1.5 units in the last place where the result is
- * normal; 0 where it would be subnormal; infinity and NaN as expf. Plain multiplications and additions, so all
- * instruction sets give equal bits. */
-#ifdef FRI_REAL_F64
-static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
-    return exp(x);
-}
-static inline FRI_HOST_DEVICE fri_real fri_silu_sigmoid(fri_real x) {
-    return x == x ? 1 / (1 + exp(-x)) : 1;
-}
-#else
-#define FRI_EXP_LOW  (-87.33654f) /* between these results are normal and finite */
-#define FRI_EXP_HIGH 88.72283f
-
-typedef union fri_float_bits {
-    float value;
-    uint32_t bits;
-    int32_t ordered; /* as for non-negative floats */
-} fri_float_bits;
-
-/* 1.5 * 2^23: an addend is rounded to the nearest integer, in the lowest bits. */
-#define FRI_ROUNDING 12582912.0f
-
-static inline FRI_HOST_DEVICE fri_real fri_exp(fri_real x) {
-    fri_float_bits sum, y;
-    sum.value = x * 1.44269504f + FRI_ROUNDING;
-    const float turns = sum.value - FRI_ROUNDING;
-    const float r = x - turns * 0.693359375f + turns * 2.12194440e-4f;
-    y.value = 1.9875691500e-4f * r + 1.3981999507e-3f;
-    y.value = y.value * r + 8.3334519073e-3f;
-    y.value = y.value * r + 4.1665795894e-2f;
-    y.value = y.value * r + 1.6666665459e-1f;
-    y.value = y.value * r + 5.0000001201e-1f;
-    y.value = y.value * (r * r) + r + 1;
-    y.bits += sum.bits << 23; /* times 2^n: a normal result's exponent is a sum */
-    y.value = x >= FRI_EXP_LOW ? y.value : 0;
-    y.value = x <= FRI_EXP_HIGH ? y.value : (float)INFINITY;
-    return x == x ? y.value : x;
-}
-
-/* 1 / (1 + e^-x), for NaN something in 0..1, in as few instructions as possible, because instructions bound silu. With
- * n and r of -x as above e^r = (c + r) / (c - r), c = r coth(r / 2), here 2 + a polynomial in r^2 (relative error of
- * e^r 6e-10): a single division is enough. Multiplications and additions are fused (processors without fused
- * instructions compute equal bits, slowly), ln 2 is a single number (a relative error of 3e-9 in x, a twentieth of x's
- * rounding), and the rounding constant also adds 127, so the sum's lowest bits, shifted, are 2^n. Limits are compared
- * as integers: x <= 87.33; then as unsigned numbers, larger for negative x, x >= -88.5. Below -87.68 the result may be
- * 0. */
-static inline FRI_HOST_DEVICE fri_real fri_silu_sigmoid(fri_real x) {
-    const float rounding = FRI_ROUNDING + 127;
-    fri_float_bits from, sum, power;
-    from.value = x;
-    from.ordered = from.ordered < 0x42aeac50 ? from.ordered : 0x42aeac50;
-    from.bits = from.bits < 0xc2b10000u ? from.bits : 0xc2b10000u;
-    sum.value = fmaf(from.value, -1.44269504f, rounding);
-    power.bits = sum.bits << 23;
-    const float r = fmaf(sum.value - rounding, -0.693147182f, -from.value), w = r * r;
-    const float c = fmaf(fmaf(w, -2.7659754e-3f, 1.66666180e-1f), w, 2), below = c - r;
-    return below / fmaf(c + r, power.value, below);
-}
-#endif
-
 /* ---- rectifiers ------------------------------------------------------------------------------------------ */
 
 static inline FRI_HOST_DEVICE fri_real fri_relu(fri_real x) {
@@ -234,7 +148,7 @@ static inline FRI_HOST_DEVICE fri_real fri_leaky_relu_gradient(fri_real y, fri_r
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_elu(fri_real x) {
-    return x > 0 ? x : FRI_EXPM1(x);
+    return x > 0 ? x : fri_expm1(x);
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_elu_gradient(fri_real y, fri_real dy) {
@@ -244,7 +158,7 @@ static inline FRI_HOST_DEVICE fri_real fri_elu_gradient(fri_real y, fri_real dy)
 /* Far on the negative side y rounds to -1: y + 1 then counts as half of the gap between numbers below 1. NaN passes. */
 static inline FRI_HOST_DEVICE fri_real fri_elu_inverse(fri_real y) {
     const fri_real least = sizeof(fri_real) == 8 ? (fri_real)0x1p-54 : (fri_real)0x1p-25;
-    return y > 0 ? y : y + 1 < least ? FRI_LOG(least) : FRI_LOG1P(y);
+    return y > 0 ? y : y + 1 < least ? fri_ln(least) : fri_log1p(y);
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_clamp(fri_real x, fri_real low, fri_real high) {
@@ -266,10 +180,6 @@ static inline FRI_HOST_DEVICE fri_real fri_sigmoid(fri_real x) {
 
 static inline FRI_HOST_DEVICE fri_real fri_sigmoid_gradient(fri_real y, fri_real dy) {
     return dy * y * (1 - y);
-}
-
-static inline FRI_HOST_DEVICE fri_real fri_tanh(fri_real x) {
-    return FRI_TANH(x);
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_tanh_gradient(fri_real y, fri_real dy) {
@@ -301,11 +211,6 @@ static inline FRI_HOST_DEVICE fri_real fri_hardswish_gradient(fri_real x, fri_re
     return x <= -3 ? 0 : x < 3 ? dy * (x / 3 + (fri_real)0.5) : dy;
 }
 
-/* erfc: no cancellation far on the negative side. */
-static inline FRI_HOST_DEVICE fri_real fri_normal_below(fri_real x) {
-    return (fri_real)0.5 * FRI_ERFC(x * (fri_real)-0.70710678118654752440);
-}
-
 static inline FRI_HOST_DEVICE fri_real fri_gelu(fri_real x) {
     return x * fri_normal_below(x);
 }
@@ -317,7 +222,7 @@ static inline FRI_HOST_DEVICE fri_real fri_gelu_gradient(fri_real x, fri_real dy
 
 /* tanh of sqrt(2 / pi) (x + 0.044715 x^3) */
 static inline FRI_HOST_DEVICE fri_real fri_gelu_bend(fri_real x) {
-    return FRI_TANH((fri_real)0.79788456080286535588 * (x + (fri_real)0.044715 * x * x * x));
+    return fri_tanh((fri_real)0.79788456080286535588 * (x + (fri_real)0.044715 * x * x * x));
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_gelu_tanh(fri_real x) {
@@ -332,7 +237,7 @@ static inline FRI_HOST_DEVICE fri_real fri_gelu_tanh_gradient(fri_real x, fri_re
 
 /* softplus, log(1 + exp(x)), without overflow for large x */
 static inline FRI_HOST_DEVICE fri_real fri_softplus(fri_real x) {
-    return (x > 0 ? x : 0) + FRI_LOG1P(FRI_EXP(x > 0 ? -x : x));
+    return (x > 0 ? x : 0) + fri_log1p(fri_exp(x > 0 ? -x : x));
 }
 
 static inline FRI_HOST_DEVICE fri_real fri_softplus_gradient(fri_real x, fri_real dy) {
@@ -375,10 +280,11 @@ static inline FRI_HOST_DEVICE fri_real fri_uniform_between(uint32_t u, fri_real 
 
 /* Box-Muller: turns two uniform numbers into two independent standard normal numbers. */
 static inline FRI_HOST_DEVICE void fri_normal_pair(uint32_t a, uint32_t b, fri_real *even, fri_real *odd) {
-    fri_real radius = FRI_SQRT((fri_real)-2 * FRI_LOG((fri_real)1 - (fri_real)fri_uniform_f32(a)));
+    fri_real radius = FRI_SQRT((fri_real)-2 * fri_ln((fri_real)1 - (fri_real)fri_uniform_f32(a)));
     fri_real angle = (fri_real)6.283185307179586476925 * (fri_real)fri_uniform_f32(b);
-    *even = radius * FRI_COS(angle);
-    *odd = radius * FRI_SIN(angle);
+    fri_sin_cos(angle, odd, even);
+    *even *= radius;
+    *odd *= radius;
 }
 
 /* kept iff uniform >= p, decided on the 24 integer bits of the uniform number, equal on every backend. */
@@ -447,7 +353,7 @@ static inline FRI_HOST_DEVICE fri_real fri_class_share(fri_real t, fri_real weig
 /* Gradient for shares q, with sum `all`; g = dloss / count. */
 static inline FRI_HOST_DEVICE fri_real fri_share_gradient(fri_real x, fri_real lse, fri_real all, fri_real q,
                                                           fri_real g) {
-    return (all * FRI_EXP(x - lse) - q) * g;
+    return (all * fri_exp(x - lse) - q) * g;
 }
 
 /* Binary cross entropy of sigmoid(x) and t, positive targets times w, and with the focal factor
@@ -464,7 +370,7 @@ static inline FRI_HOST_DEVICE fri_real fri_focal_miss(fri_real x, fri_real t) {
     return t * fri_sigmoid(-x) + (1 - t) * fri_sigmoid(x);
 }
 static inline FRI_HOST_DEVICE fri_real fri_focal(fri_real x, fri_real t, fri_real w, const fri_loss_desc *d) {
-    const fri_real factor = d->gamma > 0 ? FRI_POW(fri_focal_miss(x, t), (fri_real)d->gamma) : 1;
+    const fri_real factor = d->gamma > 0 ? fri_power(fri_focal_miss(x, t), (fri_real)d->gamma) : 1;
     return fri_focal_alpha(t, d) * factor * fri_bce(x, t, w);
 }
 static inline FRI_HOST_DEVICE fri_real fri_focal_gradient(fri_real x, fri_real t, fri_real w, const fri_loss_desc *d) {
@@ -472,8 +378,8 @@ static inline FRI_HOST_DEVICE fri_real fri_focal_gradient(fri_real x, fri_real t
     const fri_real a = fri_focal_alpha(t, d), miss = fri_focal_miss(x, t);
     if (!(d->gamma > 0)) return a * slope;
     const fri_real dmiss = fri_sigmoid(x) * fri_sigmoid(-x) * (1 - 2 * t);
-    const fri_real bend = miss > 0 ? gamma * FRI_POW(miss, gamma - 1) * dmiss : 0;
-    return a * (FRI_POW(miss, gamma) * slope + bend * fri_bce(x, t, w));
+    const fri_real bend = miss > 0 ? gamma * fri_power(miss, gamma - 1) * dmiss : 0;
+    return a * (fri_power(miss, gamma) * slope + bend * fri_bce(x, t, w));
 }
 
 /* A class's term of the Dice loss from the sums over rows of p t, p and t: 1 - score, 0 without rows of the class.

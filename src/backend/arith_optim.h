@@ -93,8 +93,8 @@ static inline FRI_HOST_DEVICE fri_adam_coef fri_adam_coef_of(const fri_adam_desc
     c.beta1_left = (fri_real)(1 - d->beta1);
     c.beta2 = (fri_real)d->beta2;
     c.beta2_left = (fri_real)(1 - d->beta2);
-    c.step_size = (fri_real)(lr / (1 - pow(d->beta1, (double)step)));
-    c.correction2 = (fri_real)sqrt(1 - pow(d->beta2, (double)step));
+    c.step_size = (fri_real)(lr / (1 - fri_power64(d->beta1, (double)step)));
+    c.correction2 = (fri_real)sqrt(1 - fri_power64(d->beta2, (double)step));
     c.eps = (fri_real)d->eps;
     c.weight_decay = d->decoupled ? 0 : (fri_real)d->weight_decay;
     c.shrink = d->decoupled ? (fri_real)(1 - lr * d->weight_decay) : 1;

@@ -74,7 +74,7 @@ typedef struct fri_backend {
     fr_status (*copy)(const fri_exec *e, fri_copy_kind kind, const void *src, void *dst, size_t bytes);
     /* Kernels in use, for people and for measured times: "2 threads, avx512"; NULL: no facts. */
     void (*describe)(char *buf, size_t bytes);
-    /* Facts behind the bits of results on data of a type, "fused multiply-adds, glibc 2.36"; NULL: `describe`. */
+    /* Facts behind the bits of results on data of a type, "fused multiply-adds"; NULL: `describe`. */
     void (*describe_bits)(fr_dtype compute, char *buf, size_t bytes);
     int numerics; /* from 1; raised by a commit with different result bits */
     /* A line about the sizes from *_workspace so far, "" if empty; NULL: always empty. */

@@ -13,12 +13,6 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
-#if defined(__GLIBC__)
-#include <gnu/libc-version.h>
-#define C_LIBRARY "glibc ", gnu_get_libc_version()
-#else
-#define C_LIBRARY "another C library", ""
-#endif
 
 enum {
     HUGE_PAGE = 2 * 1024 * 1024,
@@ -107,11 +101,10 @@ static void cpu_describe(char *buf, size_t bytes) {
              fri_exact_convolutions_get() ? "" : ", Winograd convolutions", fault);
 }
 
-/* Choices by shape alone (threads and widths of vectors change none) leave these facts. The C library computes expf and
- * logf of losses, and functions of activations. */
+/* Choices by shape alone (threads and widths of vectors change none) leave these facts: no function of the C library
+ * has a part in f32 and f16. */
 static void cpu_describe_bits(fr_dtype compute, char *buf, size_t bytes) {
-    snprintf(buf, bytes, "%s, %s%s%s%s", fri_cpu_isa_fuses() ? "fused multiply-adds" : "separate multiplications",
-             C_LIBRARY,
+    snprintf(buf, bytes, "%s%s%s", fri_cpu_isa_fuses() ? "fused multiply-adds" : "separate multiplications",
              compute != FR_BF16       ? ""
              : fri_igemm_reads_bf16() ? ", avx512_bf16"
                                       : ", bf16 in f32",
@@ -139,7 +132,7 @@ const fri_backend fri_backend_cpu = {
     .copy = cpu_copy,
     .describe = cpu_describe,
     .describe_bits = cpu_describe_bits,
-    .numerics = 3,
+    .numerics = 4,
     .synchronize = cpu_synchronize,
     .kernels = {FRI_KERNEL_MAP(SLOT).batchnorm2d_reads_parts = reads_parts,
                 .conv2d_reads_norm = fri_cpu_conv2d_reads_norm, .conv2d_constant_plan = fri_cpu_conv2d_constant_plan,

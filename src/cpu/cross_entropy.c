@@ -53,7 +53,7 @@ static double row_loss(const fri_loss_desc *d, int64_t row, const void *x, int64
         if (d->label_smoothing > 0) add_lanes(n, v, sum);
         if (target >= j && target < j + n) at_target = (double)v[target - j];
     }
-    double log_sum = (double)max + log(fri_cpu_lane_total(exps));
+    double log_sum = (double)max + fri_ln64(fri_cpu_lane_total(exps));
     *lse = (real)log_sum;
     double loss = (1 - d->label_smoothing) * (log_sum - at_target);
     if (d->label_smoothing > 0) loss += d->label_smoothing * (log_sum - fri_cpu_lane_total(sum) / (double)d->classes);
@@ -68,7 +68,7 @@ double fri_cpu_log_sum_exp(const fri_loss_desc *d, int64_t row, const void *x) {
         exp_block(n, fri_cpu_load(d->dtype, x, row * d->classes + j, n, buf), max, e);
         add_lanes(n, e, exps);
     }
-    return (double)max + log(fri_cpu_lane_total(exps));
+    return (double)max + fri_ln64(fri_cpu_lane_total(exps));
 }
 
 /* Weights of the classes in a row. */

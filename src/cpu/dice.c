@@ -45,7 +45,7 @@ static void group_forward(const void *context, int64_t at, int thread) {
             int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
             const real *v = fri_cpu_load(d->dtype, l->x, row * d->classes + j, n, buf);
             for (int64_t i = 0; i < n; i++) {
-                const double p = (double)FRI_EXP(v[i] - lse[row]);
+                const double p = (double)fri_exp(v[i] - lse[row]);
                 sum[j + i].p += p;
                 if (j + i != target[row]) continue;
                 sum[j + i].both += p;
@@ -103,7 +103,7 @@ static void row_backward(const void *context, int64_t row, int thread) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j);
         const real *v = fri_cpu_load(d->dtype, l->x, row * d->classes + j, n, xbuf);
         for (int64_t i = 0; i < n; i++)
-            mean += (double)(FRI_EXP(v[i] - lse) * fri_dice_slope(factors, d->classes, j + i, target));
+            mean += (double)(fri_exp(v[i] - lse) * fri_dice_slope(factors, d->classes, j + i, target));
     }
     for (int64_t j = 0; j < d->classes; j += FRI_BLOCK) {
         int64_t n = fri_min_i64(FRI_BLOCK, d->classes - j), at = row * d->classes + j;
@@ -111,7 +111,7 @@ static void row_backward(const void *context, int64_t row, int thread) {
         real *out = fri_cpu_target(d->dtype, l->dx, at, dxbuf);
         for (int64_t i = 0; i < n; i++)
             out[i] = counted
-                         ? FRI_EXP(v[i] - lse) * (fri_dice_slope(factors, d->classes, j + i, target) - (real)mean) * g
+                         ? fri_exp(v[i] - lse) * (fri_dice_slope(factors, d->classes, j + i, target) - (real)mean) * g
                          : 0;
         fri_cpu_store(d->dtype, l->dx, at, n, out);
     }

@@ -15,13 +15,17 @@ FRI_CLONES static void uniform_row(const span *p, int64_t n, const uint32_t *u, 
     for (int64_t i = 0; i < n; i++) y[i] = fri_uniform_between(u[i], low, high);
 }
 
-static void normal_row(const span *p, int64_t n, const uint32_t *u, real *y) {
-    for (int64_t i = 0; i < n; i += 2) {
-        real even, odd;
+FRI_CLONES static void normal_row(const span *p, int64_t n, const uint32_t *u, real *y) {
+    const real mean = p->a, std = p->b;
+    real even, odd;
+    for (int64_t i = 0; i + 1 < n; i += 2) {
         fri_normal_pair(u[i], u[i + 1], &even, &odd);
-        y[i] = even * p->b + p->a;
-        if (i + 1 < n) y[i + 1] = odd * p->b + p->a;
+        y[i] = even * std + mean;
+        y[i + 1] = odd * std + mean;
     }
+    if (n % 2 == 0) return;
+    fri_normal_pair(u[n - 1], u[n], &even, &odd);
+    y[n - 1] = even * std + mean;
 }
 
 /* FRI_BLOCK is divisible by 4: every block starts a counter. */

@@ -4,7 +4,7 @@
  * the result reads the source at inverse(map), so no pixel is left out. */
 #include "data/transform.h"
 
-#include "base/philox.h"
+#include "backend/elementary.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -20,8 +20,13 @@ bool fri_affine_map(const fri_transform *t, int64_t epoch, int64_t index, double
     const fri_philox4 r4 = fri_philox(t->seed, fri_stream_affine(epoch), (uint64_t)index), *r = &r4;
     const double radians = 0.017453292519943295;
     const double angle = t->degrees * symmetric(r->v[0]) * radians, shear = t->shear * symmetric(r->v[2]) * radians;
-    const double scale = exp(log1p(t->zoom) * symmetric(r->v[1]));
-    const double c = cos(angle) / scale, s = sin(angle) / scale, k = tan(shear);
+    const double scale = fri_exp64(fri_ln64(1 + t->zoom) * symmetric(r->v[1]));
+    double c, s, sheared[2];
+    fri_sin_cos64(angle, &s, &c);
+    fri_sin_cos64(shear, &sheared[0], &sheared[1]);
+    const double k = sheared[0] / sheared[1];
+    c /= scale;
+    s /= scale;
     /* Forward is scale * R(angle) * [1 k; 0 1]; its inverse [1 -k; 0 1] * R(-angle) / scale. */
     m[0] = c + k * s;
     m[1] = s - k * c;

@@ -2,7 +2,6 @@
 #include <frugal/models.h>
 #include <frugal/try.h>
 
-#include <math.h>
 #include <stdlib.h>
 
 /* Device of a network, and the input's type. */
@@ -11,12 +10,15 @@ typedef struct place {
     fr_dtype dtype;
 } place;
 
-static fr_status run_image(fr_module *m, const fr_image *image, const fr_loader_opts *as, place at, fr_tensor **y) {
+static fr_status run_image(fr_module *m, const fr_image *image, const fr_loader_opts *as, place at, bool shares,
+                           fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *x = NULL;
     FRI_TRY(fr_image_preprocess(image, as, at.device, &x));
     FRI_TRY(fr_cast(x, at.dtype, &x));
     FRI_TRY(fr_module_forward(m, x, &x));
-    return fr_cast(x, FR_F32, y);
+    FRI_TRY(fr_cast(x, FR_F32, &x));
+    if (shares) FRI_TRY(fr_flatten(x, 0, &x));
+    return shares ? fr_softmax(x, y) : fr_cast(x, FR_F32, y);
 }
 
 /* Device and type of the first parameter. */
@@ -27,15 +29,15 @@ static fr_status place_of(void *ctx, const char *path, fr_tensor *t, bool is_par
     return FR_END;
 }
 
-/* Result of the network for the image, in eval mode and without a graph, in host memory. */
-static fr_status answer_of(fr_module *m, const fr_image *image, const fr_loader_opts *as, fr_tensor **y,
+/* Result of the network for the image in host memory, or with `shares` the softmax, in eval mode, without a graph. */
+static fr_status answer_of(fr_module *m, const fr_image *image, const fr_loader_opts *as, bool shares, fr_tensor **y,
                            float **values) {
     place at = {FR_CPU, FR_F32};
     fr_status s = fr_module_each_tensor(m, place_of, &at);
     if (s < 0) return s;
     bool grad = fr_no_grad_begin();
     fr_module_evaluation_begin(m);
-    FR_TRY(s, run_image(m, image, as, at, y));
+    FR_TRY(s, run_image(m, image, as, at, shares, y));
     *values = malloc((size_t)fr_tensor_numel(*y) * sizeof **values);
     FR_TRY(s, *values != NULL ? FR_OK : fr_fail(FR_ENOMEM, "predict: out of host memory"));
     FR_TRY(s, fr_tensor_to_host(*y, *values));
@@ -55,18 +57,12 @@ fr_status fr_predict(fr_module *m, const fr_image *image, const fr_loader_opts *
     if (m == NULL || image == NULL || p == NULL)
         return fr_fail(FR_EINVAL, "fr_predict: %s is NULL", m == NULL ? "m" : image == NULL ? "image" : "p");
     FRI_OWNED(fr_tensor_release) fr_tensor *y = NULL;
-    FRI_OWNED(fri_free) float *logit = NULL;
-    double largest = -INFINITY, sum = 0;
-    FRI_TRY(answer_of(m, image, as, &y, &logit));
+    FRI_OWNED(fri_free) float *share = NULL;
+    FRI_TRY(answer_of(m, image, as, true, &y, &share));
     if (fr_tensor_numel(y) != n)
         return fr_fail(FR_ESHAPE, "predict: the network has %lld results but the caller asks for %lld",
                        (long long)fr_tensor_numel(y), (long long)n);
-    for (int64_t i = 0; i < n; i++) largest = (double)logit[i] > largest ? (double)logit[i] : largest;
-    for (int64_t i = 0; i < n; i++) {
-        p[i] = exp((double)logit[i] - largest);
-        sum += p[i];
-    }
-    for (int64_t i = 0; i < n; i++) p[i] /= sum;
+    for (int64_t i = 0; i < n; i++) p[i] = (double)share[i];
     return FR_OK;
 }
 
@@ -102,7 +98,7 @@ fr_status fr_predict_mask(fr_module *m, const fr_image *image, const fr_loader_o
         return fr_fail(FR_EINVAL, "predict_mask: %lld classes, must lie in 1..%d", (long long)classes, FR_MASK_IGNORED);
     if (as != NULL) FRI_TRY(check_whole("height", as->height, as->resize_height, height));
     if (as != NULL) FRI_TRY(check_whole("width", as->width, as->resize_width, width));
-    FRI_TRY(answer_of(m, image, as, &y, &value));
+    FRI_TRY(answer_of(m, image, as, false, &y, &value));
     if (fr_tensor_rank(y) != 4 || fr_tensor_dim(y, 3) != classes)
         return fr_fail(FR_ESHAPE,
                        "predict_mask: the network has %lld results in %d dimensions, not %lld classes for "

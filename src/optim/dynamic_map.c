@@ -5,7 +5,6 @@
  * parts with the middles as values, with both signs if signed. With 0 and 1 the map has 256 values. */
 #include "optim/optimizer.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 enum { DECADES = 7 };
@@ -16,11 +15,12 @@ static int compare_values(const void *a, const void *b) {
 }
 
 void fri_dynamic_map(bool is_signed, float map[FRI_MAP_VALUES]) {
+    static const double decade[DECADES] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1};
     int n = 0;
     for (int e = 0; e < DECADES; e++) {
         int parts = is_signed ? 1 << e : 2 << e;
         for (int i = 0; i < parts; i++) {
-            double middle = pow(10, e - (DECADES - 1)) * (0.1 + 0.9 * (i + 0.5) / parts);
+            double middle = decade[e] * (0.1 + 0.9 * (i + 0.5) / parts);
             map[n++] = (float)middle;
             if (is_signed) map[n++] = (float)-middle;
         }

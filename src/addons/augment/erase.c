@@ -1,5 +1,6 @@
 /* erase.c - torchvision's RandomErasing: scale 2 to 33 %, aspect ratio 0.3 to 3.3, value 0, of the normalized image. */
 #include "addons/augment/parts.h"
+#include "backend/elementary.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +23,7 @@ void fri_erase(const fr_augmentation *a, const fr_augment_input *in, float *pixe
     for (int i = 0; i < TRIES; i++) {
         draw_numbers(in, i, r);
         const double area = (double)(in->height * in->width) * uniform(r[0], 0.02, 0.33);
-        const double aspect = exp(uniform(r[1], log(0.3), log(3.3)));
+        const double aspect = fri_exp64(uniform(r[1], fri_ln64(0.3), fri_ln64(3.3)));
         const int64_t h = (int64_t)nearbyint(sqrt(area * aspect)), w = (int64_t)nearbyint(sqrt(area / aspect));
         if (h >= in->height || w >= in->width) continue;
         const int64_t y = (int64_t)uniform(r[2], 0, (double)(in->height - h + 1));

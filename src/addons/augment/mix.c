@@ -1,5 +1,6 @@
 /* mix.c - torchvision's transforms v2 MixUp and CutMix of a batch. */
 #include "addons/augment/parts.h"
+#include "backend/elementary.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,19 +25,22 @@ static double uniform(numbers *x) {
 /* log of a number from the gamma distribution of shape a > 0 (Marsaglia and Tsang 2000; below 1 from that of a + 1).
  * The logarithm, because small shapes give numbers that no double can hold. */
 static double log_gamma_number(numbers *x, double a) {
-    const double small = a < 1 ? log(uniform(x)) / a : 0, d = (a < 1 ? a + 1 : a) - 1.0 / 3, c = 1 / sqrt(9 * d);
+    const double small = a < 1 ? fri_ln64(uniform(x)) / a : 0, d = (a < 1 ? a + 1 : a) - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (;;) {
-        const double z = sqrt(-2 * log(uniform(x))) * cos(6.283185307179586 * uniform(x)), v = 1 + c * z;
+        double sine, cosine;
+        const double radius = sqrt(-2 * fri_ln64(uniform(x)));
+        fri_sin_cos64(6.283185307179586 * uniform(x), &sine, &cosine);
+        const double z = radius * cosine, v = 1 + c * z;
         if (v <= 0) continue;
         const double cube = v * v * v;
-        if (log(uniform(x)) < 0.5 * z * z + d - d * cube + d * log(cube)) return small + log(d * cube);
+        if (fri_ln64(uniform(x)) < 0.5 * z * z + d - d * cube + d * fri_ln64(cube)) return small + fri_ln64(d * cube);
     }
 }
 
 /* A number from Beta(a, a). */
 static double beta_number(numbers *x, double a) {
     const double p = log_gamma_number(x, a), q = log_gamma_number(x, a);
-    return 1 / (1 + exp(q - p));
+    return 1 / (1 + fri_exp64(q - p));
 }
 
 /* Rows of `size` numbers: x[i] = l x[i] + (1 - l) x[i - 1], x[-1] the last. */

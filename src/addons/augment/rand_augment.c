@@ -1,6 +1,7 @@
 /* rand_augment.c - torchvision's transforms v2 RandAugment of an 8-bit image: some of 14 ops one after the other, each
  * of one magnitude, of 31; nearest pixels, black outside. Arithmetic is f32, as there. */
 #include "addons/augment/parts.h"
+#include "backend/elementary.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,13 +47,15 @@ static uint8_t to_level(float v) {
 /* The inverse of a rotation by `angle`, of y after x sheared, about `center` from the middle, then a shift: rows of
  * _get_inverse_affine_matrix (torchvision). */
 typedef struct motion {
-    double angle, shear[2], center[2], shift[2]; /* radians; x, y; pixels */
+    double angle, shear[2], center[2], shift[2]; /* radians; tangents of x, y; pixels */
 } motion;
 
 static void inverse_of(const motion *k, float m[6]) {
-    const double rot = k->angle, sy = k->shear[1], tx = tan(k->shear[0]), *c = k->center;
-    const double a = cos(rot - sy) / cos(sy), b = -(a * tx + sin(rot)), d0 = sin(rot - sy) / cos(sy);
-    const double d = cos(rot) - d0 * tx, x = c[0] + k->shift[0], y = c[1] + k->shift[1];
+    const double tx = k->shear[0], ty = k->shear[1], *c = k->center;
+    double sine, cosine;
+    fri_sin_cos64(k->angle, &sine, &cosine);
+    const double a = cosine + sine * ty, b = -(a * tx + sine), d0 = sine - cosine * ty;
+    const double d = cosine - d0 * tx, x = c[0] + k->shift[0], y = c[1] + k->shift[1];
     const double rows[6] = {d, -b, c[0] - d * x + b * y, -d0, a, c[1] + d0 * x - a * y};
     for (int i = 0; i < 6; i++) m[i] = (float)rows[i];
 }
@@ -166,14 +169,14 @@ static void look_up(const picture *p, augment which, int bin) {
 
 /* One op; true: its result is in `to`. */
 static bool apply_augment(const picture *p, augment which, int bin, bool negative, uint8_t *to) {
-    const double sign = negative ? -1 : 1, radians = 0.017453292519943295, shear = atan(sign * linspace(0, 0.3f, bin));
+    const double sign = negative ? -1 : 1, radians = 0.017453292519943295, shear = sign * linspace(0, 0.3f, bin);
     const double ratio = 1 + sign * linspace(0, 0.9f, bin), w = (double)p->width, h = (double)p->height;
     motion k = {0};
     switch (which) {
     case SHEAR_X: k = (motion){.shear = {shear, 0}, .center = {-0.5 * w, -0.5 * h}}; break;
     case SHEAR_Y: k = (motion){.shear = {0, shear}, .center = {-0.5 * w, -0.5 * h}}; break;
-    case TRANSLATE_X: k.shift[0] = sign * trunc(linspace(0, (float)(150.0 / 331 * w), bin)); break;
-    case TRANSLATE_Y: k.shift[1] = sign * trunc(linspace(0, (float)(150.0 / 331 * h), bin)); break;
+    case TRANSLATE_X: k.shift[0] = sign * floor(linspace(0, (float)(150.0 / 331 * w), bin)); break;
+    case TRANSLATE_Y: k.shift[1] = sign * floor(linspace(0, (float)(150.0 / 331 * h), bin)); break;
     case ROTATE: k.angle = -sign * linspace(0, 30, bin) * radians; break;
     case SHARPNESS: sharpen(p, ratio, to); return true;
     case BRIGHTNESS:

@@ -2,6 +2,7 @@
  *
  * Sums and products follow ONNX's broadcasting. Dimension 0 of an activation is the example's batch. */
 #include "addons/onnx/reader.h"
+#include "backend/elementary.h"
 
 #include <frugal/weights.h>
 
@@ -186,7 +187,7 @@ static bool whole(char op, int64_t a, int64_t b, int64_t *v) {
 }
 
 static double real(char op, double a, double b) {
-    return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : op == 'D' ? a / b : pow(a, b);
+    return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : op == 'D' ? a / b : fri_power64(a, b);
 }
 
 /* Element i of a row-major tensor, by other steps. */
