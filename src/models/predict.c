@@ -2,6 +2,7 @@
 #include <frugal/models.h>
 #include <frugal/try.h>
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Device of a network, and the input's type. */
