@@ -186,10 +186,9 @@ fr_status fri_conv2d_describe(fri_frame *f, const fr_conv2d_opts *o, fri_conv2d_
 }
 
 fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
-    FRI_NOT_NULL(y);
     FRI_OWNED(fri_frame_end) fri_frame f = {0};
     fri_conv2d_desc d;
-    FRI_TRY(fri_frame_begin(&f, &fri_op_conv2d, (fr_tensor *[]){x, w, b}));
+    FRI_TRY(fri_frame_begin(&f, &fri_op_conv2d, (fr_tensor *[]){x, w, b}, y));
     FRI_TRY(fri_conv2d_describe(&f, opts != NULL ? opts : FR_CONV2D_OPTS(), &d));
     return fri_frame_run(&f, &d, sizeof d, y);
 }

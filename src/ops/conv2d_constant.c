@@ -70,7 +70,7 @@ fr_status fri_conv2d_constant(const fri_constant_conv2d *k, fr_tensor *x, fr_ten
     fr_status s = FR_OK;
     if (fr_grad_enabled() && x->requires_grad)
         s = fr_fail(FR_EUSAGE, "conv2d: a network folded for inference has no backward; train the unfolded one");
-    FR_TRY(s, s < 0 ? s : fri_frame_begin(&f, &constant, in));
+    FR_TRY(s, s < 0 ? s : fri_frame_begin(&f, &constant, in, y));
     FR_TRY(s, fri_conv2d_describe(&f, &k->opts, &d));
     d.accumulate = addend != NULL;
     d.relu = k->relu;

@@ -40,17 +40,16 @@ static fr_status describe(const fri_frame *f, const fr_described *op, double p, 
 }
 
 static fr_status run_dropout(fr_described *op, fr_tensor *x, double p, bool train, fr_tensor **y) {
-    FRI_NOT_NULL(y);
     FRI_OWNED(fri_frame_end) fri_frame f = {0};
     fri_dropout_desc d;
-    FRI_TRY(fri_frame_begin(&f, op, &x));
+    FRI_TRY(fri_frame_begin(&f, op, &x, y));
     FRI_TRY(describe(&f, op, p, &d));
     if (!train || p == 0) { /* no copy, as in PyTorch's eval mode */
         fr_tensor *same = fr_tensor_retain(x);
         fri_tensor_put(&same, y);
         return FR_OK;
     }
-    fr_rng r = fri_rng_draw();
+    const fr_rng r = fri_rng_draw();
     d.seed = r.seed;
     d.stream = r.next_stream;
     f.code = FR_BOOL;

@@ -20,14 +20,15 @@ typedef struct fri_frame {
     bool inplace;              /* y is the first input, by demand */
 } fri_frame;
 
-/* Checks the inputs for a zeroed frame (`in` has one for each of the description), enters the op's scope, and casts by
- * autocast. Always pair with fri_frame_end, also after failure. */
-fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in);
+/* Checks the inputs (`in` has one for each of the description) and the slot y for a zeroed frame, enters the op's
+ * scope, and casts by autocast. Always pair with fri_frame_end, also after failure. */
+fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in, fr_tensor *const *y);
 /* Makes the results, runs the forward steps, records the node. options: of the kernels. */
 fr_status fri_frame_run(fri_frame *f, const void *options, size_t bytes, fr_tensor **y);
 void fri_frame_end(fri_frame *f);
-/* Begin, run and end, for an op whose sizes are those of the inputs; y NULL: in place over in[0]. */
+/* Begin, run and end, for an op whose sizes are those of the inputs; or in place over x. */
 fr_status fri_frame_call(fr_described *op, fr_tensor *const *in, const void *options, size_t bytes, fr_tensor **y);
+fr_status fri_frame_inplace(fr_described *op, fr_tensor *x, const void *options, size_t bytes);
 
 #define FRI_SIZE(frame, letter) ((frame).size[(letter) - 'a'])
 

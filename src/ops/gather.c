@@ -57,10 +57,9 @@ fr_described fri_op_gather = {.op = {.name = "gather"},
                               .backward = {{"index dy > dx bad", &spread_kernel}}};
 
 fr_status fr_gather(fr_tensor *x, int dim, fr_tensor *index, fr_tensor **y) {
-    FRI_NOT_NULL(y);
     FRI_OWNED(fri_frame_end) fri_frame f = {0};
     fri_gather_desc d;
-    FRI_TRY(fri_frame_begin(&f, &fri_op_gather, (fr_tensor *[]){x, index}));
+    FRI_TRY(fri_frame_begin(&f, &fri_op_gather, (fr_tensor *[]){x, index}, y));
     FRI_TRY(fri_gather_describe(&f, dim, &d));
     f.any = index->shape; /* of y */
     return fri_frame_run(&f, &d, sizeof d, y);

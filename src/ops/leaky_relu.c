@@ -18,18 +18,18 @@ fr_described fri_op_leaky_relu = {.op = {.name = "leaky_relu"},
                                   .backward = {{"y dy > dx", .mask = FR_SAVE_SIGN}},
                                   .rebuilds = true};
 
-static fr_status call_leaky_relu(fr_tensor *x, double slope, fr_tensor **y) {
-    if (!(slope >= 0) || !isfinite(slope))
-        return fr_fail(FR_EINVAL, "leaky_relu: slope is %g; it must be >= 0, so that the sign of y is the sign of x",
-                       slope);
-    return fri_frame_call(&fri_op_leaky_relu, &x, &slope, sizeof slope, y);
+static fr_status check_slope(double slope) {
+    if (slope >= 0 && isfinite(slope)) return FR_OK;
+    return fr_fail(FR_EINVAL, "leaky_relu: slope is %g; it must be >= 0, so that the sign of y is the sign of x",
+                   slope);
 }
 
 fr_status fr_leaky_relu(fr_tensor *x, double slope, fr_tensor **y) {
-    FRI_NOT_NULL(y);
-    return call_leaky_relu(x, slope, y);
+    FRI_TRY(check_slope(slope));
+    return fri_frame_call(&fri_op_leaky_relu, &x, &slope, sizeof slope, y);
 }
 
 fr_status fr_leaky_relu_inplace(fr_tensor *x, double slope) {
-    return call_leaky_relu(x, slope, NULL);
+    FRI_TRY(check_slope(slope));
+    return fri_frame_inplace(&fri_op_leaky_relu, x, &slope, sizeof slope);
 }

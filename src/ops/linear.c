@@ -88,9 +88,8 @@ fr_described fri_op_linear = {.op = {.name = "linear", .autocast = FR_AUTOCAST_L
                               .costly = true};
 
 fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
-    FRI_NOT_NULL(y);
     FRI_OWNED(fri_frame_end) fri_frame f = {0};
-    FRI_TRY(fri_frame_begin(&f, &fri_op_linear, (fr_tensor *[]){x, w, b}));
+    FRI_TRY(fri_frame_begin(&f, &fri_op_linear, (fr_tensor *[]){x, w, b}, y));
     const fr_dtype bias = b != NULL ? f.c.in[2]->dtype : f.dtype;
     const fri_linear_desc d = {f.dtype, bias, fri_shape_numel(&f.any), FRI_SIZE(f, 'i'), FRI_SIZE(f, 'o'), false};
     return fri_frame_run(&f, &d, sizeof d, y);

@@ -34,7 +34,6 @@ LOSS(l1)
 LOSS(smooth_l1)
 
 static fr_status call_loss(fr_described *op, double beta, fr_tensor *x, fr_tensor *t, fr_tensor **loss) {
-    FRI_NOT_NULL(loss);
     return fri_frame_call(op, (fr_tensor *[]){x, t}, &beta, sizeof beta, loss);
 }
 

@@ -17,10 +17,9 @@ fr_described fri_op_relu = {.op = {.name = "relu"},
                             .rebuilds = true};
 
 fr_status fr_relu(fr_tensor *x, fr_tensor **y) {
-    FRI_NOT_NULL(y);
     return fri_frame_call(&fri_op_relu, &x, NULL, 0, y);
 }
 
 fr_status fr_relu_inplace(fr_tensor *x) {
-    return fri_frame_call(&fri_op_relu, &x, NULL, 0, NULL);
+    return fri_frame_inplace(&fri_op_relu, x, NULL, 0);
 }

@@ -17,10 +17,9 @@ fr_described fri_op_relu6 = {.op = {.name = "relu6"},
                              .rebuilds = true};
 
 fr_status fr_relu6(fr_tensor *x, fr_tensor **y) {
-    FRI_NOT_NULL(y);
     return fri_frame_call(&fri_op_relu6, &x, NULL, 0, y);
 }
 
 fr_status fr_relu6_inplace(fr_tensor *x) {
-    return fri_frame_call(&fri_op_relu6, &x, NULL, 0, NULL);
+    return fri_frame_inplace(&fri_op_relu6, x, NULL, 0);
 }

@@ -45,38 +45,38 @@ FRI_OP_KERNEL(gather, options, (e, &d->d, T(0), T(1), T(2), T(3)), .moves = 3, .
                                   .forward = {{"x index src > y bad", &place_kernel}},                 \
                                   .backward = {{"index dy > dsrc bad", &gather_kernel}, __VA_ARGS__}}; \
     fr_status fr_##word(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, fr_tensor **y) {      \
-        FRI_NOT_NULL(y);                                                                               \
-        return call_scatter(&fri_op_##word, x, dim, index, src, adds, y);                              \
+        return call_scatter(&fri_op_##word, x, dim, index, src, adds, false, y);                       \
     }                                                                                                  \
     fr_status fr_##word##_inplace(fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src) {           \
-        return call_scatter(&fri_op_##word, x, dim, index, src, adds, NULL);                           \
+        return call_scatter(&fri_op_##word, x, dim, index, src, adds, true, NULL);                     \
     }
 
-static fr_status run_scatter(fr_described *op, fr_tensor *const *in, int dim, bool add, fr_tensor **y) {
+static fr_status run_scatter(fr_described *op, fr_tensor *const *in, int dim, bool add, bool inplace, fr_tensor **y) {
     FRI_OWNED(fri_frame_end) fri_frame f = {0};
     options o = {.add = add};
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
-    FRI_TRY(fri_frame_begin(&f, op, in));
-    f.inplace = y == NULL;
-    if (f.inplace) FRI_TRY(fri_check_inplace(&f.read->op, in[0]));
+    FRI_TRY(fri_frame_begin(&f, op, in, inplace ? in : y));
+    f.inplace = inplace;
+    if (inplace) FRI_TRY(fri_check_inplace(&f.read->op, in[0]));
     FRI_TRY(fri_gather_describe(&f, dim, &o.d));
     if (!fri_shape_equal(&in[2]->shape, &in[1]->shape))
         return fr_fail(FR_ESHAPE, "%s: src has shape %s but index has %s", op->op.name,
                        fri_shape_text(&in[2]->shape, a), fri_shape_text(&in[1]->shape, b));
-    if (f.inplace && in[2] == in[0])
+    if (inplace && in[2] == in[0])
         return fr_fail(FR_EINVAL, "%s: src is x itself, which is overwritten; clone src", op->op.name);
     return fri_frame_run(&f, &o, sizeof o, y);
 }
 
 static fr_status call_scatter(fr_described *op, fr_tensor *x, int dim, fr_tensor *index, fr_tensor *src, bool add,
-                              fr_tensor **y) {
+                              bool inplace, fr_tensor **y) {
     FRI_OWNED(fr_tensor_release) fr_tensor *wide_x = NULL, *wide_src = NULL;
     fr_tensor *wide[2] = {NULL, NULL}, *in[] = {x, index, src};
-    if (y == NULL || x == NULL || src == NULL || !fri_autocast_get().enabled) return run_scatter(op, in, dim, add, y);
+    if (inplace || x == NULL || src == NULL || !fri_autocast_get().enabled)
+        return run_scatter(op, in, dim, add, inplace, y);
     const fr_status s = fri_promote(2, (fr_tensor *[]){x, src}, wide); /* else types must be equal, as in PyTorch */
     wide_x = wide[0];
     wide_src = wide[1];
-    return s < 0 ? s : run_scatter(op, (fr_tensor *[]){wide_x, index, wide_src}, dim, add, y);
+    return s < 0 ? s : run_scatter(op, (fr_tensor *[]){wide_x, index, wide_src}, dim, add, false, y);
 }
 
 SCATTER(scatter, false, {"index dy > dx=dy bad", &zero_kernel})

@@ -176,6 +176,8 @@ static void choose_slots(fri_reading *r, uint32_t keeps) {
 static fr_status read_all(fri_reading *r) {
     const fr_described *d = r->of;
     uint32_t keeps = 0;
+    if (d->op.name == NULL || d->operands == NULL)
+        return fr_fail(FR_EINVAL, "an op's description has no name or no operands");
     FRI_TRY(read_operands(r));
     for (int k = 0; k < FRI_FORWARD_STEPS && d->forward[k].words != NULL; k++)
         FRI_TRY(read_step(r, d->forward[k].words, false, &r->forward[k]));

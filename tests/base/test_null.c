@@ -170,9 +170,18 @@ static const char *sentence(const char *function, const char *parameter) {
     return text;
 }
 
+/* A described op names itself in place of the function: "relu: x is NULL" of fr_relu and fr_relu_inplace. */
+static bool names_op(const char *function, const char *parameter) {
+    const char *text = fr_last_error();
+    const size_t op = strcspn(text, ":");
+    return op > 0 && strncmp(function, "fr_", 3) == 0 && strncmp(function + 3, text, op) == 0 &&
+           (function[3 + op] == '\0' || strcmp(function + 3 + op, "_inplace") == 0) &&
+           strcmp(strstr(sentence(function, parameter), ": "), text + op) == 0;
+}
+
 static void refused(const char *function, const char *parameter, fr_status s) {
     cr_expect_eq(s, FR_EINVAL, "%s, %s NULL: %s, FR_EINVAL is expected", function, parameter, fr_status_name(s));
-    cr_expect_str_eq(fr_last_error(), sentence(function, parameter));
+    if (!names_op(function, parameter)) cr_expect_str_eq(fr_last_error(), sentence(function, parameter));
 }
 
 /* The call may fail for a different reason. */
