@@ -133,6 +133,16 @@ fr_status fri_weights_begin(fri_run *r, bool tells) {
     return FR_OK;
 }
 
+static fr_status compare_weights(const fri_run *trial, void *ctx) {
+    fri_run here = *trial;
+    here.data.train = ctx;
+    return fri_weights_begin(&here, true);
+}
+
+fr_status fri_weights_check(const fri_run *r) {
+    return r->config->opts.files.weights != NULL ? fri_on_meta(r->config, compare_weights, r->data.train) : FR_OK;
+}
+
 /* ---- --export ---------------------------------------------------------------------------------------------------- */
 
 /* Describes the network for later predictions; *out points into the run and `names`. */

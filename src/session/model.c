@@ -138,7 +138,6 @@ fr_status fri_model_check(fri_config *c, fr_dataset *train) {
         return s;
     }
     if (s < 0) return s;
-    if (c->opts.files.predict == NULL) FRI_TRY(fri_weights_begin(&trial, true));
     FRI_TRY(fri_freeze_parts(&trial));
     FRI_TRY(fri_segments_check(&trial));
     FRI_TRY(try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));

@@ -14,10 +14,12 @@ fr_status fri_resume_dry(fri_run *r);
 /* A save that fails for lack of disk space or memory is only reported, except after the last step. */
 bool fri_save_is_due(const fri_run *r, bool last);
 fr_status fri_save(fri_run *r, bool last);
-/* head.c. fri_weights_begin loads --weights, on meta only compares; tells: notes a last layer that starts fresh.
+/* head.c. fri_weights_begin loads --weights, on meta only compares; tells: notes a last layer that starts fresh, as
+ * fri_weights_check does before a plan or a run.
  * fri_weights_can_be_written reports what would stop fri_weights_write after the training. */
 bool fri_weights_name_other_classes(const fri_run *r); /* than the data, or in another order */
 fr_status fri_weights_begin(fri_run *r, bool tells);
+fr_status fri_weights_check(const fri_run *r);
 fr_status fri_weights_can_be_written(fri_run *r);
 fr_status fri_weights_end(fri_run *r);
 fr_status fri_weights_write(fri_run *r, const char *path); /* writes the current model */
