@@ -39,9 +39,9 @@ static fr_status make_module(fri_run *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
     const fr_network_file *file = NULL;
     if (fri_weights_are_network(c, &file)) {
-        if (c->opts.model.width != 1)
-            return fr_fail(FR_EINVAL, "--width %g: --weights %s brings its network; leave --width out",
-                           c->opts.model.width, c->opts.files.weights);
+        if (c->opts.model.width != 1 || c->opts.model.inplace_abn)
+            return fr_fail(FR_EINVAL, "--%s: --weights %s brings its network; leave the flag out",
+                           c->opts.model.width != 1 ? "width" : "inplace-abn", c->opts.files.weights);
         FRI_TRY(load_network(c, file, name, &r->net.model));
         FRI_TRY(fri_head_fit(r));
     } else if (c->model != NULL) {

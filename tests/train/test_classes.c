@@ -33,6 +33,7 @@ typedef struct cell {
     relation to;
 } cell;
 static cell now;
+static double width = 1;
 
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 
@@ -234,6 +235,7 @@ static void set_options(fr_train_opts *o, const char *weights, const char *expor
     o->data.image_size = o->data.image_width = SIDE;
     o->data.augment = FR_TRAIN_AUGMENT_NONE;
     o->data.workers = 0;
+    o->model.width = width;
     o->optim.batch_size = 2;
     o->optim.steps = 1;
     o->optim.lr = 1e-30; /* the values stay, to the last bit */
@@ -544,6 +546,9 @@ Test(classes, descriptions_that_do_not_fit_are_named) {
         MUST(fr_onnx_save(m, path, FR_ONNX_SAVE_OPTS(.info = &info)));
         expect_told(run_trainer((asked){root, path, NULL, images, false}), 1,
                     "says 5 classes, but its network has 3 results");
+        width = 0.5;
+        expect_told(run_trainer((asked){root, path, NULL, NULL, false}), 2, "--width: --weights ");
+        width = 1;
         const told t = run_trainer((asked){root, path, files_path("x.safetensors"), NULL, false});
         expect_told(t, 2, "x.safetensors: weights alone are not the network of ");
         cr_expect_not_null(strstr(t.text, "name a file .onnx"), "%s", t.text);
