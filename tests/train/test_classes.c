@@ -587,8 +587,13 @@ Test(classes, a_program_without_digits_asks_for_a_dataset) {
                      "tester has no digits; --dataset NAME is needed: folder, masks, mnist, cifar10 ...");
 }
 
+/* A resumed run gets all values from its state, so nothing is noted of the weights that it began with. */
 Test(classes, a_state_of_other_data_has_a_status) {
+    fr_module *two = NULL;
     now = (cell){SAFETENSORS, true, false, EQUAL};
+    MUST(own_network(NULL, FR_CPU, 2, &two));
+    MUST(fr_weights_save(two, files_path("two.safetensors"), NULL));
+    fr_module_release(&two);
     for (int i = 0; i < 4; i++) { /* first, equal, more images, another batch size */
         fr_session_opts o = fr_session_opts_default();
         fr_dataset *d = NULL;
@@ -598,6 +603,7 @@ Test(classes, a_state_of_other_data_has_a_status) {
         o.ctx = &t;
         o.on_note = take_note;
         set_options(&o.train, NULL, NULL, false);
+        o.train.files.weights = files_path("two.safetensors");
         o.train.files.save = files_path("states");
         o.train.files.resume = "latest";
         if (i == 3) o.train.optim.batch_size = 3;
@@ -611,6 +617,7 @@ Test(classes, a_state_of_other_data_has_a_status) {
         const fr_status want = i < 2 ? FR_OK : i == 2 ? FR_EDATA : FR_EINVAL, got = fr_session_create(&o, d, NULL, &s);
         cr_expect_eq(got, want, "%d: %s", i, got < 0 ? fr_last_error() : "");
         if (i == 0) MUST(fr_session_run(s));
+        cr_expect_eq(strstr(t.text, "starts fresh") != NULL, i == 0, "%d: %s", i, t.text);
         fr_session_release(&s);
         fr_dataset_release(&d);
     }
