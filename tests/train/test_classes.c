@@ -463,7 +463,7 @@ Test(classes, rows_follow_names) {
     } cells[] = {
         {{"caf\351", "caf\350", "the"}, {"caf\351", "caf\350", "the"}, {0, 1, 2}, false}, /* both are "caf?" there */
         {{"a\351", "b", "c"}, {"b", "c", "a\351"}, {1, 2, 0}, true},
-        {{"caf\351", "caf\350", "the"}, {"the", "caf\351"}, {2, -1}, true}, /* which of two? */
+        {{"caf\351", "caf\350", "the"}, {"the", "caf\351"}, {2, -1}, true}, /* two rows of a name */
         {{"a", "b", "c"}, {"a\351", "a\350", "a"}, {-1, -1, 0}, true},
         {{"a?", "b", "c"}, {"a\351", "a\350", "b"}, {0, -1, 1}, true}, /* at its place; the other is no row */
         {{"a", "a", "b"}, {"a", "a", "b"}, {0, 1, 2}, false},
@@ -587,7 +587,7 @@ Test(classes, a_program_without_digits_asks_for_a_dataset) {
                      "tester has no digits; --dataset NAME is needed: folder, masks, mnist, cifar10 ...");
 }
 
-/* A resumed run gets all values from its state, so nothing is noted of the weights that it began with. */
+/* A resumed run gets all values from the state, without a note on the first weights. */
 Test(classes, a_state_of_other_data_has_a_status) {
     fr_module *two = NULL;
     now = (cell){SAFETENSORS, true, false, EQUAL};
