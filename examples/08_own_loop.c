@@ -3,13 +3,21 @@
  * beside PyTorch's, and tests/train/own_loop.py trains both from the same weights.
  *
  * Usage: 08_own_loop [f32|f16] [FOLDER]     FOLDER keeps the first weights and the states; default: a temporary one */
-#include "digits.h"
-
 #include <frugal/frugal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#if __has_include("digits.h") /* beside the examples; elsewhere noise of the same shape */
+#include "digits.h"
+#define LEARNS true
+#else
+#define LEARNS false
+static fr_status digits_dataset(fr_split split, fr_dataset **out) {
+    return fr_dataset_synthetic(split == FR_SPLIT_TRAIN ? 1500 : 297, 10, 8, 8, 1, (uint64_t)split, out);
+}
+#endif
 
 enum { STEPS = 10, ACCUMULATE = 2, BATCH = 50, SAVED_AT = 5, CLASSES = 10 };
 
@@ -191,7 +199,7 @@ static fr_status run(bool half, const char *folder) {
     for (int i = SAVED_AT; i < STEPS; i++)
         if (again[i] != loss[i]) FR_TRY(s, fr_fail(FR_EINTERNAL, "step %d: %.9g after a resume", i + 1, again[i]));
     printf("resumed at step %d: the same losses to the last bit\n", SAVED_AT);
-    if (loss[STEPS - 1] >= loss[0]) s = fr_fail(FR_EINTERNAL, "the loss does not fall");
+    if (LEARNS && loss[STEPS - 1] >= loss[0]) s = fr_fail(FR_EINTERNAL, "the loss does not fall");
 done:
     end(&t);
     fr_dataset_release(&digits);

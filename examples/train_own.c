@@ -2,10 +2,14 @@
  *
  * A program writes only the list. Plans, budgets, checkpoints, summaries and files work on lists, so every flag of the
  * other trainers works here: train_own plan --memory-budget 1400KiB, train_own --checkpoint-segments sqrt. */
-#include "digits.h"
-
 #include <frugal/train.h>
 #include <stdio.h>
+
+#if __has_include("digits.h") /* beside the examples; a copy elsewhere names a --dataset */
+#include "digits.h"
+#else
+#define digits_dataset NULL
+#endif
 
 enum { STAGES = 3, MAX_DEPTH = 18 };
 static int64_t channels = 16; /* --channels, of the first stage */

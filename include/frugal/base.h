@@ -93,7 +93,8 @@ FR_API const char *fr_version(void);
     X(FR_EFORMAT, -9, "a file was read but its content is not what its format demands")                     \
     X(FR_ELIBRARY, -10, "a library below (CUDA, cuDNN, NCCL, ...) reported a failure")                      \
     X(FR_EINTERNAL, -11, "a broken invariant inside frugal: please report it")                              \
-    X(FR_EPEER, -12, "another rank failed, is late, or disagrees")
+    X(FR_EPEER, -12, "another rank failed, is late, or disagrees")                                          \
+    X(FR_EDATA, -13, "a training state belongs to other data than the run's")
 
 typedef enum fr_status {
 #define FR_STATUS_ENUM(name, value, text) name = value,

@@ -59,10 +59,10 @@ FR_OPTS_DEFAULT(fr_weights_opts, FR_WEIGHTS_OPTS())
  * FR_ENOMEM. */
 FR_API fr_status fr_weights_save(fr_module *m, const char *path, const fr_weights_opts *opts);
 
-/* Fills the module. Float types are converted to the module's; other
- * types must be equal. A file without "num_batches_tracked" (older PyTorch) fits: the module's value stays. FR_EINVAL
- * lists missing and unexpected names, FR_ESHAPE and FR_EDTYPE wrong tensors. The whole file is read to the host and
- * checked before the first byte of the module changes. */
+/* Fills the module. Float types are converted to the module's, "num_batches_tracked" from any type; other types must be
+ * equal. A file without "num_batches_tracked" (older PyTorch) fits: the module's value stays. FR_EINVAL lists missing
+ * and unexpected names, FR_ESHAPE and FR_EDTYPE wrong tensors. The whole file is read to the host and checked before
+ * the module's first byte changes. On FR_META only names, shapes and types are checked. */
 FR_API fr_status fr_weights_load(fr_module *m, const char *path, const fr_weights_opts *opts);
 
 /* ---- training state ----------------------------------------------------------------------------------------- */
@@ -125,9 +125,9 @@ typedef void fr_state_skipped_fn(void *ctx, const char *path, const char *reason
 FR_API fr_status fr_state_find_latest(const char *dir, char *path, fr_state_skipped_fn *fn, void *ctx);
 
 /* Restores a state: the training continues at the saved step with equal numbers. Memory switches, device and number
- * of threads may differ. FR_EFORMAT: damaged, or no state. FR_EINVAL: a different model, dataset, optimizer or
- * setting; the sentence has both. A failure changes nothing, except that a failing copy to the device leaves the
- * model undefined. */
+ * of threads may differ. FR_EFORMAT: damaged, or no state. FR_EDATA: of another dataset, so start anew. FR_EINVAL: a
+ * different model, optimizer or setting. Sentences have both sides. A failure changes nothing, except that a failing
+ * copy to the device leaves the model undefined. */
 FR_API fr_status fr_state_load(const char *path, fr_state *state);
 
 /* ---- other formats ------------------------------------------------------------------------------------------ */

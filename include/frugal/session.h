@@ -78,7 +78,8 @@ FR_API fr_session_opts fr_session_opts_default(void);
 
 /* Checks the options, chooses how to fit into the budget, takes the memory and makes the network. test NULL: no
  * evaluation. Both datasets are retained. FR_EINVAL names the field ("train.optim.momentum"): out of range, in
- * contradiction to another, or a network with more than one result. */
+ * contradiction to another, or a network with more than one result, or other results than the loss needs. FR_EDATA: the
+ * state to resume is of other data. */
 FR_API fr_status fr_session_create(const fr_session_opts *opts, fr_dataset *train, fr_dataset *test, fr_session **out);
 FR_API void fr_session_release(fr_session **session);
 
@@ -97,8 +98,8 @@ FR_API fr_status fr_session_info_get(const fr_session *session, fr_session_info 
 FR_API fr_module *fr_session_module(const fr_session *session);
 
 /* Writes the current network (with ema: the averages), with classes, size, mean and deviation, for
- * fr_classifier_load_own. An ending of an add-on (".onnx") writes that format. Also from on_step and on_epoch. errors:
- * as fr_weights_save. */
+ * fr_classifier_load_own. An ending of an add-on (".onnx") writes that format. Also from on_step and on_epoch.
+ * FR_EINVAL: weights alone of a network from a file; inf or NaN in the training. Else as fr_weights_save. */
 FR_API fr_status fr_session_export(fr_session *session, const char *path);
 /* *out: defaults, and the size, channels, mean and deviation of the session's images, for fr_predict. */
 FR_API fr_status fr_session_input(const fr_session *session, fr_loader_opts *out);

@@ -293,7 +293,7 @@ typedef struct fr_train_program {
     const char *depths;       /* values of --depth, for people: "11, 13, 16 and 19"; NULL: not in --help */
     bool batch_norm_optional; /* false: --no-batch-norm is refused */
 
-    /* Opens a split of the digits. */
+    /* Opens a split of the digits. NULL: the program has none, and its users name a data set. */
     fr_status (*digits)(fr_split split, fr_dataset **out);
     /* Builds the model on opts->device for `classes` classes of RGB images and writes its name ("vgg16_bn");
      * opts->image_size is resolved. FR_EINVAL: the flags ask for something that does not exist (a usage error). */

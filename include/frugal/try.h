@@ -1,4 +1,5 @@
-/* try.h - macros that pass failures on and clean up: for the library, the trainers and add-ons, in the same words. */
+/* try.h - macros that pass failures on and clean up: for the library, the trainers and add-ons, in the same words. A
+ * program's own macro is FR_TRY of base.h. */
 #ifndef FRUGAL_TRY_H
 #define FRUGAL_TRY_H
 

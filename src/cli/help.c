@@ -92,6 +92,12 @@ static bool is_listed(const fr_train_program *p, const fr_flag *f) {
     return f->help != NULL && (!is_depth(f) || p->depths != NULL);
 }
 
+/* The flag's default; "": none, as for --dataset of a program without digits. */
+static const char *default_of(const fr_train_program *p, const fr_flag *f, char buf[FR_FLAG_TEXT_BYTES]) {
+    const char *value = fr_flag_text(f, &p->defaults, buf);
+    return p->digits == NULL && strcmp(f->name, "dataset") == 0 && strcmp(value, "digits") == 0 ? "" : value;
+}
+
 /* Prints the allowed values of a choice or of --depth. */
 static void print_allowed(page *g, const fr_train_program *p, const fr_flag *f) {
     char text[256] = "";
@@ -113,7 +119,7 @@ static void print_flag(page *g, const fr_train_program *p, const fr_flag *f) {
     flag_name(g, f);
     print_words(g, DEEP, f->help);
     print_allowed(g, p, f);
-    const char *value = fr_flag_text(f, &p->defaults, buf);
+    const char *value = default_of(p, f, buf);
     if (f->offset == offsetof(fr_train_opts, optim.lr) && f->kind == FR_FLAG_REAL && value[0] == '\0')
         fr_snprintf(text, sizeof text, "Default: %g with sgd, 0.001 with the others.", p->sgd_lr);
     else if (value[0] != '\0' && f->kind != FR_FLAG_SET)
@@ -175,7 +181,7 @@ void fri_help_print(const fr_train_program *p, FILE *out) {
 /* Prints a line such as "  --epochs N      Passes over the training images (15)". */
 static void brief_line(FILE *out, const fr_train_program *p, const fr_flag *f) {
     char name[64], buf[FR_FLAG_TEXT_BYTES];
-    const char *value = fr_flag_text(f, &p->defaults, buf);
+    const char *value = default_of(p, f, buf);
     const bool valued = f->kind != FR_FLAG_SET && f->kind != FR_FLAG_BOOL;
     const char *no = f->kind == FR_FLAG_BOOL && strcmp(value, "on") == 0 ? "no-" : "";
     snprintf(name, sizeof name, f->implied != NULL ? "--%s%s[=%s]" : "--%s%s %s", no, f->name, valued ? f->value : "");

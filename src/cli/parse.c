@@ -157,15 +157,6 @@ static fr_status unknown_argument(const fr_train_program *p, const char *word, s
     return fr_fail(FR_EINVAL, "unknown flag '%s'; '%s --help all' lists all", name, p->name);
 }
 
-/* Accepts retired flags of 0.2 without effect, in 0.3 only. Returns the number of words read; 0: not a retired flag. */
-static int skip_retired(int argc, char **argv, int i, FILE *out) {
-    static const char name[] = "--empty-cache-every";
-    const size_t n = sizeof name - 1;
-    if (strncmp(argv[i], name, n) != 0 || (argv[i][n] != '\0' && argv[i][n] != '=')) return 0;
-    fprintf(out, "note: %s has no effect since 0.3.0; a program calls fr_memory_empty_cache\n", name);
-    return argv[i][n] == '=' || i + 1 == argc ? 1 : 2;
-}
-
 /* Reads the words after argv[*i] up to the next flag. */
 static fr_status read_list(const fr_flag *f, int argc, char **argv, int *i, fr_train_opts *o) {
     int first = *i + 1;
@@ -228,12 +219,7 @@ fr_status fri_flags_parse(const fr_train_program *p, int argc, char **argv, fr_t
     const fri_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     bool epochs = false, steps = false;
     if (command != NULL && command->flag != NULL) argv[1] = (char *)command->flag; /* treat the command as its flag */
-    if (getenv("FRUGAL_ALLOC") != NULL)
-        fputs("note: FRUGAL_ALLOC has no effect since 0.3.0; the arena (--arena, the default) reserves less\n", out);
     for (int i = command != NULL && command->flag == NULL ? 2 : 1; i < argc; i++) {
-        const int retired = skip_retired(argc, argv, i, out);
-        i += retired > 0 ? retired - 1 : 0;
-        if (retired > 0) continue;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(p, argv[i + 1], out);
         if (strcmp(argv[i], "--version") == 0) {
             fprintf(out, "%s (frugal) %s\n", p->name, fr_version());

@@ -10,6 +10,8 @@ enum { FRI_FINGERPRINT_BYTES = 200 };
 fr_status fri_dataset_fingerprint(const fr_dataset *d, char text[FRI_FINGERPRINT_BYTES]);
 /* True if files of weights have both names in equal letters: bytes that are no UTF-8 are written as '?'. */
 bool fri_weights_names_equal(const char *a, const char *b);
+/* fr_weights_info_read; FR_END without a sentence: the file has no description. */
+fr_status fri_weights_info_find(const char *path, fr_weights_info *out);
 /* FR_EINVAL: the path has the ending of a file of torch.save. */
 fr_status fri_weights_ending(const char *path);
 /* Rows of a last layer that are another's. */

@@ -33,9 +33,9 @@ typedef struct restoring {
 
 /* ---- comparing --------------------------------------------------------------------------------------------- */
 
-static fr_status check_same(const char *what, const char *saved, const char *now) {
+static fr_status check_same(fr_status other, const char *what, const char *saved, const char *now) {
     if (now == NULL || (saved != NULL && strcmp(saved, now) == 0)) return FR_OK;
-    return fr_fail(FR_EINVAL, "it was saved with another %s: %.300s, this run has %.300s", what,
+    return fr_fail(other, "it was saved with another %s: %.300s, this run has %.300s", what,
                    saved != NULL ? saved : "none", now);
 }
 
@@ -43,17 +43,18 @@ static fr_status compare_run(restoring *v) {
     char fingerprint[FRI_FINGERPRINT_BYTES];
     const fr_state *state = v->state;
     const fri_state_record *r = &v->record;
-    FRI_TRY(check_same("model", r->model, state->model_name));
+    FRI_TRY(check_same(FR_EINVAL, "model", r->model, state->model_name));
     if (state->dataset != NULL) {
         FRI_TRY(fri_dataset_fingerprint(state->dataset, fingerprint));
-        FRI_TRY(check_same("dataset", r->dataset, fingerprint));
+        FRI_TRY(check_same(FR_EDATA, "dataset", r->dataset, fingerprint));
     }
     for (size_t i = 0; i < state->n_settings; i++) {
         const fr_state_setting *w = &state->settings[i];
         const char *saved = fri_state_record_setting(r, w->name);
-        if (w->must_match && !(saved == NULL && w->may_lack)) FRI_TRY(check_same(w->name, saved, w->value));
+        if (w->must_match && !(saved == NULL && w->may_lack)) FRI_TRY(check_same(FR_EINVAL, w->name, saved, w->value));
     }
-    if (state->optimizer != NULL) FRI_TRY(check_same("optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
+    if (state->optimizer != NULL)
+        FRI_TRY(check_same(FR_EINVAL, "optimizer", r->optimizer, fr_optimizer_name(state->optimizer)));
     for (size_t i = 0; i < state->n_numbers; i++) {
         double value = 0;
         if (fri_state_record_number(r, state->numbers[i].name, &value) || state->numbers[i].may_lack) continue;

@@ -202,7 +202,7 @@ static void find_unfit(const loading *l, complaint *c) {
     end_kind(c);
     for (size_t i = 0; i < l->entries.n; i++) {
         const fr_entry *e = &l->entries.entry[i];
-        if (l->from[i] == NULL || l->from[i]->dtype == e->tensor->dtype) continue;
+        if (l->from[i] == NULL || l->from[i]->dtype == e->tensor->dtype || may_be_missing(e->name)) continue;
         if (fr_dtype_is_float(l->from[i]->dtype) && fr_dtype_is_float(e->tensor->dtype)) continue;
         complain(c, "", FR_EDTYPE, e->name, fr_dtype_name(l->from[i]->dtype), fr_dtype_name(e->tensor->dtype));
     }
@@ -298,8 +298,21 @@ static fr_status prepare_loading(fr_module *m, const fr_weights_opts *o, loading
     return FR_OK;
 }
 
+/* A counter of another type, as {k: v.float() for k, v in ...} leaves it. */
+static fr_status fill_counter(const fr_entry *e, const fri_safetensors_entry *f) {
+    int64_t count = 0;
+    double x = -1;
+    if (fr_dtype_is_float(f->dtype))
+        fr_host_convert(f->data, f->dtype, &x, FR_F64, 1);
+    else
+        memcpy(&count, f->data, f->bytes < sizeof count ? f->bytes : sizeof count);
+    if (x >= 0 && x < 0x1p62) count = (int64_t)x;
+    return fr_tensor_upload(&count, e->tensor);
+}
+
 static fr_status fill_tensor(const loading *l, const fr_entry *e, const fri_safetensors_entry *f) {
     const void *data = f->data;
+    if (e->tensor->dtype == FR_I64 && f->dtype != FR_I64) return fill_counter(e, f);
     if (l->torch && e->spatial > 1 && e->channels > 1) {
         fr_host_transpose(data, l->turned, fr_dtype_size(f->dtype), e->outer, e->channels, e->spatial);
         data = l->turned;

@@ -174,8 +174,7 @@ fr_status fri_weights_info_parse(const char *name, const char *text, fr_weights_
     return s;
 }
 
-fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
-    FRI_NOT_NULL(path, out);
+fr_status fri_weights_info_find(const char *path, fr_weights_info *out) {
     FRI_OWNED(fri_safetensors_close) fri_safetensors *f = NULL;
     FRI_OWNED(fri_free) char *own = NULL;
     const fr_network_file *file = NULL;
@@ -185,8 +184,13 @@ fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
     else
         FRI_TRY(fri_safetensors_open_as(path, FRI_SAFETENSORS_COPIED, &f));
     const char *text = f != NULL ? fri_safetensors_metadata(f, FR_WEIGHTS_INFO_KEY) : own;
-    if (text == NULL)
-        return fr_fail(FR_EFORMAT, "'%s' does not describe its network: it has no metadata \"" FR_WEIGHTS_INFO_KEY "\"",
-                       path);
-    return fri_weights_info_parse(path, text, out);
+    return text != NULL ? fri_weights_info_parse(path, text, out) : FR_END;
+}
+
+fr_status fr_weights_info_read(const char *path, fr_weights_info *out) {
+    FRI_NOT_NULL(path, out);
+    const fr_status s = fri_weights_info_find(path, out);
+    if (s != FR_END) return s;
+    return fr_fail(FR_EFORMAT, "'%s' does not describe its network: it has no metadata \"" FR_WEIGHTS_INFO_KEY "\"",
+                   path);
 }

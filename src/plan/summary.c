@@ -301,7 +301,7 @@ fr_status fr_summary_print(const fr_summary *s, FILE *out) {
     const fri_summary_totals *t = &s->totals;
     fprintf(out, "%-36s %-18s %-22s", "layer", "kind", "output");
     for (int c = 0; c < COLUMNS; c++) fprintf(out, " %*s", columns[c].width, columns[c].heading);
-    fprintf(out, " %10s %7s\n", "ms forward", "share");
+    fprintf(out, " %10s %7s\n", "ms, est.", "share");
     for (int i = 0; i < s->n_rows; i++) {
         const fr_summary_layer *l = &s->rows[i].layer;
         if (!is_idle_layer(l)) print_row(l, l->path[0] != '\0' ? l->path : "-", t->seconds, out);

@@ -4,6 +4,7 @@
  * order, and the user sees the sentence of the first match. */
 #include "session/config.h"
 #include "session/flags.h"
+#include "io/session_files.h"
 
 #include <string.h>
 
@@ -66,7 +67,7 @@ static fr_status check_model(const fri_config *c) {
          "{program}: its metrics need a function, a name each, and a number of at most 8"},
         {!o->model.batch_norm && !p->batch_norm_optional,
          "--no-batch-norm: all networks of {program} have batch norm; leave the flag out"},
-        {!o->model.batch_norm && o->model.inplace_abn,
+        {!o->model.batch_norm && o->model.inplace_abn && (p->defaults.model.batch_norm || c->model != NULL),
          "--inplace-abn works on batch norms, which --no-batch-norm removes; choose one"},
         {o->optim.nesterov && (!sgd || o->optim.momentum == 0),
          "train.optim.nesterov needs --optimizer sgd with a --momentum above 0, not {optimizer} and {momentum}"},
@@ -150,11 +151,12 @@ static fr_status check_files(const fri_config *c) {
     FRI_OWNED(fr_weights_info_clear)
     fr_weights_info info = {0}; /* may hold all facts for a prediction */
     fr_status read = FR_END;
-    if (o->files.predict != NULL && o->files.weights != NULL && o->files.resume == NULL)
-        read = fr_weights_info_read(o->files.weights, &info);
-    if (read == FR_EIO || read == FR_EUNSUPPORTED) return read; /* no file, or no add-on for its format */
-    const bool says = read == FR_OK;
+    if (o->files.weights != NULL && o->files.resume == NULL) read = fri_weights_info_find(o->files.weights, &info);
+    if (read < 0) return read;
+    const bool says = read == FR_OK && o->files.predict != NULL;
     const conflict rows[] = {
+        {o->data.dataset == FR_TRAIN_DIGITS && c->program->digits == NULL && !says,
+         "{program} has no digits; --dataset NAME is needed: folder, masks, mnist, cifar10 ..."},
         {reads && o->data.path == NULL && !fri_without_data(o) && !says,
          "--dataset {dataset} needs --data PATH, the folder with its files"},
         {!reads && o->data.path != NULL, "--data {data}: --dataset {dataset} reads no files; mnist, fashion-mnist, "

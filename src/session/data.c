@@ -84,7 +84,8 @@ static fr_status check_same_classes(const fr_dataset *train, const fr_dataset *t
 
 static fr_status open_split(const fri_config *c, fr_split split, fr_dataset **out) {
     const fr_train_opts *o = &c->opts;
-    if (known[o->data.dataset].needs_data && o->data.path == NULL) { /* no files: only sizes are needed */
+    const bool digits = o->data.dataset != FR_TRAIN_DIGITS || c->program->digits != NULL;
+    if (!digits || (known[o->data.dataset].needs_data && o->data.path == NULL)) { /* no files: only sizes are needed */
         int64_t count = split == FR_SPLIT_TRAIN ? known[o->data.dataset].train : known[o->data.dataset].test;
         int64_t classes = known[o->data.dataset].classes != 0 ? known[o->data.dataset].classes : o->data.classes;
         if (o->data.dataset == FR_TRAIN_MASKS) return masks_without_files(o, count, out);
@@ -190,8 +191,9 @@ fr_status fri_data_open(fri_config *c, fr_dataset **train, fr_dataset **test) {
     fr_dataset_info of_train, of_test = {0};
     int64_t asked = o->data.classes;
     if (asked == FR_TRAIN_AUTO) o->data.classes = 10;
-    FRI_TRY(open_split(c, FR_SPLIT_TRAIN, train));
-    FRI_TRY(open_split(c, FR_SPLIT_TEST, test));
+    fr_status s = open_split(c, FR_SPLIT_TRAIN, train);
+    if (s == FR_OK) s = open_split(c, FR_SPLIT_TEST, test);
+    if (s < 0) return o->data.path != NULL ? fr_fail_prefix(s, "--data: ") : s;
     if (!o->data.exif) FRI_TRY(fr_dataset_as_stored(*train));
     if (!o->data.exif && *test != NULL) FRI_TRY(fr_dataset_as_stored(*test));
     FRI_TRY(fr_dataset_info_get(*train, &of_train));

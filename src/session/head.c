@@ -32,7 +32,7 @@ static int64_t row_of(const fr_weights_info *file, const fr_dataset *data, int64
     return named == 1 ? row : -1;
 }
 
-static void find_rows(const fri_run *r, fri_head_rows *out) {
+void fri_head_rows_find(const fri_run *r, fri_head_rows *out) {
     const fri_config *c = r->config;
     FRI_OWNED(fr_weights_info_clear) fr_weights_info file = {0};
     *out = (fri_head_rows){0};
@@ -46,13 +46,6 @@ static void find_rows(const fri_run *r, fri_head_rows *out) {
         out->row[i] = row_of(&file, r->data.train, c->outputs, i);
         out->moved |= out->row[i] != i;
     }
-}
-
-bool fri_weights_name_other_classes(const fri_run *r) {
-    fri_head_rows rows;
-    if (r->config->opts.files.predict != NULL) return false;
-    find_rows(r, &rows);
-    return rows.moved;
 }
 
 /* Copies rows between two layers; of tensors with another number of rows, none. */
@@ -89,7 +82,7 @@ fr_status fri_head_fit(fri_run *r) {
                               has != c->outputs ? "classes" : "classes of other names");
     r->net.old_head = has;
     if (s < 0 || c->opts.device == FR_META) return s;
-    find_rows(r, &rows);
+    fri_head_rows_find(r, &rows);
     return copy_rows(old, fr_module_find(r->net.model, fri_module_head(r->net.model)), &rows);
 }
 
@@ -115,17 +108,16 @@ fr_status fri_weights_begin(fri_run *r, bool tells) {
     const fri_config *c = r->config;
     const char *path = c->opts.files.weights, *has = c->other_classes ? "is for other classes" : "has another size";
     const char *head = c->opts.files.predict == NULL ? fri_module_head(r->net.model) : NULL;
-    const fr_network_file *file = NULL;
+    const bool network = fri_network_file(c) != NULL;
     fri_head_rows rows;
     if (path == NULL) return FR_OK;
-    const bool network = fri_weights_are_network(c, &file);
     if (!network && (head == NULL || !c->other_classes)) {
         const fr_status s = fr_weights_load(r->net.model, path, NULL);
         if ((s != FR_ESHAPE && s != FR_EINVAL) || head == NULL) return s;
         if (s == FR_EINVAL) has = "is missing or has other layers or another name";
     }
     if (network && r->net.old_head == 0) return FR_OK;
-    find_rows(r, &rows);
+    fri_head_rows_find(r, &rows);
     rows.kept = network && rows.classes == r->net.old_head;
     if (!network && fri_weights_load_head(r->net.model, path, head, &rows) < 0)
         return fr_weights_load(r->net.model, path, NULL); /* for a sentence with the head */
@@ -133,13 +125,22 @@ fr_status fri_weights_begin(fri_run *r, bool tells) {
     return FR_OK;
 }
 
+static fr_status compare_weights(const fri_run *trial, void *ctx) {
+    fri_run here = *trial;
+    here.data.train = ctx;
+    return fri_weights_begin(&here, true);
+}
+
+fr_status fri_weights_check(const fri_run *r) {
+    return r->config->opts.files.weights != NULL ? fri_on_meta(r->config, compare_weights, r->data.train) : FR_OK;
+}
+
 /* ---- --export ---------------------------------------------------------------------------------------------------- */
 
 /* Describes the network for later predictions; *out points into the run and `names`. */
 static void describe_network(const fri_run *r, char *names[FRI_HEAD_ROWS], fr_weights_info *out) {
     const fri_config *c = r->config;
-    const fr_network_file *file = NULL;
-    const int64_t own = fri_weights_are_network(c, &file) ? fri_module_results(r->net.model) : 0;
+    const int64_t own = fri_network_file(c) != NULL ? fri_module_results(r->net.model) : 0;
     fr_loader_opts l;
     fri_data_loader_opts(c, FR_SPLIT_TEST, &l);
     *out = (fr_weights_info){.classes = own > 0 ? own : c->outputs,
@@ -158,9 +159,9 @@ static void describe_network(const fri_run *r, char *names[FRI_HEAD_ROWS], fr_we
 
 /* Finds the file's format, NULL for weights alone. */
 static fr_status format_of(const fri_config *c, const char *path, const fr_network_file **out) {
-    const fr_network_file *from = NULL;
+    const fr_network_file *from = fri_network_file(c);
     FRI_TRY(fr_network_file_of(path, out));
-    if (*out == NULL && fri_weights_are_network(c, &from))
+    if (*out == NULL && from != NULL)
         return fr_fail(FR_EINVAL, "weights alone are not the network of %s, so nothing could read them; name a file %s",
                        c->opts.files.weights, from->ending);
     return *out == NULL ? fri_weights_ending(path) : FR_OK;

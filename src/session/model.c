@@ -21,10 +21,10 @@ void fr_train_width_name(const fr_train_opts *opts, char name[FR_TRAIN_NAME_BYTE
         if (*c < '0' || *c > '9') *c = '.'; /* decimal point in every locale */
 }
 
-bool fri_weights_are_network(const fri_config *c, const fr_network_file **out) {
-    *out = NULL;
-    if (c->opts.files.weights != NULL) (void)fr_network_file_of(c->opts.files.weights, out);
-    return *out != NULL && (*out)->load != NULL;
+const fr_network_file *fri_network_file(const fri_config *c) {
+    const fr_network_file *file = NULL;
+    if (c->opts.files.weights != NULL) (void)fr_network_file_of(c->opts.files.weights, &file);
+    return file != NULL && file->load != NULL ? file : NULL;
 }
 
 static fr_status load_network(const fri_config *c, const fr_network_file *file, char name[FR_TRAIN_NAME_BYTES],
@@ -37,11 +37,11 @@ static fr_status load_network(const fri_config *c, const fr_network_file *file, 
 /* Creates the module without optimizer, frozen layers or loss. */
 static fr_status make_module(fri_run *r, char name[FR_TRAIN_NAME_BYTES]) {
     const fri_config *c = r->config;
-    const fr_network_file *file = NULL;
-    if (fri_weights_are_network(c, &file)) {
-        if (c->opts.model.width != 1)
-            return fr_fail(FR_EINVAL, "--width %g: --weights %s brings its network; leave --width out",
-                           c->opts.model.width, c->opts.files.weights);
+    const fr_network_file *file = fri_network_file(c);
+    if (file != NULL) {
+        if (c->opts.model.width != 1 || c->opts.model.inplace_abn)
+            return fr_fail(FR_EINVAL, "--%s: --weights %s brings its network; leave the flag out",
+                           c->opts.model.width != 1 ? "width" : "inplace-abn", c->opts.files.weights);
         FRI_TRY(load_network(c, file, name, &r->net.model));
         FRI_TRY(fri_head_fit(r));
     } else if (c->model != NULL) {
@@ -123,8 +123,10 @@ fr_status fri_model_check(fri_config *c, fr_dataset *train) {
     fri_config meta = *c;
     FRI_OWNED(fri_model_release) fri_run trial = {.config = &meta, .data.train = train};
     int64_t rest = fri_batch_rest(c, FR_SPLIT_TRAIN);
+    fri_head_rows rows;
     meta.opts.device = FR_META;
-    meta.other_classes = c->other_classes = fri_weights_name_other_classes(&trial);
+    fri_head_rows_find(&trial, &rows);
+    meta.other_classes = c->other_classes = rows.moved && c->opts.files.predict == NULL;
     fr_status s = make_module(&trial, meta.model_name);
     memcpy(c->model_name, meta.model_name, sizeof c->model_name);
     if (c->model == NULL && (s == FR_EINVAL || s == FR_ESHAPE)) {       /* a session's network has no flags to name */
@@ -138,7 +140,6 @@ fr_status fri_model_check(fri_config *c, fr_dataset *train) {
         return s;
     }
     if (s < 0) return s;
-    if (c->opts.files.predict == NULL) FRI_TRY(fri_weights_begin(&trial, true));
     FRI_TRY(fri_freeze_parts(&trial));
     FRI_TRY(fri_segments_check(&trial));
     FRI_TRY(try_batch(&trial, fri_batch_size(c, FR_SPLIT_TRAIN), &c->accuracy, &c->streams));

@@ -6,7 +6,7 @@
 
 /* model.c. fri_model_check tests on meta that network, images, batches and segments fit each other. fri_model_build
  * makes the model, its optimizer and all other tensors of a step. */
-bool fri_weights_are_network(const fri_config *c, const fr_network_file **out); /* --weights FILE.onnx */
+const fr_network_file *fri_network_file(const fri_config *c); /* of --weights FILE.onnx; NULL: no such file */
 /* The check sets c->model_name, accuracy, other_classes and streams. */
 fr_status fri_model_check(fri_config *c, fr_dataset *train);
 /* head.c: replaces the last layer of a network from a file, for another number of results or for other classes.

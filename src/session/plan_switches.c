@@ -8,6 +8,7 @@
 #include "session/dry.h"
 #include "session/flags.h"
 #include "session/prepare.h"
+#include "session/state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -117,7 +118,8 @@ static fr_status trial_begin(trial *t, const fri_config *c, const fr_train_opts 
     t->config.argc = 0; /* the command's memory flags are not the row's */
     t->config.listener = (fri_listener){NULL, nothing_said, NULL};
     t->run = (fri_run){.config = &t->config, .at.saved_step = -1, .numbers.loss = NAN, .tested = FRI_NOT_TESTED};
-    return fri_run_prepare(&t->config, &t->run, &t->views);
+    FRI_TRY(fri_run_prepare(&t->config, &t->run, &t->views));
+    return fri_weights_check(&t->run);
 }
 
 static void trial_end(trial *t) {

@@ -137,6 +137,7 @@ fr_status fri_run_prepare(fri_config *c, fri_run *r, fri_views **views) {
 }
 
 fr_status fri_run_setup(fri_run *r, fri_calibration **calibration) {
+    FRI_TRY(fri_weights_check(r));
     FRI_TRY(fri_run_emit(r, FR_RUN_SETUP));
     if (r->config->opts.memory.calibrate && calibration != NULL) FRI_TRY(fri_calibration_begin(r->config, calibration));
     FRI_TRY(fri_model_build(r));

@@ -4,6 +4,7 @@
 #include "session/data.h"
 #include "session/flags.h"
 #include "backend/backend.h"
+#include "base/cache.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,12 +41,6 @@ typedef struct same_run {
     uint64_t flag[FRI_FLAGS_MOST];
 } same_run;
 
-static uint64_t hash_text(const char *text) {
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *text != '\0'; text++) h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return h;
-}
-
 /* First difference between two ranks in words, or NULL. File paths and the number of decoding threads may differ. */
 static const char *find_difference(const same_run *a, const same_run *b, char text[3 * TEXT]) {
     if (strcmp(a->version, b->version) != 0) return "different versions of frugal";
@@ -74,7 +69,7 @@ static fr_status describe_run(const fri_run *r, same_run *out) {
     for (const fr_flag *f = fr_flag_next(NULL, NULL); f != NULL; f = fr_flag_next(NULL, f), i++)
         if (f->file == FR_FILE_NONE && f->offset != offsetof(fr_train_opts, data.workers) &&
             f->group != FR_GROUP_OUTPUT)
-            out->flag[i] = hash_text(fr_flag_text(f, &c->opts, text));
+            out->flag[i] = fri_hash(FRI_HASH, fr_flag_text(f, &c->opts, text), strlen(text));
     return r->data.train != NULL ? fri_dataset_fingerprint(r->data.train, out->data) : FR_OK;
 }
 

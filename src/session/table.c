@@ -92,11 +92,11 @@ const fr_flag fri_flags[] = {
 
     /* ---- data ---- */
     {"dataset", ROW(CHOICE, DATA, data.dataset), "NAME",
-     "What to train on. 'digits' is inside the program: 1,500 + 297 handwritten digits, enlarged to the image size. "
-     "'folder' is <PATH>/<train|test>/<class>/*.jpg or .png; 'masks' is <PATH>/<train|test>/images/*.jpg or .png, and "
-     "masks/*.png of the same names with a class per pixel (255: none); 'tar' is WebDataset's shards "
-     "<PATH>/<train|test>*.tar. 'synthetic' is noise, for measuring.",
-     .choices = datasets, .brief = "digits, mnist, cifar10, folder, ..."},
+     "What to train on. 'folder' is <PATH>/<train|test>/<class>/*.jpg or .png; 'masks' is <PATH>/<train|test>/images/"
+     "*.jpg or .png, and masks/*.png of the same names with a class per pixel (255: none); 'tar' is WebDataset's "
+     "shards <PATH>/<train|test>*.tar. 'synthetic' is noise, for measuring. 'digits' are 1,500 + 297 handwritten ones "
+     "inside some programs, enlarged to the image size.",
+     .unset = "none; NAME is needed", .choices = datasets, .brief = "mnist, cifar10, folder, masks, ..."},
     {"data", ROW(TEXT, DATA, data.path), "PATH", "The folder with the dataset's files.",
      .unset = "none; all datasets but digits and synthetic need it", .file = FR_FILE_READ,
      .brief = "The dataset's folder"},

@@ -5,12 +5,14 @@
 #include "session/fit.h"
 #include "session/flags.h"
 #include "session/prepare.h"
+#include "session/state.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 static fr_status run_plan(fri_run *r) {
+    FRI_TRY(fri_weights_check(r));
     if (r->config->opts.plan > FR_TRAIN_PLAN_PEAK) return fri_plan_all(r->config);
     fri_switch_notes(r);
     return fri_plan_command(r);

@@ -2,6 +2,7 @@
 #include "trainer/command.h"
 
 #include "data/dataset.h"
+#include "net/units.h"
 
 #include <frugal/number.h>
 
@@ -109,6 +110,10 @@ static fr_status load_classifier(fri_run *r, fr_classifier *c) {
         o->files.weights != NULL && o->files.resume == NULL && fr_weights_info_read(o->files.weights, &info) == FR_OK;
     if (says) {
         const fr_status s = fr_classifier_load(o->files.weights, o->device, c);
+        const int64_t results = fri_module_results(c->model);
+        if (s == FR_OK && results > 0 && results != info.classes)
+            return fr_fail(FR_EFORMAT, "--weights %s: says %lld classes, but its network has %lld results",
+                           o->files.weights, (long long)info.classes, (long long)results);
         if (s != FR_EINVAL) return s;
         c->info = info;
         info = (fr_weights_info){0};

@@ -31,6 +31,15 @@ archive() { pkg-config --cflags --libs --static "$1" | sed 's/-lfrugal /-l:libfr
 cc $warn app.c $(pkg-config --cflags --libs frugal) -o shared
 cc $warn app.c $(archive frugal) -o static
 cc $warn trainer.c $(pkg-config --cflags --libs frugal-cli) -o trainer
+for name in 07_own_network 08_own_loop train_own; do
+    cp "$here/../../examples/$name.c" .
+    cc $warn $name.c $(pkg-config --cflags --libs frugal-cli) -o $name
+done
+for program in ./07_own_network ./08_own_loop "./train_own --dataset synthetic --steps 2"; do
+    $program >own.log 2>&1 || fail "$program: $(cat own.log)"
+done
+! ./train_own --steps 2 2>own.log || fail "train_own has digits outside of the tree"
+grep -q "train_own has no digits; --dataset NAME is needed" own.log || fail "train_own says $(cat own.log)"
 cmake -G Ninja -S . -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_FLAGS="$warn" >cmake.log ||
     fail "$(cat cmake.log)"
 cmake --build cmake >cmake.log || fail "$(cat cmake.log)"

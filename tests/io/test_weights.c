@@ -10,6 +10,7 @@
 #include <frugal/io.h>
 #include <frugal/net.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -333,6 +334,56 @@ Test(weights, a_file_of_older_pytorch_has_no_batch_count) {
     OK(fr_weights_load(b, in_folder("broken"), FR_WEIGHTS_OPTS(.strict = false)));
     fr_module_release(&a);
     fr_module_release(&b);
+}
+
+/* {k: v.float() for k, v in ...} turns counters, too. */
+Test(weights, a_count_of_batches_may_have_any_type) {
+    const struct {
+        fr_dtype dtype;
+        const void *data;
+        size_t bytes;
+        int64_t count;
+    } cells[] = {{FR_F32, &(float){12345}, 4, 12345},     {FR_F16, &(uint16_t){0x6400}, 2, 1024},
+                 {FR_BF16, &(uint16_t){0x4480}, 2, 1024}, {FR_F64, &(double){1e15}, 8, 1000000000000000},
+                 {FR_F32, &(float){NAN}, 4, 0},           {FR_F32, &(float){INFINITY}, 4, 0},
+                 {FR_I32, &(int32_t){70000}, 4, 70000},   {FR_I16, &(int16_t){300}, 2, 300},
+                 {FR_U8, &(uint8_t){200}, 1, 200},        {FR_I64, &(int64_t){1ll << 40}, 8, 1ll << 40}};
+    fr_module *a = small_net(1, FR_CPU);
+    for (size_t i = 0; i < COUNT(cells); i++) {
+        fr_module *b = small_net(2, FR_CPU);
+        fri_safetensors *f = NULL;
+        int64_t count = -1;
+        OK(fr_weights_save(a, file(), NULL));
+        OK(fri_safetensors_open(file(), &f));
+        fri_safetensors_entry *list = calloc(f->n_entries, sizeof *list);
+        for (size_t k = 0; k < f->n_entries; k++) {
+            list[k] = f->entries[k];
+            if (strcmp(list[k].name, "1.num_batches_tracked") != 0) continue;
+            list[k].dtype = cells[i].dtype;
+            list[k].data = cells[i].data;
+        }
+        OK(fri_safetensors_write(in_folder("counted"), list, f->n_entries, NULL, 0, NULL, NULL));
+        OK(fr_weights_load(b, in_folder("counted"), NULL));
+        OK(fr_tensor_to_host(tensor(b, 1, "num_batches_tracked"), &count));
+        cr_expect_eq(count, cells[i].count, "cell %zu: %lld", i, (long long)count);
+        free(list);
+        fri_safetensors_close(&f);
+        fr_module_release(&b);
+    }
+    fr_module_release(&a);
+}
+
+/* A module on meta is compared alone. */
+Test(weights, a_module_on_meta_reads_no_data) {
+    fr_module *a = small_net(1, FR_CPU), *b = small_net(2, FR_META), *c = net_of(3, 7);
+    OK(fr_weights_save(a, file(), NULL));
+    OK(fr_weights_load(b, file(), NULL));
+    OK(fr_weights_save(c, file(), NULL));
+    cr_expect_lt(fr_weights_load(b, file(), NULL), 0);
+    EXPECT_SENTENCE("does not fit the module");
+    fr_module_release(&a);
+    fr_module_release(&b);
+    fr_module_release(&c);
 }
 
 Test(weights, integers_are_not_converted) {

@@ -33,6 +33,7 @@ typedef struct cell {
     relation to;
 } cell;
 static cell now;
+static double width = 1;
 
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 
@@ -62,6 +63,13 @@ static void write_data(const char *root, relation to, bool masks) {
             write_images(name, k, masks && k == 1 ? (int)counts[to] : 0);
         }
     }
+}
+
+static fr_status no_image(void *ctx, int64_t index, void *pixels, void *target) {
+    (void)ctx;
+    memset(pixels, (int)index, 3 * SIDE * SIDE);
+    *(int64_t *)target = index % 2;
+    return FR_OK;
 }
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
@@ -227,6 +235,7 @@ static void set_options(fr_train_opts *o, const char *weights, const char *expor
     o->data.image_size = o->data.image_width = SIDE;
     o->data.augment = FR_TRAIN_AUGMENT_NONE;
     o->data.workers = 0;
+    o->model.width = width;
     o->optim.batch_size = 2;
     o->optim.steps = 1;
     o->optim.lr = 1e-30; /* the values stay, to the last bit */
@@ -441,4 +450,176 @@ Test(classes, a_network_of_each_source_meets_data_of_each_kind) {
     }
     cr_expect_eq(tried + cannot_be, 80);
     cr_expect_eq(tried, fr_addon_find("onnx") != NULL ? 58 : 44, "%d cells", tried);
+}
+
+/* ---- names of classes -------------------------------------------------------------------------------------------- */
+
+/* The rows that a file of the classes `in_file` hands to the data's classes. "caf\351" is no UTF-8. */
+Test(classes, rows_follow_names) {
+    static const struct {
+        const char *in_file[5], *data[5];
+        int64_t row[4];
+        bool fresh;
+    } cells[] = {
+        {{"caf\351", "caf\350", "the"}, {"caf\351", "caf\350", "the"}, {0, 1, 2}, false}, /* both are "caf?" there */
+        {{"a\351", "b", "c"}, {"b", "c", "a\351"}, {1, 2, 0}, true},
+        {{"caf\351", "caf\350", "the"}, {"the", "caf\351"}, {2, -1}, true}, /* two rows of a name */
+        {{"a", "b", "c"}, {"a\351", "a\350", "a"}, {-1, -1, 0}, true},
+        {{"a?", "b", "c"}, {"a\351", "a\350", "b"}, {0, -1, 1}, true}, /* at its place; the other is no row */
+        {{"a", "a", "b"}, {"a", "a", "b"}, {0, 1, 2}, false},
+        {{"a", "a", "b"}, {"b", "a", "c"}, {2, 1, -1}, true},
+        {{NULL}, {"x", "y", "z"}, {0, 1, 2}, false}, /* no names, equally many */
+        {{NULL}, {"x", "y"}, {-1, -1}, true},
+        {{"a", "b", "c"}, {NULL}, {0, 1, 2}, false},
+    };
+    now = (cell){SAFETENSORS, true, false, EQUAL};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        const char *const *data = cells[i].data;
+        char weights[600];
+        fr_module *m = NULL, *made = NULL;
+        fr_dataset *d = NULL;
+        fr_session *s = NULL;
+        told t = {0};
+        fr_weights_info info = {.classes = IN_FILE,
+                                .channels = 3,
+                                .height = SIDE,
+                                .width = SIDE,
+                                .std = {1, 1, 1},
+                                .class_name =
+                                    cells[i].in_file[0] != NULL ? (char **)(uintptr_t)cells[i].in_file : NULL};
+        int64_t n = 0, rows, columns;
+        while (data[n] != NULL) n++;
+        if (n == 0) n = IN_FILE;
+        snprintf(weights, sizeof weights, "%s", files_path("w.safetensors"));
+        MUST(own_network(NULL, FR_CPU, IN_FILE, &m));
+        MUST(fr_weights_save(m, weights, FR_WEIGHTS_OPTS(.info = &info)));
+        MUST(fr_dataset_create(&(fr_dataset_source){.count = 4,
+                                                    .classes = n,
+                                                    .height = SIDE,
+                                                    .width = SIDE,
+                                                    .channels = 3,
+                                                    .class_names = data[0] != NULL ? data : NULL,
+                                                    .read = no_image},
+                               &d));
+        fr_session_opts o = fr_session_opts_default();
+        o.model = own_network;
+        o.ctx = &t;
+        o.on_note = take_note;
+        set_options(&o.train, weights, NULL, false);
+        MUST(fr_session_create(&o, d, NULL, &s));
+        cr_expect_eq(strstr(t.text, "starts fresh") != NULL, cells[i].fresh, "cell %zu: %s", i, t.text);
+        made = fr_session_module(s);
+        const float *a = rows_of(m, "weight", &rows, &columns), *b = rows_of(made, "weight", &rows, &columns);
+        for (int64_t k = 0; k < n; k++)
+            for (int64_t r = 0; r < IN_FILE; r++)
+                cr_expect_eq(memcmp(a + r * columns, b + k * columns, (size_t)columns * sizeof *a) == 0,
+                             r == cells[i].row[k], "cell %zu: class %lld, row %lld", i, (long long)k, (long long)r);
+        fr_session_release(&s);
+        fr_dataset_release(&d);
+        fr_module_release(&m);
+    }
+}
+
+/* ---- sentences --------------------------------------------------------------------------------------------------- */
+
+static void expect_told(told t, int status, const char *part) {
+    cr_expect_eq(t.status, status, "%s: %d %s", part, t.status, t.text);
+    cr_expect_not_null(strstr(t.text, part), "no '%s' in: %s", part, t.text);
+}
+
+Test(classes, descriptions_that_do_not_fit_are_named) {
+    fr_module *m = NULL;
+    char *names[] = {"a", "b", "c", "d", "e"};
+    char root[600], path[600], photo[700];
+    const char *images[] = {photo};
+    const bool onnx = fr_addon_find("onnx") != NULL;
+    now = (cell){ONNX, false, false, EQUAL};
+    write_data("d", EQUAL, false);
+    snprintf(root, sizeof root, "%s", files_path("d"));
+    snprintf(path, sizeof path, "%s", files_path(onnx ? "n.onnx" : "n.safetensors"));
+    snprintf(photo, sizeof photo, "%s/test/a/0.png", root);
+    fr_weights_info info =
+        {.classes = 5, .channels = 3, .height = SIDE, .width = SIDE, .std = {1, 1, 1}, .class_name = names};
+    strcpy(info.model, "tiny");
+    MUST(own_network(NULL, FR_CPU, IN_FILE, &m));
+    if (onnx) {
+        MUST(fr_onnx_save(m, path, FR_ONNX_SAVE_OPTS(.info = &info)));
+        expect_told(run_trainer((asked){root, path, NULL, images, false}), 1,
+                    "says 5 classes, but its network has 3 results");
+        width = 0.5;
+        expect_told(run_trainer((asked){root, path, NULL, NULL, false}), 2, "--width: --weights ");
+        width = 1;
+        const told t = run_trainer((asked){root, path, files_path("x.safetensors"), NULL, false});
+        expect_told(t, 2, "x.safetensors: weights alone are not the network of ");
+        cr_expect_not_null(strstr(t.text, "name a file .onnx"), "%s", t.text);
+        cr_expect_null(strstr(t.text, "weights written"), "%s", t.text);
+    }
+    const fri_safetensors_text damaged[] = {{"frugal.network", "{"}};
+    snprintf(path, sizeof path, "%s", files_path("damaged.safetensors"));
+    MUST(fri_safetensors_write(path, NULL, 0, damaged, 1, NULL, NULL));
+    expect_told(run_trainer((asked){root, path, NULL, images, false}), 1, "\"frugal.network\" is not a JSON object");
+    expect_told(run_trainer((asked){root, path, NULL, NULL, true}), 1, "\"frugal.network\" is not a JSON object");
+    expect_told(run_trainer((asked){"/nowhere", NULL, NULL, NULL, false}), 1, "--data: /nowhere");
+    fr_module_release(&m);
+}
+
+static fr_status read_nothing(void *ctx, fr_train_opts *o) {
+    (void)ctx;
+    o->optim.steps = 1;
+    return FR_OK;
+}
+
+Test(classes, a_program_without_digits_asks_for_a_dataset) {
+    told t = {0};
+    FILE *out = fmemopen(t.text, sizeof t.text - 1, "w");
+    fr_train_program p = {.name = "tester",
+                          .summary = "s",
+                          .description = "d",
+                          .defaults = fr_train_opts_default(),
+                          .sgd_lr = 0.1,
+                          .model = trainers_network};
+    char *words[] = {"tester", NULL};
+    now = (cell){SAFETENSORS, false, false, EQUAL};
+    t.status = fr_train_run(&p, 1, words, &(fr_train_shell){.out = out, .err = out, .read = read_nothing});
+    fclose(out);
+    cr_expect_eq(t.status, 2, "%s", t.text);
+    cr_expect_str_eq(fr_last_error(),
+                     "tester has no digits; --dataset NAME is needed: folder, masks, mnist, cifar10 ...");
+}
+
+/* A resumed run gets all values from the state, without a note on the first weights. */
+Test(classes, a_state_of_other_data_has_a_status) {
+    fr_module *two = NULL;
+    now = (cell){SAFETENSORS, true, false, EQUAL};
+    MUST(own_network(NULL, FR_CPU, 2, &two));
+    MUST(fr_weights_save(two, files_path("two.safetensors"), NULL));
+    fr_module_release(&two);
+    for (int i = 0; i < 4; i++) { /* first, equal, more images, another batch size */
+        fr_session_opts o = fr_session_opts_default();
+        fr_dataset *d = NULL;
+        fr_session *s = NULL;
+        told t = {0};
+        o.model = own_network;
+        o.ctx = &t;
+        o.on_note = take_note;
+        set_options(&o.train, NULL, NULL, false);
+        o.train.files.weights = files_path("two.safetensors");
+        o.train.files.save = files_path("states");
+        o.train.files.resume = "latest";
+        if (i == 3) o.train.optim.batch_size = 3;
+        MUST(fr_dataset_create(&(fr_dataset_source){.count = i == 2 ? 6 : 5,
+                                                    .classes = 3,
+                                                    .height = SIDE,
+                                                    .width = SIDE,
+                                                    .channels = 3,
+                                                    .read = no_image},
+                               &d));
+        const fr_status want = i < 2 ? FR_OK : i == 2 ? FR_EDATA : FR_EINVAL, got = fr_session_create(&o, d, NULL, &s);
+        cr_expect_eq(got, want, "%d: %s", i, got < 0 ? fr_last_error() : "");
+        if (i == 0) MUST(fr_session_run(s));
+        cr_expect_eq(strstr(t.text, "starts fresh") != NULL, i == 0, "%d: %s", i, t.text);
+        fr_session_release(&s);
+        fr_dataset_release(&d);
+    }
+    cr_expect_str_eq(fr_status_name(FR_EDATA), "FR_EDATA");
 }

@@ -98,31 +98,6 @@ static fr_status parse(const char *words, fr_train_opts *o) {
     return fri_flags_parse(&p, argc, argv, o, stderr);
 }
 
-/* The value of a retired flag is no argument of its own, and flags after the value are read. */
-Test(flags, a_retired_flag_is_noted_and_skipped) {
-    static const char *const given[] = {"--empty-cache-every 2 --epochs 3", "--empty-cache-every=2 --epochs 3",
-                                        "--epochs 3 --empty-cache-every"};
-    cr_redirect_stderr();
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
-        fr_train_opts o;
-        cr_expect_eq(parse(given[i], &o), FR_OK, "'%s': %s", given[i], fr_last_error());
-        cr_expect_eq(o.optim.epochs, 3, "%s", given[i]);
-    }
-    cr_expect_stderr_eq_str(
-        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
-        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n"
-        "note: --empty-cache-every has no effect since 0.3.0; a program calls fr_memory_empty_cache\n");
-}
-
-Test(flags, a_retired_variable_is_noted) {
-    fr_train_opts o;
-    cr_redirect_stderr();
-    setenv("FRUGAL_ALLOC", "max_split_size_mb:20", 1);
-    cr_expect_eq(parse("--epochs 3", &o), FR_OK, "%s", fr_last_error());
-    cr_expect_stderr_eq_str(
-        "note: FRUGAL_ALLOC has no effect since 0.3.0; the arena (--arena, the default) reserves less\n");
-}
-
 Test(flags, both_spellings_of_a_value) {
     fr_train_opts o;
     cr_assert_eq(parse("--epochs 3 --lr=0.125 --report r.json --memory-limit=2GiB --dataset cifar100", &o), FR_OK, "%s",

@@ -128,6 +128,11 @@ Test(trainers, a_network_of_one_s_own_is_planned_fitted_and_cut) {
     o = program_run("train_own", "--checkpoint-segments 99");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--checkpoint-segments 99: own1 .* [0-9]+ units");
+    o = program_run("finetune", "--model resnet18_small --inplace-abn --device meta --steps 1 --classes 3");
+    cr_expect_eq(o.status, 2);
+    EXPECT_MATCH(o.err, "--inplace-abn: name the network with it, --model NAME_abn");
+    o = program_run("train_vgg", "--no-batch-norm --inplace-abn");
+    EXPECT_MATCH(o.err, "--inplace-abn works on batch norms, which --no-batch-norm removes");
     o = program_run("train_own", "--inplace-abn");
     cr_expect_eq(o.status, 2);
     EXPECT_MATCH(o.err, "--inplace-abn: this network has batch norm and relu only");
