@@ -1,64 +1,80 @@
 #!/bin/bash
-# Everything that needs a GPU, in one command: runs the tests on the device and measures, within 560 seconds.
+# Everything that needs a GPU, in two commands: runs the tests on the device and measures.
 #
-#   bash benchmarks/gpu_check.sh                        the build, then the parts below
-#   bash benchmarks/gpu_check.sh --first                build and first only
-#   bash benchmarks/gpu_check.sh sanitizer small        the second command: parts by name
+#   bash benchmarks/gpu_check.sh                the build, then the parts of the first command: ends at 560 s
+#   bash benchmarks/gpu_check.sh second         the second command: ends at 400 s
+#   bash benchmarks/gpu_check.sh --first        build and first only
+#   bash benchmarks/gpu_check.sh bandwidth      parts by name
 #   OUT=folder BUILD=build-gpu bash benchmarks/gpu_check.sh
-#   RUN=frugal/run bash benchmarks/gpu_check.sh         with the programs of an unpacked bundle (.ci/bundle): no build
-#   TOTAL=300 bash benchmarks/gpu_check.sh              300 seconds, of which each part has its share
+#   bash frugal/tree/benchmarks/gpu_check.sh    of an unpacked bundle (.ci/bundle), with its programs: no build
+#   RUN=frugal/run bash benchmarks/gpu_check.sh the same from a tree; RUN is absolute, or relative to the tree
+#   TOTAL=300 bash benchmarks/gpu_check.sh      300 seconds, of which each part has its share
+#
+# On a lent machine: timeout -k 20 575 bash frugal/tree/benchmarks/gpu_check.sh
 #
 # The toolkit is found as docs/cuda.md says: an installed one, or nvcc, cudart, cuBLAS and cuDNN from pip. No part needs
 # a network. Parts in the order of what is learnt first, with their seconds:
 #   build      900  the library, the tests, the trainers; the clock starts after it
-#   first       30  device description; three convolutions in three types and three directions, in f32 with TF32 and
+#   first       20  device description; three convolutions in three types and three directions, in f32 with TF32 and
 #                   exact, and relu, against the CPU
-#   tests      130  own kernels against their CPU twins, then tests that take the device as a parameter
-#   plan        20  planned == measured: VGG-16, ResNet, in f32 and under AMP
-#   bandwidth   25  each own kernel's GB/s beside a copy's
-#   counters    20  bank conflicts, instructions and bytes of three kernels (ncu)
-#   train      140  images/s and peak under AMP f16 of five networks, as they come and with --no-rebuild; ResNet-50 in
-#                   bf16 and f32 (TF32 in convolutions), and in two budgets
-#   torch       70  PyTorch eager beside them; its batch lies on the device, ours is prefetched
+#   tests      100  own kernels against their CPU twins, then tests that take the device as a parameter
+#   bandwidth   45  each own kernel's GB/s beside a copy's, once; then nine times those whose share is estimated
+#   train      130  images/s and peak under AMP f16 of five networks as they come, by cuDNN's heuristics; then ResNet-50
+#                   with --cudnn-benchmark
+#   torch       60  PyTorch eager beside them; its batch lies on the device, ours is prefetched
 #   patterns    30  cuDNN's fused patterns beside the plain calls, on ResNet-50's convolutions
-#   compiled    95  torch.compile of ResNet-50 and MobileNetV2
-#   budgets         the other four networks in two budgets, in what is left
-#   small       60  batches of 1, 8 and 32 of ResNet-50 and DenseNet-121; by name only
-#   sanitizer  180  memcheck, racecheck, initcheck of the own kernels and of `first`; by name only
+#   counters    40  bank conflicts, instructions, bytes, sectors, registers and blocks of four kernels (ncu)
+#   memory      60  ResNet-50 in two budgets, rebuilt, in bf16 and f32 (TF32 in convolutions)
+#   plan        60  planned == measured: VGG-16, ResNet, in f32 and under AMP
+# and in the second command:
+#   compiled   140  torch.compile of ResNet-50 and MobileNetV2
+#   small       60  batches of 1, 8 and 32 of ResNet-50 and DenseNet-121
+#   suites     120  models, plan, ops
+#   sanitizer   80  memcheck and racecheck of the own kernels
+#   budgets         by name only: the other four networks in two budgets
 # A part ends by the sum of the seconds up to it: time that a part leaves is the next one's, and a cut takes the last
-# rows. A row of $OUT/rows.csv is written the moment it is known; logs go to $OUT. The tables of docs/results.md
-# (gpu_table.py) end the output, with a line for each part: ok, FAILED, or cut off. Exit status: 1 if a part failed, 3
-# if none failed and one was cut off, 77 if there is no device (said once; nothing after that is tried), 2 for an
-# unknown part.
+# rows. $OUT holds at most four files: rows.csv, a row written the moment it is known; results.md, the tables of
+# docs/results.md (gpu_table.py) and a line for each part (ok, FAILED, or cut off), and all.tar.gz, logs and reports,
+# both made anew after each part and when the command is ended; device.json. Exit status: 1 if a part failed, 3 if none
+# failed and one was cut off or the command was ended, 77 if there is no device (said once; nothing after that is
+# tried), 2 for an unknown part.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build-gpu}
 OUT=${OUT:-$BUILD/gpu-check}
-RUN=${RUN:-}
+RUN=${RUN:-$([ ! -x ../run ] || echo ../run)}
 FRUGAL_SOURCE_ROOT=$(pwd)
 export FRUGAL_SOURCE_ROOT BUILD
 
-declare -A seconds=([build]=900 [first]=30 [tests]=130 [plan]=20 [bandwidth]=25 [counters]=20 [train]=140 [torch]=70
-    [patterns]=30 [compiled]=95 [budgets]=0 [small]=60 [sanitizer]=180)
-all=(first tests plan bandwidth counters train torch patterns compiled budgets)
+declare -A seconds=([build]=900 [first]=20 [tests]=100 [bandwidth]=45 [train]=130 [torch]=60 [patterns]=30
+    [counters]=40 [memory]=60 [plan]=60 [compiled]=140 [small]=60 [suites]=120 [sanitizer]=80 [budgets]=60)
+all=(first tests bandwidth train torch patterns counters memory plan)
+second=(compiled small suites sanitizer)
 [ -n "$RUN" ] || all=(build "${all[@]}")
 parts=()
 for argument in "$@"; do
     if [ "$argument" = --first ]; then
         parts=(build first)
+        [ -z "$RUN" ] || parts=(first)
+    elif [ "$argument" = second ]; then
+        parts+=("${second[@]}")
     elif [ -n "${seconds[$argument]:-}" ]; then
         parts+=("$argument")
     else
-        echo "gpu_check: no part '$argument' (--first, ${all[*]}, small, sanitizer)" >&2
+        echo "gpu_check: no part '$argument' (--first, second, ${all[*]}, ${second[*]}, budgets)" >&2
         exit 2
     fi
 done
-[ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
+if [ ${#parts[@]} -eq 0 ]; then
+    parts=("${all[@]}")
+    TOTAL=${TOTAL:-560}
+fi
 needed=0
 for part in "${parts[@]}"; do [ "$part" = build ] || needed=$((needed + seconds[$part])); done
 ((needed > 0)) || needed=60
 TOTAL=${TOTAL:-$needed}
 mkdir -p "$OUT" || exit 1
+work=$(mktemp -d) || exit 1 # logs and reports, of which $OUT gets an archive
 
 # The card and the commit stand in each row.
 FRUGAL_CARD=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
@@ -73,7 +89,10 @@ limited() {
         echo "no time left for: $*"
         return 124
     fi
-    timeout -k 5 "$((left < most ? left : most))" "$@"
+    # In the background: a shell that waits is told of an end of the command at once.
+    timeout -k 5 "$((left < most ? left : most))" "$@" &
+    echo $! >"$work/running"
+    wait $!
 }
 
 # program SECONDS FOLDER NAME ARGUMENT...: a program of the build, or of the bundle.
@@ -106,16 +125,19 @@ part_first() { program 60 benchmarks gpu_first "$OUT/device.json"; }
 
 # Criterion programs; tests that a device cannot run are skipped with a reason and counted. Each test is a process with
 # a CUDA context of its own, so few run at a time.
-part_tests() {
+suites() {
     local name worst=0
     export FRUGAL_TEST_DEVICE=cuda CRITERION_JOBS=16 CRITERION_VERBOSITY_LEVEL=1 FRUGAL_THREADS=2
-    for name in cuda_twins net autograd optim models plan ops; do
+    for name in "$@"; do
         echo "--- test_$name"
         program 120 tests "test_$name" 2>&1 | rows "$name"
         after "${PIPESTATUS[0]}"
     done
     return $worst
 }
+
+part_tests() { suites cuda_twins net autograd optim; }
+part_suites() { suites models plan ops; }
 
 # The same command planned and run: every number of the two memory reports must be equal.
 part_plan() {
@@ -125,9 +147,9 @@ part_plan() {
             # shellcheck disable=SC2086
             set -- "train_$network" --device cuda --steps 3 --quiet $flag --report
             {
-                program 60 examples "$@" "$OUT/$network$flag-plan.json" --plan &&
-                    program 60 examples "$@" "$OUT/$network$flag-run.json" &&
-                    .ci/check-plan "$OUT/$network$flag-plan.json" "$OUT/$network$flag-run.json"
+                program 60 examples "$@" "$work/$network$flag-plan.json" --plan &&
+                    program 60 examples "$@" "$work/$network$flag-run.json" &&
+                    .ci/check-plan "$work/$network$flag-plan.json" "$work/$network$flag-run.json"
             } | rows "$network $flag"
             after "${PIPESTATUS[0]}"
         done
@@ -136,27 +158,38 @@ part_plan() {
 }
 
 part_bandwidth() {
-    local worst=0
-    program 60 benchmarks op_bandwidth f16 9 --device cuda | rows
+    local worst=0 kernel
+    program 60 benchmarks op_bandwidth f16 1 --device cuda | rows
     after "${PIPESTATUS[0]}"
+    for kernel in batchnorm2d relu depthwise maxpool2d cross_entropy; do
+        program 20 benchmarks op_bandwidth f16 9 $kernel --device cuda | rows
+        after "${PIPESTATUS[0]}"
+    done
     return $worst
 }
 
-# In some containers the counters are refused: that says nothing about the kernels.
+# In some containers the counters are refused: that says nothing about the kernels. The card's clocks stay as they are.
 part_counters() {
     local kernel status worst=0
     local metrics=l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum,smsp__inst_executed.sum,dram__bytes.sum
+    metrics+=,l1tex__t_sectors.sum,launch__registers_per_thread,launch__occupancy_limit_registers
     if ! command -v ncu >/dev/null; then
         echo "ncu is not installed"
         return 77
     fi
-    for kernel in batchnorm2d_stats batchnorm2d_backward "depthwise conv2d dw"; do
-        set -- "${RUN:-$BUILD/benchmarks/op_bandwidth}" ${RUN:+op_bandwidth} f16 1 "$kernel" --device cuda
-        limited 20 ncu --target-processes all --csv --launch-count 6 --metrics $metrics "$@" 2>&1 | rows "$kernel" |
-            tee "$OUT/counters-last.log"
+    for kernel in batchnorm2d_stats batchnorm2d_backward "gradient over parts" "depthwise conv2d forward"; do
+        set -- benchmarks op_bandwidth f16 1 "$kernel" --device cuda
+        # DenseNet's norms read parts; the first gradients are those of the last, whole norms.
+        [ "$kernel" != "gradient over parts" ] ||
+            set -- examples train_densenet --depth 121 --classes 1000 --batch-size 64 --device cuda \
+                --dataset synthetic --image-size 224 --steps 1 --eval-every 0 --quiet --amp
+        if [ -n "$RUN" ]; then set -- "$RUN" "${@:2}"; else set -- "$BUILD/$1/$2" "${@:3}"; fi
+        [ "$kernel" != "gradient over parts" ] || set -- --kernel-name regex:gradient --launch-skip 4 "$@"
+        limited 20 ncu --clock-control none --target-processes all --csv --launch-count 6 --metrics $metrics "$@" 2>&1 |
+            rows "$kernel" | tee "$work/counters-last.log"
         status=${PIPESTATUS[0]}
-        if grep -q ERR_NVGPUCTRPERM "$OUT/counters-last.log"; then
-            echo "ncu: $(grep -m 1 -o 'ERR_NVGPUCTRPERM.*' "$OUT/counters-last.log")"
+        if grep -q ERR_NVGPUCTRPERM "$work/counters-last.log"; then
+            echo "ncu: $(grep -m 1 -o 'ERR_NVGPUCTRPERM.*' "$work/counters-last.log")"
             return 77
         fi
         after "$status"
@@ -186,11 +219,10 @@ ours() {
     local name=$1 arguments=$2 batch=$3 type=$4 classes=1000 report status
     shift 4
     [ "$name" != unet ] || classes=10
-    report="$OUT/$name-$batch-$type-$(echo "$*" | tr -cd 'a-z0-9').json"
-    rm -f "$report"
+    report="$work/$name-$batch-$type-$(echo "$*" | tr -cd 'a-z0-9').json"
     # shellcheck disable=SC2086
     program 40 examples "train_$name" $arguments --classes $classes --batch-size "$batch" --device cuda \
-        --dataset synthetic --image-size 224 --steps 25 --eval-every 0 --cudnn-benchmark --no-deterministic \
+        --dataset synthetic --image-size 224 --steps 25 --eval-every 0 --no-deterministic \
         --workers 8 --device-prefetch --quiet ${type_flag[$type]} "$@" --report "$report"
     status=$?
     after $status
@@ -216,11 +248,17 @@ part_train() {
     for network in "${networks[@]}"; do
         IFS=';' read -r name arguments batch budgets <<<"$network"
         ours "$name" "$arguments" "$(batch_of "$batch")" f16
-        ours "$name" "$arguments" "$(batch_of "$batch")" f16 --no-rebuild
     done
+    ours resnet "--depth 50" "$(batch_of 256)" f16 --cudnn-benchmark
+    return $worst
+}
+
+part_memory() {
+    local worst=0
+    in_budgets resnet
+    ours resnet "--depth 50" "$(batch_of 256)" f16 --rebuild
     ours resnet "--depth 50" "$(batch_of 256)" bf16 --no-rebuild
     ours resnet "--depth 50" "$(batch_of 256)" f32 --no-rebuild
-    in_budgets resnet
     return $worst
 }
 
@@ -250,12 +288,12 @@ torch_rows() {
         case $name in resnet | mobilenet) batch=256 ;; esac
         words+=("$word:$(batch_of $batch)")
     done
-    limited 70 python3 benchmarks/gpu_torch.py "$mode" "${words[@]}" 2>&1 | rows
+    limited 100 python3 benchmarks/gpu_torch.py "$mode" "${words[@]}" 2>&1 | rows
     after "${PIPESTATUS[0]}"
 }
 
 has_torch() {
-    python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && return
+    limited 60 python3 -c 'import torch, torchvision as t; exit(not torch.cuda.is_available())' 2>/dev/null && return
     echo "PyTorch with CUDA is not installed: nothing beside ours"
     return 1
 }
@@ -263,7 +301,7 @@ has_torch() {
 part_torch() {
     local worst=0
     has_torch || return 77
-    torch_rows eager resnet:f16 mobilenet:f16 densenet:f16 unet:f16 vgg:f16 resnet:bf16 resnet:f32
+    torch_rows eager resnet:f16 mobilenet:f16 densenet:f16 unet:f16 vgg:f16
     return $worst
 }
 
@@ -284,15 +322,14 @@ part_patterns() {
 
 # In some containers the tool refuses the device: that says nothing about the kernels.
 part_sanitizer() {
-    local tool words worst=0 log=$OUT/sanitizer-last.log
+    local tool words worst=0 log=$work/sanitizer-last.log
     if ! command -v compute-sanitizer >/dev/null; then
         echo "compute-sanitizer is not installed"
         return 77
     fi
     export FRUGAL_TEST_DEVICE=cuda CRITERION_JOBS=1
-    for tool in memcheck racecheck initcheck; do
-        for words in "tests/test_cuda_twins --filter twins/*" "tests/test_cuda_twins --filter twins_images/*" \
-            benchmarks/gpu_first; do
+    for tool in memcheck racecheck; do
+        for words in "tests/test_cuda_twins --filter twins/*" "tests/test_cuda_twins --filter twins_images/*"; do
             echo "--- $tool $words"
             set -f
             # shellcheck disable=SC2086
@@ -312,28 +349,57 @@ part_sanitizer() {
 
 # ---- the parts ----
 
+# The tables, a line for each part, and the archive of logs and reports.
+pack() {
+    {
+        [ ! -f "$OUT/rows.csv" ] || python3 benchmarks/gpu_table.py --results "$OUT"
+        [ ! -f "$work/first.log" ] || grep -h 'in use before the first tensor\|GB/s\| wrong$' "$work/first.log"
+        for i in "${!names[@]}"; do printf '%-10s %s\n' "${names[$i]}" "${results[$i]}"; done
+    } >"$OUT/results.md"
+    tar -C "$work" -czf "$OUT/all.tar.gz" .
+}
+
+# The command is ended: what is known goes to $OUT; the running part and its program end.
+ended() {
+    trap '' TERM INT
+    for pid in subshell running; do [ ! -s "$work/$pid" ] || kill "$(cat "$work/$pid")" 2>/dev/null; done
+    names+=("$part")
+    results+=("ended after $((SECONDS - began)) s, with the command")
+    pack
+    cat "$OUT/results.md"
+    exit 3
+}
+
 case " ${parts[*]} " in *" first "*) rm -f "$OUT/rows.csv" ;; esac
 names=()
 results=()
 absent=0
 sum=0
 start=$SECONDS
+part=none began=$SECONDS
+trap ended TERM INT
+trap 'rm -rf "$work"' EXIT
 for part in "${parts[@]}"; do
     echo "=== $part"
     began=$SECONDS
     sum=$((sum + seconds[$part]))
     ends=$((start + sum * TOTAL / needed))
-    [ "$part" != budgets ] || ends=$((start + TOTAL))
     if [ "$part" = build ]; then ends=$((SECONDS + 900)) sum=0; fi
-    "part_$part" 2>&1 | tee "$OUT/$part.log"
-    status=${PIPESTATUS[0]}
+    {
+        echo "$BASHPID" >"$work/subshell"
+        "part_$part" 2>&1
+        echo $? >"$work/status"
+    } | tee "$work/$part.log" &
+    wait $!
+    status=$(cat "$work/status")
     names+=("$part")
     case $status in
     0) results+=("ok in $((SECONDS - began)) s") ;;
-    77) results+=("skipped: $(tail -n 1 "$OUT/$part.log")") ;;
-    124 | 137) results+=("cut off after $((SECONDS - began)) s, see $OUT/$part.log") ;;
-    *) results+=("FAILED ($status), see $OUT/$part.log") ;;
+    77) results+=("skipped: $(tail -n 1 "$work/$part.log")") ;;
+    124 | 137) results+=("cut off after $((SECONDS - began)) s, see $part.log") ;;
+    *) results+=("FAILED ($status), see $part.log") ;;
     esac
+    pack
     [ "$part" != build ] || start=$SECONDS
     # What cannot be built cannot run; without a device the rest would only say the same.
     if [ "$part" = build ] && [ "$status" -ne 0 ]; then break; fi
@@ -344,15 +410,10 @@ for part in "${parts[@]}"; do
 done
 
 printf '\n'
-[ ! -f "$OUT/rows.csv" ] || python3 benchmarks/gpu_table.py --results "$OUT" | tee "$OUT/results.md"
-case " ${names[*]} " in *" first "*)
-    grep -h 'in use before the first tensor\|GB/s\| wrong$' "$OUT/first.log"
-    ;;
-esac
+cat "$OUT/results.md"
 failed=0
 cut=0
 for i in "${!names[@]}"; do
-    printf '%-10s %s\n' "${names[$i]}" "${results[$i]}"
     case ${results[$i]} in FAILED*) failed=1 ;; "cut off"*) cut=3 ;; esac
 done
 [ "$failed" -eq 0 ] || exit 1

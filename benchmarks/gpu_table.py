@@ -62,7 +62,9 @@ def rows(folder, part, name):
             append(folder, part, found[5], f"ms, {found[4]} by the plain calls, {found[2]} times", found[1],
                    dtype="f16", mode=found[3])
         elif line.startswith('"') and len(cells := next(csv.reader([line]))) > 14 and cells[0].isdigit():
-            counter = cells[4].split("(")[0], cells[-3]  # the first launch of each kernel
+            kernel = cells[4]  # with its template's numbers, "(int)8", without its parameters
+            kernel = kernel[:kernel.rfind(">(") + 1] or kernel.split("(")[0]
+            counter = kernel, cells[-3]  # the first launch of each kernel
             if counter not in seen:
                 append(folder, part, cells[-1].replace(",", ""), cells[-2], f"{name}: {counter[0]}", dtype="f16",
                        mode=counter[1])
@@ -73,7 +75,7 @@ def train(folder, part, path, name, batch, dtype, flags):
     with open(path, encoding="utf-8") as f:
         report = json.load(f)
     choice = report.get("room", {}).get("choice")
-    mode = f"default ({choice})" if choice else flags or "default"
+    mode = " ".join(filter(None, [f"default ({choice})" if choice else "", flags])) or "default"
     speed, peak = report["time"]["images_per_second"], report["memory"]["peak_allocated"] / 2**20
     append(folder, part, f"{speed:.0f}", "images/s", name, batch, dtype, mode, f"{peak:.0f}")
     print(f"frugal {name} {dtype} batch {batch} {mode}: {speed:.0f} images/s, peak {peak:.0f} MiB allocated")
@@ -100,7 +102,7 @@ def ratio(ours, theirs):
 def trainings(of):
     """Ours with PyTorch's of the same network, batch and type beside them, eager and compiled."""
     lines, last = [], None
-    ours = of("train") + of("budgets") + of("small")
+    ours = of("train") + of("memory") + of("budgets") + of("small")
     key = lambda r: (r["name"], r["batch"], r["type"])
     ours.sort(key=lambda r: list(NETWORKS).index(r["name"]))  # rows of a network keep their order
     for r in ours:
@@ -153,7 +155,8 @@ def results(folder):
     table(("kernel: function", "counter", "value"), [(r["name"], r["mode"], f"{r['value']} {r['unit']}".strip())
                                                      for r in of("counters")])
     patterns(of)
-    table(("suite", "on the device"), [(r["name"], f"{r['value']} {r['unit']}") for r in of("tests")])
+    table(("suite", "on the device"),
+          [(r["name"], f"{r['value']} {r['unit']}") for r in of("tests") + of("suites")])
     table(("planned = measured", "bytes"), [(f"{NETWORKS[r['name']]}, {r['type']}", number(r)) for r in of("plan")])
 
 

@@ -10,7 +10,7 @@ static_assert(sizeof(fri_step_list) + sizeof(fri_adam_desc) + 2 * sizeof(void *)
               "kernel parameters");
 
 template <typename T, typename G, int N>
-__global__ void __launch_bounds__(FRI_THREADS)
+__global__ void __launch_bounds__(FRI_THREADS, FRI_STEP_BLOCKS)
     step(const __grid_constant__ fri_step_list all, fri_adam_desc d, const float *inv_scale, const float *found) {
     __shared__ fri_adam_coef shared; /* two powers in f64, computed by a single thread */
     fri_adam_coef c;

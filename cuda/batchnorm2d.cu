@@ -208,7 +208,8 @@ template <typename T, int N> struct two_packs { fri_pack<T, N> p, q; };
 
 /* y = act(norm(x)), or act(norm(x) + addend), where norm(x) is rounded to T. */
 template <typename T, int N, bool ADD, int A, typename X>
-__global__ void __launch_bounds__(FRI_THREADS, resident(A)) apply(fri_columns g, X x, norm2d p, const T *addend, T *y) {
+__global__ void __launch_bounds__(FRI_THREADS, FRI_RESIDENT(resident(A)))
+    apply(fri_columns g, X x, norm2d p, const T *addend, T *y) {
     const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     const fri_activation act = activation_of<A>(p);
     channels<N> s;
@@ -304,7 +305,7 @@ template <typename T> constexpr int gradient_resident(const parts<T> *, int) {
 
 /* mean_dy NULL: eval mode, the statistics are constants, and x is read for an activation only. */
 template <typename T, int N, int A, typename X>
-__global__ void __launch_bounds__(FRI_THREADS, gradient_resident((const X *)nullptr, A))
+__global__ void __launch_bounds__(FRI_THREADS, FRI_RESIDENT(gradient_resident((const X *)nullptr, A)))
     gradient(fri_columns g, X x, norm2d p, const float *mean_dy, const float *slope, const T *dy) {
     const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     const fri_activation act = activation_of<A>(p);

@@ -16,6 +16,14 @@
 
 enum { FRI_THREADS = 256, FRI_GRID_Y = 65535 /* blocks of a grid in y, at most */ };
 
+/* Blocks of a processor in __launch_bounds__. Code for Blackwell (10.0, 12.0) takes more registers than older code, and
+ * spills at the older numbers. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define FRI_RESIDENT(blocks) ((blocks) > 1 ? (blocks)-1 : 1)
+#else
+#define FRI_RESIDENT(blocks) (blocks)
+#endif
+
 /* ---- storage types ----------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ float fri_load(float v) {

@@ -130,10 +130,12 @@ static bool probe_driver(void) {
     device.minor = p.minor;
     device.processors = p.multiProcessorCount;
     device.total_bytes = p.totalGlobalMem;
-    if (10 * p.major + p.minor < FRI_CUDA_OLDEST_ARCH) {
-        snprintf(why_not, sizeof why_not,
-                 "%s has compute capability %d.%d and this build is for %d.%d and newer (option gpu_arch)", device.name,
-                 p.major, p.minor, FRI_CUDA_OLDEST_ARCH / 10, FRI_CUDA_OLDEST_ARCH % 10);
+    enum { CUDNN = 75 }; /* of cuDNN 9.11, the oldest that this backend takes */
+    const int has = 10 * p.major + p.minor, oldest = has < CUDNN ? CUDNN : FRI_CUDA_OLDEST_ARCH;
+    if (has < oldest) {
+        snprintf(why_not, sizeof why_not, "%s has compute capability %d.%d and %s %d.%d and newer%s", device.name,
+                 p.major, p.minor, has < CUDNN ? "cuDNN 9.11 is for" : "this build is for", oldest / 10, oldest % 10,
+                 has < CUDNN ? "" : " (option gpu_arch)");
         return false;
     }
     return has_code() && fri_cudnn_open(why_not, sizeof why_not) != NULL &&

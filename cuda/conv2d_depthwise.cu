@@ -43,7 +43,7 @@ static __device__ __forceinline__ int32_t fri_depthwise_at(int32_t o, int32_t t,
 /* A block keeps the channels' weights, w [c, taps], in shared memory and walks down strips; a thread makes a strip of a
  * row of out for a pack of channels. The bias has the type of the map or f32. */
 template <typename T, int N, int SIZE, bool GRADIENT>
-__global__ void __launch_bounds__(FRI_THREADS)
+__global__ void __launch_bounds__(FRI_THREADS, 1)
     fri_depthwise_map(fri_columns g, fri_depthwise m, const T *in, const T *w, const T *bias, const float *wide_bias,
                       T *out) {
     constexpr int TAPS = SIZE * SIZE;
@@ -176,7 +176,7 @@ static __device__ __forceinline__ void add_row(const fri_pack<T, N> *x, const fr
 /* The map of fri_depthwise_map, whose gradient of x is a map of dy with turned weights. An input row goes into all
  * rows of results with windows over the row. */
 template <typename T, int N, int S, bool GRADIENT>
-__global__ void __launch_bounds__(FRI_THREADS, 2)
+__global__ void __launch_bounds__(FRI_THREADS, FRI_RESIDENT(2))
     fri_depthwise_walk(int64_t c, fri_bands b, fri_depthwise m, const T *in, const T *w, const T *bias,
                        const float *wide_bias, T *out) {
     constexpr int COLUMNS = (WIDE - 1) * S + 3, FOURS = N / 4, BEGUN = 3 - S;
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(FRI_THREADS, 2)
 /* The gradient of x for strides of 2: bands are of corners of windows, with the 2 x 2 results under each. Tap (r, s)
  * adds to the result of its parity, from the window of the corner, or of the one before where r or s is 2. */
 template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS, 2)
+__global__ void __launch_bounds__(FRI_THREADS, FRI_RESIDENT(2))
     fri_depthwise_spread(int64_t c, fri_bands b, fri_depthwise m, const T *dy, const T *w, T *dx) {
     constexpr int FOURS = N / 4;
     __shared__ fri_pack<float, 4> weights[WALK_TAPS * FOURS * FRI_COLUMN_PACKS];
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(FRI_THREADS, 2)
 
 /* Sums of fri_depthwise_chunks: a thread walks down a column of dy, and keeps rows of x for the next window. */
 template <typename T, int N, int S>
-__global__ void __launch_bounds__(FRI_THREADS, 2)
+__global__ void __launch_bounds__(FRI_THREADS, FRI_RESIDENT(2))
     fri_depthwise_walk_chunks(fri_columns g, fri_bands b, fri_depthwise m, const T *x, const T *dy, float *partial) {
     constexpr int TAPS = WALK_TAPS, KEPT = 3 - S;
     __shared__ float shared[FRI_THREADS * N * TAPS];

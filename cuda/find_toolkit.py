@@ -18,6 +18,7 @@ HEADERS = ("cuda_runtime_api.h", "cublasLt.h", "cudnn_graph.h")
 # nvcc compiles for compute capability 10.0 and 12.0 from CUDA 12.8 on; cuDNN describes devices in JSON from 9.11 on.
 OLDEST_CUDA = (12, 8)
 OLDEST_CUDNN = (9, 11)
+WHERE_NONE = " (pip's nvidia-cuda-nvcc-cu12 has none, nvidia-cuda-nvcc has)"
 
 
 def site_packages():
@@ -90,7 +91,7 @@ def look(folders):
     libraries = [path for path in libraries if os.path.isdir(path)]
     reason = ""
     if not nvcc:
-        reason = "no nvcc"
+        reason = "no nvcc" + WHERE_NONE
     elif missing:
         reason = "no " + ", ".join(missing) + " beside " + nvcc
     elif not cudart:
@@ -112,7 +113,7 @@ def main():
         return
     root = sys.argv[1] if len(sys.argv) > 1 else ""
     where = "in " + root if root else "on PATH, in CUDA_HOME or in /usr/local/cuda"
-    best = ("", "", "", "", "no nvcc " + where)
+    best = ("", "", "", "", "no nvcc " + where + WHERE_NONE)
     found = [look(folders) for folders in candidates(root)]
     for result in found:
         if not result[4]:

@@ -18,7 +18,7 @@ static inline int64_t fri_reduce_blocks(int64_t n) {
 
 /* partial[block] = sum of f(a[i], b[i]); b may be a. */
 template <typename T, int N, typename F>
-__global__ void __launch_bounds__(FRI_THREADS) fri_reduce(int64_t n, const T *a, const T *b, double *partial, F f) {
+__global__ void __launch_bounds__(FRI_THREADS, 3) fri_reduce(int64_t n, const T *a, const T *b, double *partial, F f) {
     double sum = 0;
     for (int64_t i = ((int64_t)blockIdx.x * FRI_THREADS + threadIdx.x) * N; i < n;
          i += (int64_t)gridDim.x * FRI_THREADS * N) {

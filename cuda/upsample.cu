@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(FRI_THREADS, FRI_PIXEL_BLOCKS)
+__global__ void __launch_bounds__(FRI_THREADS, FRI_RESIDENT(FRI_RESIDENT(FRI_PIXEL_BLOCKS)))
     backward(axis ah, axis aw, fri_pixel_grid in, const T *dy, T *dx) {
     const fri_pixel i = fri_pixel_of(in, N);
     int64_t p0, p1, q0, q1;

@@ -1,21 +1,23 @@
-/* gpu_model.c - how long a training step of ResNet-50 (224 px, AMP f16, SGD) may take on an H100: a model, no
- * measurement.
+/* gpu_model.c - how long a training step (224 px, AMP f16, SGD with momentum) takes on a GPU: a model, no measurement.
  *
- *     build/benchmarks/gpu_model BATCH            the step as this tree makes it, by kernel, in the middle column
- *     build/benchmarks/gpu_model --calls BATCH    its calls from a dry run: times, kernel, type, operations, bytes,
- *                                                 dimensions; above them the number of images
- *     build/benchmarks/gpu_model FILE             the step of such a list, and this tree's beside it. Exit status 1 if
- *                                                 figures are not those that the file expects, or this tree's worse
- *     build/benchmarks/gpu_model --table [FILE]   launches and bytes of own kernels, step by step of five networks at
- *                                                 batch 256. Exit status 1 if FILE holds another table
+ *     build/benchmarks/gpu_model NETWORK BATCH [--kept] [--device FILE]    the step as this tree makes it, by kernel
+ *     build/benchmarks/gpu_model --table [FILE]    five networks, rebuilt and kept. Exit status 1 if FILE holds another
+ *                                                  table
  *
- * A call takes  max(bytes / (share * bandwidth), operations / (part * rate)) + launches * 1.2 us + chain.  The share
- * and the rate of convolutions differ by column; an own kernel's share is its row's. What ends the sums of a batch norm
- * takes turns over the chunks of rows, and each turn waits for its loads. Not in it: host, loader, PCIe.
+ * NETWORK: resnet50, mobilenet_v2, densenet121, unet, vgg16. --kept: nothing is made again in backward, which is the
+ * default on a GPU with room. The constants are an H200's; FILE, a description of another card (`gpu_first` writes it,
+ * FRUGAL_CUDA_DEVICE reads it), scales the copy's speed by the clock of its memory, as if the bus was as wide, and the
+ * convolutions' rate by processors and their clock.
  *
- * Two numbers are fitted to times that were estimated before this program was written: fewer than 8 input channels cost
- * as much as 8, and a chain ends 2.4 us later than its loads. */
+ * A call takes  max(bytes / (share * copy), operations / (part * rate)) + launches * 1.2 us + fixed.  Convolutions and
+ * layers have part and rate, own kernels a share alone. Fewer than 8 input channels cost as much as 8. Not in it: host,
+ * loader, PCIe.
+ *
+ * Shares are estimates, but for a copy's and elementwise ones: no GPU has run most kernels since they were made anew. A
+ * share rises by a measurement only, never with a kernel: so two tables of one file of constants show what the calls
+ * save. */
 #include <frugal/frugal.h>
+#include <cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,22 +27,21 @@
 #include "meta/calls.h"
 #include "meta/meta.h"
 
-enum { COLUMNS = 3, MIDDLE = 1, MOST_CALLS = 4096, MOST_LISTED = 56 /* FRI_STEP_ITEMS */, NAME = 32 };
+enum { MOST_CALLS = 4096, MOST_LISTED = 56 /* FRI_STEP_ITEMS */, NAME = 40 };
 
-/* ---- constants ------------------------------------------------------------------------------------------------- */
+/* ---- constants: NVIDIA H200, 132 processors -------------------------------------------------------------------- */
 
-static const char *const column_name[COLUMNS] = {"optimistic", "middle", "pessimistic"};
-static const double rate[COLUMNS] = {600e12, 500e12, 400e12}, conv_share[COLUMNS] = {0.85, 0.75, 0.60};
-static const double bandwidth = 3.0e12, launch = 1.2e-6, own_share = 0.88, chain_end = 2.4e-6;
-/* cuda/columns.cuh: FRI_COLUMN_BLOCKS; chunks of a turn, FRI_ENDS_LOADS / 2 for each of 4 lanes; chunks of `chain` */
-enum { CHUNKS_MOST = 384, TURN = 32, TURN_OF_CHAIN = 8, CHAIN_CHUNKS = 1024 };
+static double copy = 3.8e12; /* bytes per second of a copy of 51 MB, measured */
+static double rate = 670e12; /* operations per second of cuDNN's convolutions, fitted to measured steps */
+static const double launch = 1.2e-6, own_share = 0.97, conv_share = 0.75;
+static const double processors = 132, clock_khz = 1980000, memory_khz = 3201000;
 
-/* Exceptions to the rule: an own kernel moves a call's bytes once in a single launch. */
+/* Exceptions to the rule: an own kernel moves a call's bytes once in a single launch, at own_share. */
 static const struct {
     const char *name;
     double part;  /* of a convolution's rate; 0: an own kernel */
-    double share; /* of the bandwidth; 0: own_share */
-    double chain; /* seconds of turns for 1,024 chunks, 8 at a time */
+    double share; /* of a copy; 0: conv_share or own_share */
+    double fixed; /* seconds that no bytes explain: what ends sums */
     int launches; /* 0: 1 */
 } kernels[] = {
     {.name = "conv2d_forward", .part = 1},
@@ -49,16 +50,20 @@ static const struct {
     {.name = "linear_forward", .part = 1},
     {.name = "linear_backward_input", .part = 1},
     {.name = "linear_backward_weight", .part = 1},
-    {.name = "batchnorm2d_stats", .share = 0.82, .chain = 66e-6},
-    {.name = "batchnorm2d_backward", .chain = 23e-6, .launches = 2},
-    /* Estimated: no GPU has run these since they were made anew. */
-    {.name = "cross_entropy_forward", .share = 0.7, .launches = 2},
+    {.name = "depthwise_forward", .share = 0.80},
+    {.name = "depthwise_backward_input", .share = 0.78},
+    {.name = "depthwise_backward_weight", .share = 0.70, .fixed = 3e-6},
+    {.name = "batchnorm2d_stats", .share = 0.92, .fixed = 2.5e-6},
+    {.name = "batchnorm2d_apply", .share = 0.95},
+    {.name = "batchnorm2d_backward", .share = 0.93, .fixed = 2.5e-6, .launches = 2},
+    {.name = "cross_entropy_forward", .share = 0.8, .fixed = 2e-6, .launches = 2},
     {.name = "cross_entropy_backward", .share = 0.8},
     {.name = "maxpool2d_forward", .share = 0.85},
-    {.name = "maxpool2d_backward", .share = 0.85},
-    {.name = "avgpool2d_forward", .share = 0.85},
+    {.name = "maxpool2d_backward", .share = 0.8},
+    {.name = "avgpool2d_forward", .share = 0.9},
     {.name = "avgpool2d_backward", .share = 0.85},
-    {.name = "adaptive_avgpool2d_forward", .share = 0.7},
+    {.name = "adaptive_avgpool2d_forward", .share = 0.8, .fixed = 2.5e-6},
+    {.name = "adaptive_avgpool2d_backward", .share = 0.85},
 };
 
 /* ---- the model -------------------------------------------------------------------------------------------------- */
@@ -72,51 +77,45 @@ typedef struct call {
 
 typedef struct call_list {
     int64_t images;
-    int64_t expect[COLUMNS + 1]; /* images/s and launches */
+    size_t kept; /* bytes that forward leaves for backward */
     int n;
     call call[MOST_CALLS];
 } call_list;
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-/* Chunks of rows in half types, as in cuda/columns.cuh. */
-static int64_t chunks_of(int64_t rows, int64_t c) {
-    int64_t packs = c % 8 == 0 ? c / 8 : c, tx = 1;
-    while (tx < packs && tx < 8) tx *= 2;
-    int64_t most = CHUNKS_MOST / ceil_div(packs, tx), useful = ceil_div(rows, 256 / tx * 4);
-    int64_t chunks = most < 1 ? 1 : most < useful ? most : useful;
-    return ceil_div(rows, ceil_div(rows, chunks));
-}
-
 /* Seconds and *launches of a call. */
-static double seconds(const call *c, int column, int *launches) {
-    double flops = c->flops, bytes = c->bytes, share = own_share, part = 0, chain = 0;
-    *launches = strcmp(c->name, "sgd") == 0 ? (int)ceil_div(c->dim[1], MOST_LISTED) : 1;
+static double seconds(const call *c, int *launches) {
+    double flops = c->flops, share = own_share, part = 0, fixed = 0;
+    *launches = strcmp(c->name, "sgd") == 0 ? (int)((c->dim[1] + MOST_LISTED - 1) / MOST_LISTED) : 1;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
         if (strcmp(c->name, kernels[i].name) != 0) continue;
-        part = kernels[i].part;
-        share = part > 0 ? conv_share[column] : kernels[i].share > 0 ? kernels[i].share : own_share;
+        part = kernels[i].part, fixed = kernels[i].fixed;
+        share = kernels[i].share > 0 ? kernels[i].share : part > 0 ? conv_share : own_share;
         if (kernels[i].launches > 0) *launches = kernels[i].launches;
-        if (kernels[i].chain > 0)
-            chain = (double)ceil_div(chunks_of(c->dim[0], c->dim[1]), TURN) * TURN_OF_CHAIN / CHAIN_CHUNKS *
-                        kernels[i].chain +
-                    chain_end;
     }
-    if (strncmp(c->name, "conv2d", 6) == 0 && part > 0 && c->dim[3] < 8) flops *= 8 / (double)c->dim[3];
-    return fmax(bytes / (share * bandwidth), part > 0 ? flops / (part * rate[column]) : 0) + *launches * launch + chain;
+    if (strncmp(c->name, "conv2d", 6) == 0 && c->dim[3] < 8) flops *= 8 / (double)c->dim[3];
+    return fmax(c->bytes / (share * copy), part > 0 ? flops / (part * rate) : 0) + *launches * launch + fixed;
 }
 
-static double step_seconds(const call_list *l, int column, int64_t *launches) {
-    double sum = 0;
-    *launches = 0;
+typedef struct sum {
+    double seconds, bytes;
+    int64_t calls, launches;
+} sum;
+
+/* Sums of the calls of a kernel, or of all (NULL); bytes are those of own kernels. */
+static sum sum_of(const call_list *l, const char *name) {
+    sum all = {0};
     for (int i = 0; i < l->n; i++) {
-        int own = 0;
-        sum += (double)l->call[i].times * seconds(&l->call[i], column, &own);
-        *launches += l->call[i].times * own;
+        const call *c = &l->call[i];
+        int launches;
+        const double s = seconds(c, &launches);
+        const bool library = strncmp(c->name, "conv2d", 6) == 0 || strncmp(c->name, "linear", 6) == 0;
+        if (name != NULL && strcmp(c->name, name) != 0) continue;
+        all.calls += c->times;
+        all.launches += c->times * launches;
+        all.seconds += (double)c->times * s;
+        if (name != NULL || !library) all.bytes += (double)c->times * c->bytes;
     }
-    return sum;
+    return all;
 }
 
 /* ---- lists of calls --------------------------------------------------------------------------------------------- */
@@ -135,10 +134,14 @@ static void append(call_list *l, const call *c) {
     l->call[l->n++] = *c;
 }
 
+enum { GROUPS = 13 }; /* the number of groups among a convolution's dimensions */
+
 static void on_call(void *ctx, const fri_kernel_call *k) {
     call_list *l = ctx;
     call c = {.flops = k->flops, .bytes = k->bytes, .n = k->n, .times = 1};
-    snprintf(c.name, sizeof c.name, "%s", k->name);
+    const bool depthwise = strncmp(k->name, "conv2d_", 7) == 0 && k->n > GROUPS && k->dim[3] > 1 &&
+                           k->dim[GROUPS] == k->dim[3] && k->dim[4] == k->dim[3];
+    snprintf(c.name, sizeof c.name, "%s%s", depthwise ? "depthwise_" : "", k->name + (depthwise ? 7 : 0));
     snprintf(c.dtype, sizeof c.dtype, "%s", fr_dtype_name(k->dtype));
     memcpy(c.dim, k->dim, (size_t)k->n * sizeof *k->dim);
     for (int i = 0; i < l->n; i++) {
@@ -155,7 +158,14 @@ static void on_call(void *ctx, const fri_kernel_call *k) {
 
 typedef enum network { RESNET50, VGG16, DENSENET121, UNET, MOBILENET_V2, NETWORKS } network;
 
-static const char *const network_name[NETWORKS] = {"ResNet-50", "VGG-16", "DenseNet-121", "U-Net", "MobileNetV2"};
+static const struct {
+    const char *word, *name;
+    int64_t batch; /* of the table */
+} networks[NETWORKS] = {{"resnet50", "ResNet-50", 256},
+                        {"vgg16", "VGG-16", 64},
+                        {"densenet121", "DenseNet-121", 64},
+                        {"unet", "U-Net", 64},
+                        {"mobilenet_v2", "MobileNetV2", 256}};
 
 static fr_module *network_make(network which) {
     const fr_model_opts *o = FR_MODEL_OPTS(.device = FR_META, .classes = 1000);
@@ -195,7 +205,9 @@ static const fri_backend scratchless = {.name = "scratchless",
                                                     .linear_backward_weight_workspace = no_linear_scratch,
                                                     .batchnorm2d_reads_parts = reads_parts}};
 
-static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch, bool pixels) {
+/* Returns the bytes of activations between forward and backward. */
+static size_t step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch, bool pixels) {
+    fr_memory_stats stats;
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL, *scaled = NULL;
     fr_step_scope scope;
     fr_autocast_state was;
@@ -212,6 +224,7 @@ static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch
     fr_tensor_release(&target);
     fr_autocast_end(was);
     must(fr_grad_scaler_scale(g, loss, &scaled), "scale");
+    must(fr_memory_stats_get(FR_META, &stats), "memory");
     must(fr_backward(scaled, NULL), "backward");
     fr_tensor_release(&scaled);
     fr_tensor_release(&loss);
@@ -219,180 +232,87 @@ static void step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch
     must(fr_grad_scaler_update(g, NULL), "scale");
     fr_optimizer_zero_grad(o);
     must(fr_step_end(&scope), "step");
+    return stats.requested_by[FR_MEM_ACTIVATION];
 }
 
 /* The second step, because the first makes the momentum. */
-static void dry_run(network which, int64_t batch, call_list *out) {
+static void dry_run(network which, int64_t batch, bool kept, call_list *out) {
+    const fr_switches was_set = fr_switches_get();
+    fr_switches set = was_set;
     fr_module *m = network_make(which);
     fr_optimizer *o = NULL;
     fr_grad_scaler *g = NULL;
     const fri_backend *target = fri_meta_target_set(&scratchless);
     memset(out, 0, sizeof *out);
     out->images = batch;
+    set.rebuild = !kept;
+    fr_switches_set(set);
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(), FR_META, &g), "scaler");
-    step(m, o, g, batch, which == UNET);
+    (void)step(m, o, g, batch, which == UNET);
     fri_call_listener was = fri_meta_listen((fri_call_listener){on_call, out});
-    step(m, o, g, batch, which == UNET);
+    out->kept = step(m, o, g, batch, which == UNET);
     fri_meta_listen(was);
+    fr_switches_set(was_set);
     fri_meta_target_set(target);
     fr_grad_scaler_release(&g);
     fr_optimizer_release(&o);
     fr_module_release(&m);
 }
 
-static void write_list(const call_list *l) {
-    printf("images %" PRId64 "\n", l->images);
-    for (int i = 0; i < l->n; i++) {
-        const call *c = &l->call[i];
-        printf("%" PRId64 " %s %s %.17g %.17g", c->times, c->name, c->dtype, c->flops, c->bytes);
-        for (int k = 0; k < c->n; k++) printf(" %" PRId64, c->dim[k]);
-        printf("\n");
-    }
-}
-
-static void read_call(const char *line, call_list *l) {
-    call c = {0};
-    int at = 0, used = 0;
-    if (sscanf(line, "%" SCNd64 " %31s %31s %lf %lf%n", &c.times, c.name, c.dtype, &c.flops, &c.bytes, &at) != 5)
-        fail("not a call", line);
-    for (; c.n < FRI_CALL_DIMS && sscanf(line + at, "%" SCNd64 "%n", &c.dim[c.n], &used) == 1; c.n++) at += used;
-    append(l, &c);
-}
-
-static bool read_expect(const char *line, const char *word, int64_t e[COLUMNS + 1]) {
-    size_t n = strlen(word);
-    return strncmp(line, word, n) == 0 && sscanf(line + n, "%" SCNd64 "%" SCNd64 "%" SCNd64 "%" SCNd64, &e[0], &e[1],
-                                                 &e[2], &e[COLUMNS]) == COLUMNS + 1;
-}
-
-static void read_list(const char *path, call_list *out) {
-    char line[512];
-    FILE *f = fopen(path, "r");
-    memset(out, 0, sizeof *out);
-    if (f == NULL) fail(path, "no such file");
-    while (fgets(line, sizeof line, f) != NULL) {
-        if (line[0] == '#') continue;
-        if (sscanf(line, "images %" SCNd64, &out->images) == 1) continue;
-        if (read_expect(line, "expect", out->expect)) continue;
-        read_call(line, out);
-    }
-    fclose(f);
-    if (out->images < 1 || out->n == 0) fail(path, "expected a line 'images N', and calls");
-}
-
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
-/* Images per second, rounded to tens, and launches. */
-static void row(const char *what, const call_list *l, int64_t out[COLUMNS + 1]) {
-    double ms = 0;
-    for (int i = 0; i < COLUMNS; i++) {
-        double s = step_seconds(l, i, &out[COLUMNS]);
-        out[i] = 10 * llround((double)l->images / s / 10);
-        if (i == MIDDLE) ms = 1e3 * s;
-    }
-    printf("| %s | %" PRId64 " | %.1f | %" PRId64 " / %" PRId64 " / %" PRId64 " | %" PRId64 " |\n", what, l->images, ms,
-           out[0], out[MIDDLE], out[2], out[COLUMNS]);
-}
-
-static void head(void) {
-    printf("| step | batch | ms | images/s %s / %s / %s | launches |\n|---|---|---|---|---|\n", column_name[0],
-           column_name[1], column_name[2]);
-}
-
 static void by_kernel(const call_list *l) {
-    printf("\n| kernel | calls | ms |\n|---|---|---|\n");
+    const sum all = sum_of(l, NULL);
+    printf("| kernel | calls | launches | ms | GB |\n|---|---|---|---|---|\n");
     for (int i = 0; i < l->n; i++) {
-        double sum = 0;
-        int64_t times = 0;
         bool first = true;
-        for (int k = 0; k < l->n; k++) {
-            int launches;
-            if (strcmp(l->call[k].name, l->call[i].name) != 0) continue;
-            if (k < i) first = false;
-            times += l->call[k].times;
-            sum += (double)l->call[k].times * seconds(&l->call[k], MIDDLE, &launches);
-        }
-        if (first) printf("| %s | %" PRId64 " | %.2f |\n", l->call[i].name, times, 1e3 * sum);
+        for (int k = 0; k < i && first; k++) first = strcmp(l->call[k].name, l->call[i].name) != 0;
+        if (!first) continue;
+        const sum s = sum_of(l, l->call[i].name);
+        printf("| %s | %" PRId64 " | %" PRId64 " | %.2f | %.2f |\n", l->call[i].name, s.calls, s.launches,
+               1e3 * s.seconds, s.bytes / 1e9);
     }
+    printf("| all, GB of own kernels | %" PRId64 " | %" PRId64 " | %.2f | %.2f |\n", all.calls, all.launches,
+           1e3 * all.seconds, all.bytes / 1e9);
+    printf("%.0f images/s; %zu bytes are kept for backward\n", (double)l->images / all.seconds, l->kept);
 }
 
-/* Work of a step in every tree: the operations of convolutions, and the bytes of the optimizer. */
-static double work(const call_list *l) {
-    double sum = 0;
-    for (int i = 0; i < l->n; i++) {
-        const call *c = &l->call[i];
-        sum += (double)c->times * (strncmp(c->name, "conv2d", 6) == 0 ? c->flops : 0);
-        sum += (double)c->times * (strcmp(c->name, "sgd") == 0 ? c->bytes : 0);
-    }
-    return sum;
-}
-
-/* 1 if a figure differs from the expected, or, with `more`, is worse than the expected. */
-static int differs(const int64_t expect[COLUMNS + 1], const int64_t got[COLUMNS + 1], bool more) {
-    int wrong = 0;
-    for (int i = 0; i <= COLUMNS && expect[0] > 0; i++) {
-        bool same = got[i] == expect[i], better = i < COLUMNS ? got[i] > expect[i] : got[i] < expect[i];
-        if (same || (more && better)) continue;
-        printf("%s: %s%" PRId64 " expected, found %" PRId64 "\n", i < COLUMNS ? column_name[i] : "launches",
-               !more         ? ""
-               : i < COLUMNS ? "at least "
-                             : "at most ",
-               expect[i], got[i]);
-        wrong = 1;
-    }
-    return wrong;
-}
-
-static int compare(const char *path) {
-    static call_list list[2];
-    int64_t got[COLUMNS + 1];
-    int wrong = 0;
-    read_list(path, &list[0]);
-    dry_run(RESNET50, list[0].images, &list[1]);
-    head();
-    for (int tree = 0; tree < 2; tree++) {
-        row(tree ? "of this tree" : "of the file", &list[tree], got);
-        wrong |= differs(list[0].expect, got, tree);
-    }
-    double expected = work(&list[0]), found = work(&list[1]);
-    if (expected == found) return wrong;
-    printf("operations of convolutions and bytes of the optimizer: %.0f expected, this tree has %.0f\n", expected,
-           found);
-    return 1;
-}
-
-/* Launches of a step, and gigabytes of own kernels. */
-static double own_gigabytes(const call_list *l, int64_t *launches) {
-    double sum = 0;
-    (void)step_seconds(l, MIDDLE, launches);
-    for (int i = 0; i < l->n; i++) {
-        bool library = false;
-        for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
-            if (strcmp(l->call[i].name, kernels[k].name) == 0) library = kernels[k].part > 0;
-        if (!library) sum += (double)l->call[i].times * l->call[i].bytes;
-    }
-    return sum / 1e9;
+/* The numbers of a card in place of an H200's. */
+static void read_device(const char *path) {
+    char text[16384] = "";
+    FILE *f = fopen(path, "r");
+    if (f == NULL || fread(text, 1, sizeof text - 1, f) == 0) fail(path, "cannot be read");
+    fclose(f);
+    cJSON *card = cJSON_Parse(text);
+    const double cores = cJSON_GetNumberValue(cJSON_GetObjectItem(card, "multiProcessorCount"));
+    const double clock = cJSON_GetNumberValue(cJSON_GetObjectItem(card, "smClockRateKHz"));
+    const double memory = cJSON_GetNumberValue(cJSON_GetObjectItem(card, "memClockRateKHz"));
+    if (!(cores * clock * memory > 0)) fail(path, "holds no multiProcessorCount, smClockRateKHz and memClockRateKHz");
+    rate *= cores * clock / (processors * clock_khz);
+    copy *= memory / memory_khz;
+    cJSON_Delete(card);
 }
 
 static int table(const char *path) {
-    enum { LINE = 128, BATCH = 256 };
+    enum { LINE = 160 };
     static call_list l;
     char expected[LINE] = "", line[LINE];
     int wrong = 0;
     FILE *f = path != NULL ? fopen(path, "r") : NULL;
     if (path != NULL && f == NULL) fail(path, "no such file");
-    for (int i = -2; i < (int)NETWORKS; i++) {
-        int64_t launches = 0;
-        double moved = 0;
-        if (i >= 0) {
-            dry_run((network)i, BATCH, &l);
-            moved = own_gigabytes(&l, &launches);
+    for (int i = -2; i < 2 * (int)NETWORKS; i++) {
+        if (i < 0) {
+            snprintf(line, LINE,
+                     i < -1 ? "| network, batch | memory | ms | launches | GB of own kernels | GB kept |\n"
+                            : "|---|---|---|---|---|---|\n");
+        } else {
+            dry_run((network)(i / 2), networks[i / 2].batch, i % 2, &l);
+            const sum all = sum_of(&l, NULL);
+            snprintf(line, LINE, "| %s, %" PRId64 " | %s | %.2f | %" PRId64 " | %.2f | %.2f |\n", networks[i / 2].name,
+                     l.images, i % 2 ? "kept" : "rebuilt", 1e3 * all.seconds, all.launches, all.bytes / 1e9,
+                     (double)l.kept / 1e9);
         }
-        if (i < 0)
-            snprintf(line, LINE, i < -1 ? "| batch 256 | launches | GB |\n" : "|---|---|---|\n");
-        else
-            snprintf(line, LINE, "| %s | %" PRId64 " | %.2f |\n", network_name[i], launches, moved);
         printf("%s", line);
         if (f == NULL || (fgets(expected, LINE, f) != NULL && strcmp(expected, line) == 0)) continue;
         printf("expected: %s\n", expected);
@@ -404,22 +324,26 @@ static int table(const char *path) {
 
 int main(int argc, char **argv) {
     static call_list l;
-    const char *last = argc > 1 ? argv[argc - 1] : "";
+    int which = 0;
+    bool kept = false;
+    const int64_t batch = argc > 2 ? atoll(argv[2]) : 0;
     if (argc > 1 && strcmp(argv[1], "--table") == 0 && argc < 4) return table(argc == 3 ? argv[2] : NULL);
-    bool calls = argc == 3 && strcmp(argv[1], "--calls") == 0;
-    int64_t batch = atoll(last), ignored[COLUMNS + 1];
-    if ((argc != 2 && !calls) || (calls && batch < 1)) {
-        fprintf(stderr, "usage: gpu_model BATCH | --calls BATCH | FILE | --table [FILE]\n");
+    while (argc > 1 && which < NETWORKS && strcmp(argv[1], networks[which].word) != 0) which++;
+    bool wrong = argc < 3 || which == NETWORKS || batch < 1;
+    for (int i = 3; i < argc && !wrong; i++) {
+        if (strcmp(argv[i], "--kept") == 0)
+            kept = true;
+        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
+            read_device(argv[++i]);
+        else
+            wrong = true;
+    }
+    if (wrong) {
+        fprintf(stderr, "usage: gpu_model resnet50|mobilenet_v2|densenet121|unet|vgg16 BATCH [--kept] [--device FILE]\n"
+                        "       gpu_model --table [FILE]\n");
         return 2;
     }
-    if (batch < 1) return compare(last);
-    dry_run(RESNET50, batch, &l);
-    if (calls) {
-        write_list(&l);
-        return 0;
-    }
-    head();
-    row("of this tree", &l, ignored);
+    dry_run((network)which, batch, kept, &l);
     by_kernel(&l);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* test_conv2d_matrix.c - which engines the networks' convolutions get: every pass, type and batch, planned for five
+/* test_conv2d_matrix.c - which engines the networks' convolutions get: every pass, type and batch, planned for six
  * devices without a GPU. None is slow where cuDNN's first choice is not. FRUGAL_PLAN_MATRIX=all: two more devices
  * and all batches. */
 #include "plan/section.h"
@@ -33,6 +33,7 @@ static const device h200 = {"NVIDIA H200", 900, 132, 1980, 3201, 227, 32, 2048, 
 static const device rtx4090 = {"NVIDIA GeForce RTX 4090", 890, 128, 2520, 10501, 99, 24, 1536, 72, 25386352640};
 static const device rtx3060 = {"NVIDIA GeForce RTX 3060", 860, 28, 1777, 7501, 99, 16, 1536, 3, 12622168064};
 static const device t4 = {"Tesla T4", 750, 40, 1590, 5001, 64, 16, 1024, 4, 15835660288};
+static const device rtx5090 = {"NVIDIA GeForce RTX 5090", 1200, 170, 2407, 14001, 99, 24, 1536, 96, 34190917632};
 static const device b200 = {"NVIDIA B200", 1000, 148, 1965, 3996, 227, 32, 2048, 126, 191496192000};
 
 static void describe(const device *d) {
@@ -239,6 +240,11 @@ Test(conv2d_matrix, h200) {
 Test(conv2d_matrix, rtx4090) {
     expect_quality(&rtx4090);
     expect_scratch_below_the_peak(&rtx4090);
+}
+
+Test(conv2d_matrix, rtx5090) {
+    expect_quality(&rtx5090);
+    expect_scratch_below_the_peak(&rtx5090);
 }
 
 Test(conv2d_matrix, b200) {
