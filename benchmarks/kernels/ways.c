@@ -1,12 +1,13 @@
-/* ways.c - convolutions of ResNet-50, MobileNetV2 and DenseNet-121 by our kernels beside oneDNN's, where oneDNN is
- * installed. Only this program calls oneDNN, as a peer.
+/* ways.c - convolutions of ResNet-50, MobileNetV2, DenseNet-121, ResNeXt-50 and RegNetY-400MF by our kernels beside
+ * oneDNN's, where oneDNN is installed. Only this program calls oneDNN, as a peer.
  *
- *     taskset -c 0 build/benchmarks/ways [rounds] [network]          (7 rounds; R50, MBV2 or D121)
+ *     taskset -c 0 build/benchmarks/ways [rounds] [network]          (7 rounds; R50, MBV2, D121, RX50, RY4)
  *
  * A row is a layer and pass: milliseconds (processor time, one thread, least of the rounds) and GFLOP/s of the method
  * of a training step, of the product over pointers, and of oneDNN (weights in a layout of oneDNN, converted from and to
  * KRSC in each turn, as in a step). All run in turn. The last lines weight each layer by the layer's number in the
- * network. Results are compared before times are taken. */
+ * network. Results are compared before times are taken. Groups have no peer. The first line has the core's peak, by
+ * independent multiply-adds. */
 #include "backend/backend.h"
 #include "cpu/conv2d_engine.h"
 
@@ -22,18 +23,28 @@ enum { MOST_ROUNDS = 99, OURS = 0, PRODUCT = 1, PEER = 2, WAYS = 3 };
 static const struct {
     const char *network;
     int64_t n, size, c, k, kernel, stride;
-    int count; /* in the network */
+    int count;      /* in the network */
+    int64_t groups; /* 0: 1 */
 } layers[] = {
-    {"R50", 8, 224, 3, 64, 7, 2, 1},     {"R50", 8, 56, 64, 64, 1, 1, 1},     {"R50", 8, 56, 64, 256, 1, 1, 4},
-    {"R50", 8, 56, 256, 64, 1, 1, 2},    {"R50", 8, 56, 256, 128, 1, 1, 1},   {"R50", 8, 56, 128, 128, 3, 2, 1},
-    {"R50", 8, 56, 256, 512, 1, 2, 1},   {"R50", 8, 28, 128, 512, 1, 1, 4},   {"R50", 8, 28, 512, 128, 1, 1, 3},
-    {"R50", 8, 28, 512, 256, 1, 1, 1},   {"R50", 8, 28, 256, 256, 3, 2, 1},   {"R50", 8, 28, 512, 1024, 1, 2, 1},
-    {"R50", 8, 14, 256, 1024, 1, 1, 6},  {"R50", 8, 14, 1024, 256, 1, 1, 5},  {"R50", 8, 14, 1024, 512, 1, 1, 1},
-    {"R50", 8, 14, 512, 512, 3, 2, 1},   {"R50", 8, 14, 1024, 2048, 1, 2, 1}, {"R50", 8, 7, 512, 2048, 1, 1, 3},
-    {"R50", 8, 7, 2048, 512, 1, 1, 2},   {"MBV2", 32, 56, 96, 24, 1, 1, 1},   {"MBV2", 32, 28, 32, 192, 1, 1, 3},
-    {"MBV2", 32, 28, 192, 32, 1, 1, 2},  {"MBV2", 32, 14, 64, 384, 1, 1, 4},  {"MBV2", 32, 14, 384, 64, 1, 1, 3},
-    {"MBV2", 32, 14, 96, 576, 1, 1, 3},  {"D121", 8, 56, 160, 128, 1, 1, 6},  {"D121", 8, 28, 320, 128, 1, 1, 12},
-    {"D121", 8, 14, 640, 128, 1, 1, 24}, {"D121", 8, 7, 768, 128, 1, 1, 16},
+    {"R50", 8, 224, 3, 64, 7, 2, 1},        {"R50", 8, 56, 64, 64, 1, 1, 1},
+    {"R50", 8, 56, 64, 256, 1, 1, 4},       {"R50", 8, 56, 256, 64, 1, 1, 2},
+    {"R50", 8, 56, 256, 128, 1, 1, 1},      {"R50", 8, 56, 128, 128, 3, 2, 1},
+    {"R50", 8, 56, 256, 512, 1, 2, 1},      {"R50", 8, 28, 128, 512, 1, 1, 4},
+    {"R50", 8, 28, 512, 128, 1, 1, 3},      {"R50", 8, 28, 512, 256, 1, 1, 1},
+    {"R50", 8, 28, 256, 256, 3, 2, 1},      {"R50", 8, 28, 512, 1024, 1, 2, 1},
+    {"R50", 8, 14, 256, 1024, 1, 1, 6},     {"R50", 8, 14, 1024, 256, 1, 1, 5},
+    {"R50", 8, 14, 1024, 512, 1, 1, 1},     {"R50", 8, 14, 512, 512, 3, 2, 1},
+    {"R50", 8, 14, 1024, 2048, 1, 2, 1},    {"R50", 8, 7, 512, 2048, 1, 1, 3},
+    {"R50", 8, 7, 2048, 512, 1, 1, 2},      {"MBV2", 32, 56, 96, 24, 1, 1, 1},
+    {"MBV2", 32, 28, 32, 192, 1, 1, 3},     {"MBV2", 32, 28, 192, 32, 1, 1, 2},
+    {"MBV2", 32, 14, 64, 384, 1, 1, 4},     {"MBV2", 32, 14, 384, 64, 1, 1, 3},
+    {"MBV2", 32, 14, 96, 576, 1, 1, 3},     {"D121", 8, 56, 160, 128, 1, 1, 6},
+    {"D121", 8, 28, 320, 128, 1, 1, 12},    {"D121", 8, 14, 640, 128, 1, 1, 24},
+    {"D121", 8, 7, 768, 128, 1, 1, 16},     {"RX50", 4, 24, 128, 128, 3, 1, 3, 32},
+    {"RX50", 4, 24, 256, 256, 3, 2, 1, 32}, {"RX50", 4, 12, 256, 256, 3, 1, 3, 32},
+    {"RX50", 4, 6, 512, 512, 3, 1, 5, 32},  {"RX50", 4, 3, 1024, 1024, 3, 1, 2, 32},
+    {"RY4", 16, 24, 48, 48, 3, 2, 1, 6},    {"RY4", 16, 12, 104, 104, 3, 1, 2, 13},
+    {"RY4", 16, 6, 208, 208, 3, 1, 5, 26},  {"RY4", 16, 3, 440, 440, 3, 1, 5, 55},
 };
 static const char *const pass_name[] = {"forward", "dx", "dw"};
 
@@ -250,10 +261,10 @@ static bed bed_make(size_t i, fri_pass pass) {
                    .pad_w = pad,
                    .dilation_h = 1,
                    .dilation_w = 1,
-                   .groups = 1,
+                   .groups = layers[i].groups > 0 ? layers[i].groups : 1,
                    .workspace_limit = (size_t)64 << 20}};
     const fri_conv2d_desc *d = &b.d;
-    const int64_t n[] = {d->n * d->p * d->q * d->k, d->n * d->h * d->w * d->c, d->k * d->r * d->s * d->c};
+    const int64_t n[] = {d->n * d->p * d->q * d->k, d->n * d->h * d->w * d->c, d->k * d->r * d->s * d->c / d->groups};
     b.y = numbers(n[0], 1), b.x = numbers(n[1], 2), b.w = numbers(n[2], 3);
     b.results = n[pass];
     b.out = room((size_t)b.results * sizeof(float));
@@ -302,7 +313,7 @@ static void row(size_t i, fri_pass pass, int rounds, int ways, double sum[WAYS],
     char name[96];
     bed b = bed_make(i, pass);
     const fri_conv2d_desc *d = &b.d;
-    const double gflop = 2e-9 * (double)(d->n * d->p * d->q * d->k * d->r * d->s * d->c);
+    const double gflop = 2e-9 * (double)(d->n * d->p * d->q * d->k * d->r * d->s * d->c / d->groups);
     peer p = peer_make(&b);
     snprintf(name, sizeof name, "%s, %lld x %lld x %lld, %lld -> %lld, %s", layers[i].network, (long long)d->n,
              (long long)d->h, (long long)d->w, (long long)d->c, (long long)d->k, pass_name[pass]);
@@ -327,6 +338,40 @@ static void row(size_t i, fri_pass pass, int rounds, int ways, double sum[WAYS],
     bed_free(&b);
 }
 
+/* Independent multiply-adds in registers: operations in billions. */
+#define PEAK(name, bytes, ...)                                                                   \
+    __VA_ARGS__ static double name(int64_t n, float by, float *kept) {                           \
+        typedef float vector __attribute__((vector_size(bytes)));                                \
+        vector sum[10] = {0};                                                                    \
+        const vector factor = (vector){0} + by;                                                  \
+        for (int64_t i = 0; i < n; i++)                                                          \
+            _Pragma("GCC unroll 10") for (int k = 0; k < 10; k++) sum[k] = sum[k] * factor + by; \
+        for (int k = 0; k < 10; k++) *kept += sum[k][0];                                         \
+        return 2e-9 * 10 * (bytes / 4) * (double)n;                                              \
+    }
+#if defined(__x86_64__)
+PEAK(peak_avx512, 64, __attribute__((target("avx512f,fma"), optimize("fp-contract=fast"))))
+PEAK(peak_avx2, 32, __attribute__((target("avx2,fma"), optimize("fp-contract=fast"))))
+#endif
+PEAK(peak_baseline, 16, )
+
+static double peak(void) {
+    double least = INFINITY, work = 0;
+    float kept = 0;
+    for (int r = 0; r < 5; r++) {
+        const double begin = milliseconds();
+#if defined(__x86_64__)
+        work = fri_cpu_lanes() == FRI_LANES_AVX512 ? peak_avx512(4000000, 0.5f, &kept)
+               : fri_cpu_lanes() == FRI_LANES_AVX2 ? peak_avx2(4000000, 0.5f, &kept)
+                                                   : peak_baseline(4000000, 0.5f, &kept);
+#else
+        work = peak_baseline(4000000, 0.5f, &kept);
+#endif
+        least = fmin(least, milliseconds() - begin);
+    }
+    return kept > 0 ? work / least * 1e3 : 0;
+}
+
 int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 7;
     const char *only = argc > 2 ? argv[2] : NULL;
@@ -334,12 +379,13 @@ int main(int argc, char **argv) {
     double sum[WAYS] = {0}, work = 0;
     char text[160];
     if (argc > 3 || rounds < 1 || rounds > MOST_ROUNDS) {
-        fprintf(stderr, "usage: ways [rounds, 1..%d] [R50, MBV2 or D121]\n", MOST_ROUNDS);
+        fprintf(stderr, "usage: ways [rounds, 1..%d] [R50, MBV2, D121, RX50 or RY4]\n", MOST_ROUNDS);
         return 2;
     }
     const int ways = peer_begin(argv) ? WAYS : PEER;
     must(fr_threads_set(1), "threads");
-    printf("%s; %s\n\n| layer |", fri_device_describe(FR_CPU, text, sizeof text),
+    const double most = peak();
+    printf("%s, %.0f GFLOP/s of a core; %s\n\n| layer |", fri_device_describe(FR_CPU, text, sizeof text), most,
            ways > PEER ? "beside oneDNN" : "oneDNN was not found when this program was built");
     for (int way = 0; way < ways; way++) printf(" %s, ms | GFLOP/s |", way_name[way]);
     printf("%s\n|%.*s\n", ways > PEER ? " ratio |" : "", ways > PEER ? 32 : 20, "---|---|---|---|---|---|---|---|");
@@ -351,7 +397,8 @@ int main(int argc, char **argv) {
         }
     printf("\n");
     for (int way = 0; way < ways; way++)
-        printf("%s: %.1f ms, %.0f GFLOP/s\n", way_name[way], sum[way], work / sum[way] * 1e3);
+        printf("%s: %.1f ms, %.0f GFLOP/s, %.0f %% of the peak\n", way_name[way], sum[way], work / sum[way] * 1e3,
+               100 * work / sum[way] * 1e3 / most);
     if (ways > PEER) printf("ours over oneDNN's: %.3f\n", sum[OURS] / sum[PEER]);
     return 0;
 }

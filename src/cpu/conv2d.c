@@ -287,6 +287,7 @@ const char *fri_cpu_conv2d_impl(const fri_conv2d_desc *d, int pass) {
     if (p.narrow) return "bf16:indirect";
     if (p.engine.method == FRI_CONV2D_INDIRECT) return p.widened ? "widened:indirect" : "indirect";
     if (p.engine.method == FRI_CONV2D_DEPTHWISE) return p.widened ? "widened:depthwise" : "depthwise";
+    if (p.engine.method == FRI_CONV2D_GROUPED) return p.widened ? "widened:grouped" : "grouped";
     if (p.engine.method == FRI_CONV2D_POINTWISE) return p.widened ? "widened:pointwise" : "pointwise";
     return "nothing to do";
 }

@@ -8,15 +8,16 @@
 /* Own loops for the width of this processor's vectors. */
 static const fri_conv2d_own *own_of(fri_conv2d_method method) {
     static const struct {
-        const fri_conv2d_own *depthwise, *pointwise;
+        const fri_conv2d_own *depthwise, *pointwise, *grouped;
     } own[] =
-    { [FRI_LANES_BASELINE] = {&fri_conv2d_depthwise, &fri_conv2d_pointwise},
+    { [FRI_LANES_BASELINE] = {&fri_conv2d_depthwise, &fri_conv2d_pointwise, &fri_conv2d_grouped},
 #if defined(__x86_64__)
-      [FRI_LANES_AVX2] = {&fri_conv2d_depthwise_v3, &fri_conv2d_pointwise_v3},
-      [FRI_LANES_AVX512] = {&fri_conv2d_depthwise_v4, &fri_conv2d_pointwise_v4},
+      [FRI_LANES_AVX2] = {&fri_conv2d_depthwise_v3, &fri_conv2d_pointwise_v3, &fri_conv2d_grouped_v3},
+      [FRI_LANES_AVX512] = {&fri_conv2d_depthwise_v4, &fri_conv2d_pointwise_v4, &fri_conv2d_grouped_v4},
 #endif
     };
     if (method == FRI_CONV2D_DEPTHWISE) return own[fri_cpu_lanes()].depthwise;
+    if (method == FRI_CONV2D_GROUPED) return own[fri_cpu_lanes()].grouped;
     return method == FRI_CONV2D_POINTWISE ? own[fri_cpu_lanes()].pointwise : NULL;
 }
 
@@ -31,6 +32,7 @@ void fri_conv2d_engine_plan(const fri_conv2d_desc *d, fri_pass pass, fri_conv2d_
     if (method == FRI_CONV2D_AUTO)
         method = own_of(FRI_CONV2D_DEPTHWISE)->pays(d, pass)   ? FRI_CONV2D_DEPTHWISE
                  : own_of(FRI_CONV2D_POINTWISE)->pays(d, pass) ? FRI_CONV2D_POINTWISE
+                 : own_of(FRI_CONV2D_GROUPED)->pays(d, pass)   ? FRI_CONV2D_GROUPED
                                                                : method;
     e->own = own_of(method);
     if (e->own == NULL) {

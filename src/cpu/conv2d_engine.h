@@ -1,9 +1,9 @@
 /* conv2d_engine.h - one convolution pass on f32 data (INDIRECT: also bf16): choice of method, workspace, execution.
  *
  * Methods: a product over pointers to pixels; a product between Winograd transforms (unless exact convolutions are
- * required); loops for depthwise convolutions (weight gradients also of bf16) and for narrow 1 x 1 convolutions. The
- * choice depends on layer shape, element type and pass, never on the batch size, so a batch cut in two gives equal
- * bits. conv2d.c converts half data in pieces. */
+ * required); loops for depthwise convolutions (weight gradients also of bf16), for groups, and for narrow 1 x 1
+ * convolutions. The choice depends on layer shape, element type and pass, never on the batch size, so a batch cut in
+ * two gives equal bits. conv2d.c converts half data in pieces. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
 
@@ -18,6 +18,7 @@ typedef enum fri_conv2d_method {
     FRI_CONV2D_WINOGRAD,
     FRI_CONV2D_DEPTHWISE,
     FRI_CONV2D_POINTWISE,
+    FRI_CONV2D_GROUPED,
 } fri_conv2d_method;
 
 /* How the work of a Winograd convolution is divided among threads. */
@@ -104,10 +105,12 @@ static inline void fri_conv2d_read(const fri_conv2d_reader *r, int64_t c, int64_
     fri_cpu_norm_rows(rows, width, ld, x, r->mean + c, r->scale + c, r->shift + c, r->act, y);
 }
 
-/* conv2d_depthwise.c, conv2d_depthwise_weight.c, conv2d_pointwise.c, compiled for every vector width (lanes.h). */
+/* conv2d_depthwise.c, conv2d_depthwise_weight.c, conv2d_grouped.c, conv2d_pointwise.c, compiled for every vector width
+ * (lanes.h). */
 enum { FRI_DEPTHWISE_TAPS = 7 }; /* maximum filter size in each direction */
 #define FRI_CONV2D_OWN(suffix)                                                                                        \
-    extern const fri_conv2d_own fri_conv2d_depthwise##suffix, fri_conv2d_pointwise##suffix;                           \
+    extern const fri_conv2d_own fri_conv2d_depthwise##suffix, fri_conv2d_grouped##suffix;                             \
+    extern const fri_conv2d_own fri_conv2d_pointwise##suffix;                                                         \
     void fri_conv2d_depthwise_weight_plan##suffix(fri_conv2d_engine *e);                                              \
     bool fri_conv2d_depthwise_weight_reads_norm##suffix(const fri_conv2d_desc *d);                                    \
     void fri_conv2d_depthwise_weight_run##suffix(const fri_conv2d_engine *e, const void *x, const void *dy, void *dw, \

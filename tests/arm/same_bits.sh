@@ -1,11 +1,11 @@
 #!/bin/sh
-# AVX2 and AVX-512 give equal bits, with any number of threads: two training steps and an inference of six networks,
+# AVX2 and AVX-512 give equal bits, with any number of threads: two training steps and an inference of seven networks,
 # and states of trainings under every switch and in fp16, continued on the other. .ci/aarch64 compares with Arm.
 #
 #     same_bits.sh STEPS EXAMPLES        STEPS: the program of steps.c; EXAMPLES: folder of the trainers
 set -eu
 here=$(dirname "$0")
-for model in resnet18 mobilenet_v2 densenet121 vgg16_bn efficientnet_b0 convnext_tiny; do
+for model in resnet18 mobilenet_v2 densenet121 vgg16_bn efficientnet_b0 convnext_tiny mixed; do
     expected=$(FRUGAL_THREADS=1 "$1" $model 32 4)
     for run in "avx2 1" "avx2 13" "avx512 2" "avx512 16" "avx512 64"; do
         got=$(FRUGAL_ISA=${run% *} FRUGAL_THREADS=${run#* } "$1" $model 32 4)

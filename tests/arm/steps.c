@@ -1,6 +1,6 @@
 /* steps.c - work whose instructions count.c counts between marks: a training step and the inference of one image.
  *
- *     steps MODEL PIXELS BATCH
+ *     steps MODEL PIXELS BATCH          MODEL: a family of fr_model, or `mixed`, which has each activation and groups
  *
  * Each mark is a call of prctl, which the plugin sees. Prints the loss of the last step and the largest logit with all
  * digits, and a hash of all weights, to compare processors. */
@@ -8,6 +8,7 @@
 #include <frugal/frugal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 enum { CLASSES = 1000, MARK = 0x46525547, TURNS = 2, MOST_IMAGES = 64 };
@@ -60,6 +61,30 @@ static fr_status add_words(void *hash, const char *path, fr_tensor *t, bool is_p
     return FR_OK;
 }
 
+/* Groups of 4, 8 and 16 channels, shuffled, with each of the activations. */
+static fr_status make_mixed(int64_t pixels, fr_module **m) {
+    typedef fr_value activation(fr_net * n, const char *name, fr_value x);
+    static activation *const each[] = {fr_net_sigmoid,   fr_net_tanh, fr_net_silu,     fr_net_hardsigmoid,
+                                       fr_net_hardswish, fr_net_gelu, fr_net_gelu_tanh};
+    fr_net *n = fr_net_begin(FR_CPU);
+    fr_value x = fr_net_input(n, FR_F32, 4, (int64_t[]){1, pixels, pixels, 3});
+    x = fr_net_conv2d(n, "first", x, 48, 3, FR_CONV2D_OPTS(.padding = 1), FR_BIAS);
+    for (int i = 0; i < (int)(sizeof each / sizeof *each); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "conv%d", i);
+        x = fr_net_conv2d(n, name, x, 48, 3,
+                          FR_CONV2D_OPTS(.padding = 1, .stride = i % 4 == 3 ? 2 : 1, .groups = 12 >> i % 3), FR_BIAS);
+        snprintf(name, sizeof name, "act%d", i);
+        x = each[i](n, name, x);
+        snprintf(name, sizeof name, "shuffle%d", i);
+        x = fr_net_channel_shuffle(n, name, x, 4);
+    }
+    x = fr_net_conv2d(n, "last", x, CLASSES, 1, FR_CONV2D_OPTS(), FR_BIAS);
+    x = fr_net_adaptive_avgpool2d(n, "pool", x, 1, 1);
+    x = fr_net_flatten(n, "flat", x, 1);
+    return fr_net_end(&n, &x, 1, m);
+}
+
 static float infer(fr_module *m, fr_tensor *x) {
     static float logit[CLASSES];
     fr_tensor *y = NULL;
@@ -84,7 +109,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     fr_seed(1);
-    must(fr_model(argv[1], FR_MODEL_OPTS(.classes = CLASSES, .image_size = pixels), &m));
+    must(strcmp(argv[1], "mixed") == 0
+             ? make_mixed(pixels, &m)
+             : fr_model(argv[1], FR_MODEL_OPTS(.classes = CLASSES, .image_size = pixels), &m));
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.01, .momentum = 0.9), &o));
     fr_tensor *x = images(batch, pixels), *one = images(1, pixels);
     for (int64_t i = 0; i < batch; i++) label[i] = i * 37 % CLASSES;

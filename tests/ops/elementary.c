@@ -111,16 +111,22 @@ static double error_of(const function *f, float x, float y) {
     return fabs((double)y - want) / ldexp(1, exponent - 24);
 }
 
-/* The loop over floats; true if no error is above the bound. */
+/* Zeros, ones, the largest and smallest numbers of each kind, infinities, NaN. */
+static const uint32_t ends[] = {0,          0x80000000, 1,          0x80000001, 0x007fffff, 0x00800000,
+                                0x3f800000, 0xbf800000, 0xbf7fffff, 0xbf800001, 0x7f7fffff, 0xff7fffff,
+                                0x7f800000, 0xff800000, 0x7fc00000, 0x42b17217, 0x42b17218};
+enum { ENDS = sizeof ends / sizeof *ends };
+
+/* The loop over floats, first the ends; true if no error is above the bound. */
 static bool look(const function *f, uint64_t step, bool hashes) {
     float from[BLOCK], to[BLOCK], worst_at = 0;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     double worst = 0;
     uint64_t seen = 0;
-    for (uint64_t bits = 0; bits <= UINT32_MAX;) {
+    for (uint64_t at = 0; (at < ENDS ? 0 : (at - ENDS) * step) <= UINT32_MAX;) {
         int n = 0;
-        for (; n < BLOCK && bits <= UINT32_MAX; bits += step) {
-            const float x = float_of((uint32_t)bits);
+        for (; n < BLOCK && (at < ENDS ? 0 : (at - ENDS) * step) <= UINT32_MAX; at++) {
+            const float x = float_of(at < ENDS ? ends[at] : (uint32_t)((at - ENDS) * step));
             if ((x >= f->low && x <= f->high) || (x != x && f->high == INFINITY)) from[n++] = x;
         }
         f->row(n, from, to);

@@ -5,6 +5,7 @@
 #include <frugal/ops.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "support/op_suite.h"
 
 enum { PAD, NARROW, SLICE, PERMUTE, SHUFFLE, UNSHUFFLE };
@@ -91,6 +92,36 @@ Test(strided, saved_bytes) {
 }
 
 /* A single element; an empty part, with padding around. */
+/* Shuffles of groups and back, for maps whose pixels have more channels on either side. */
+Test(strided, shuffles_of_each_width) {
+    static const int64_t lengths[] = {1, 2, 7, 16, 29, 64, 131};
+    enum { ROWS = 70, MOST = 70 * 4 * 140 }; /* more lines than a piece, whose number is odd for 131 elements */
+    static uint32_t x[MOST], y[MOST], want[MOST];
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int64_t groups = 2; groups <= 4; groups++)
+            for (int back = 0; back < 2; back++)
+                for (int64_t spare = 0; spare < 2; spare++)
+                    for (size_t size = 2; size <= 4; size += 2) {
+                        const int64_t n = lengths[k], c = n * groups + spare;
+                        const fri_strided_desc d = {.size = size,
+                                                    .rank = 3,
+                                                    .extent = {ROWS, back ? groups : n, back ? n : groups},
+                                                    .x_stride = {c, 1, back ? groups : n},
+                                                    .y_stride = {c, back ? n : groups, 1}};
+                        for (int64_t i = 0; i < MOST; i++) x[i] = (uint32_t)i * 2654435761u;
+                        memset(y, 0, sizeof y);
+                        memset(want, 0, sizeof want);
+                        for (int64_t r = 0; r < ROWS; r++)
+                            for (int64_t i = 0; i < d.extent[1]; i++)
+                                for (int64_t j = 0; j < d.extent[2]; j++)
+                                    memcpy((char *)want + (r * c + i * d.y_stride[1] + j) * (int64_t)size,
+                                           (char *)x + (r * c + i + j * d.x_stride[2]) * (int64_t)size, size);
+                        must(fri_backend_get(FR_CPU)->kernels.copy_strided(&(fri_exec){0}, &d, x, y));
+                        cr_expect_eq(memcmp(y, want, sizeof y), 0, "%lld of %lld groups, back %d, %lld spare, size %zu",
+                                     (long long)n, (long long)groups, back, (long long)spare, size);
+                    }
+}
+
 Test(strided, one_element_and_none) {
     fr_tensor *x = NULL, *y = NULL;
     must(fr_tensor_full(2, (int64_t[]){1, 1}, 3, FR_F32, test_device(), &x));
