@@ -150,6 +150,51 @@ Test(described_op, a_description_is_planned) {
     RELEASE_ALL(&x, &y);
 }
 
+/* y = x + w; dx may be dy, which dw's step reads later. */
+static fr_status add_kernel(const fr_kernel_call *c) {
+    const float *x = fr_tensor_data(c->t[0]), *w = fr_tensor_data(c->t[1]);
+    float *y = fr_tensor_data(c->t[2]);
+    for (int64_t i = 0; i < fr_tensor_numel(c->t[0]); i++) y[i] = x[i] + w[i];
+    return FR_OK;
+}
+
+static fr_status scaled(const fr_kernel_call *c, float by) {
+    const float *dy = fr_tensor_data(c->t[0]);
+    float *d = fr_tensor_data(c->t[1]);
+    for (int64_t i = 0; i < fr_tensor_numel(c->t[0]); i++) d[i] = by * dy[i];
+    return FR_OK;
+}
+
+static fr_status ten_kernel(const fr_kernel_call *c) {
+    return scaled(c, 10);
+}
+
+static fr_status one_kernel(const fr_kernel_call *c) {
+    return scaled(c, 1);
+}
+
+Test(described_op, a_gradient_over_dy_waits_for_the_last_reader) {
+    static const fr_kernel sum = {.name = "sum_of_two", .run = add_kernel}, ten = {.name = "ten", .run = ten_kernel},
+                           one = {.name = "one", .run = one_kernel};
+    static fr_described op = {.op = {.name = "two"},
+                              .operands = "x[*] w[*] > y[*]",
+                              .forward = {{"x w > y", &sum}},
+                              .backward = {{"dy > dx=dy", &ten}, {"dy > dw=dy", &one}}};
+    fr_tensor *x = NULL, *w = NULL, *y = NULL;
+    float dw[4];
+    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, FR_CPU, &x));
+    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, FR_CPU, &w));
+    must(fr_tensor_set_requires_grad(x, true));
+    must(fr_tensor_set_requires_grad(w, true));
+    must(fr_op_call(&op, (fr_tensor *[]){x, w}, 2, NULL, 0, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    must(fr_tensor_to_host(fr_tensor_get_grad(w), dw));
+    for (int i = 0; i < 4; i++) cr_expect_eq(dw[i], 1);
+    RELEASE_ALL(&x, &w, &y);
+    expect_nothing_left();
+}
+
 Test(described_op, a_description_refuses) {
     fr_tensor *x = NULL, *w = NULL, *y = NULL;
     static fr_described unknown = {.op = {.name = "unknown"},

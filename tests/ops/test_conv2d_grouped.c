@@ -6,8 +6,8 @@ typedef struct shape {
     int h, w, c, group, r, s, stride_h, stride_w, pad_h, pad_w, dilation;
 } shape;
 
-/* Groups of a part of a vector, of one and of several vectors; last vectors that overlap; maps of several tiles and
- * blocks of columns; strides, padding to spare, dilation; one run of taps and several. */
+/* Groups of a part of a vector, of a vector and of several; last vectors that overlap; maps of several tiles and
+ * blocks of columns; strides, padding to spare, dilation; runs of taps. */
 static const shape shapes[] = {
     {7, 29, 32, 4, 3, 3, 1, 1, 1, 1, 1},  {9, 12, 24, 4, 3, 3, 2, 2, 1, 1, 1}, {6, 17, 48, 8, 3, 3, 1, 1, 1, 1, 1},
     {8, 15, 104, 8, 3, 3, 2, 2, 1, 1, 1}, {3, 3, 128, 4, 3, 3, 1, 1, 1, 1, 1}, {4, 70, 16, 8, 3, 3, 1, 1, 1, 1, 1},

@@ -52,3 +52,22 @@ Test(group_norm, an_image_does_not_see_the_others) {
     }
     expect_nothing_left();
 }
+
+/* The kernel makes the gradients of gamma and beta together; the unwanted gradient is dropped. */
+Test(group_norm, gamma_alone_has_a_gradient) {
+    fr_tensor *x = NULL, *gamma = NULL, *beta = NULL, *y = NULL;
+    must(fr_tensor_full(4, (int64_t[]){2, 3, 3, 4}, 2, FR_F32, test_device(), &x));
+    must(fr_tensor_full(1, (int64_t[]){4}, 1, FR_F32, test_device(), &gamma));
+    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, test_device(), &beta));
+    must(fr_tensor_set_requires_grad(gamma, true));
+    must(fr_group_norm(x, 2, gamma, beta, 1e-5, &y));
+    must(fr_sum(y, &y));
+    must(fr_backward(y, NULL));
+    double sum = 1;
+    fr_tensor *total = NULL;
+    must(fr_sum(fr_tensor_get_grad(gamma), &total));
+    must(fr_tensor_item(total, &sum));
+    cr_expect_eq(sum, 0); /* xhat of equal values */
+    RELEASE_ALL(&x, &gamma, &beta, &y, &total);
+    expect_nothing_left();
+}

@@ -1,5 +1,6 @@
 /* test_linear.c - fully connected: golden values, gradients, refusals. */
 #include <criterion/criterion.h>
+#include <frugal/memory.h>
 #include <frugal/ops.h>
 #include <string.h>
 
@@ -87,5 +88,24 @@ Test(linear, y_and_dx_do_not_depend_on_the_batch) {
     }
     for (int i = 0; i < 3; i++) pieces_of_a_batch(FR_F32, 16, 1100 + 1000 * i, 1300); /* sums that a library may cut */
     pieces_of_a_batch(FR_F16, 2, 2500000, 2);                                         /* our own cut */
+    expect_nothing_left();
+}
+
+Test(linear, a_bias_alone_saves_nothing) {
+    fr_tensor *x = NULL, *w = NULL, *b = NULL, *y = NULL, *seed = NULL;
+    fr_memory_stats stats;
+    must(fr_tensor_zeros(2, (int64_t[]){3, 5}, FR_F32, test_device(), &x));
+    must(fr_tensor_zeros(2, (int64_t[]){4, 5}, FR_F32, test_device(), &w));
+    must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, test_device(), &b));
+    must(fr_tensor_full(2, (int64_t[]){3, 4}, 2, FR_F32, test_device(), &seed));
+    must(fr_tensor_set_requires_grad(b, true));
+    must(fr_linear(x, w, b, &y));
+    must(fr_memory_stats_get(test_device(), &stats));
+    cr_expect_eq(stats.requested_by[FR_MEM_ACTIVATION], 0);
+    must(fr_backward(y, seed));
+    float db[4];
+    must(fr_tensor_to_host(fr_tensor_get_grad(b), db));
+    for (int i = 0; i < 4; i++) cr_expect_eq(db[i], 6);
+    RELEASE_ALL(&x, &w, &b, &y, &seed);
     expect_nothing_left();
 }

@@ -1,5 +1,5 @@
-/* test_refusals.c - what described ops refuse: for every operand of every description a tensor that is missing, on
- * another device, of another type, rank or size; then options that no description knows. */
+/* test_refusals.c - refusals of described ops: for every operand of every description a missing tensor, a tensor on
+ * another device, of another type, rank or size; then options. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "support/golden.h"
 
 #define NEAREST FR_UPSAMPLE_NEAREST
-/* Each op on inputs that fit its description. */
+/* Each op on inputs of the description. */
 /* clang-format off */
 #define OPS(O)                                                                                                         \
     O(relu, fr_relu(in[0], y))                                                                                         \
@@ -90,7 +90,7 @@ static fr_tensor *tensor_of(fr_shape s, fr_dtype t, fr_device device) {
     return x;
 }
 
-static const char other_size[] = "is needed"; /* an operand with the same size may be named */
+static const char other_size[] = "is needed"; /* the sentence may name an operand with an equal size */
 
 /* Calls case k with `bad` (released) as operand i: the sentence begins with the op and has both words. */
 static void refuses(size_t k, const fri_reading *r, fr_tensor *const *good, int i, fr_tensor *bad, fr_status status,
@@ -121,6 +121,11 @@ static void refuses_shapes(size_t k, const fri_reading *r, fr_tensor *const *goo
     if (!o->leading) refuses(k, r, good, i, tensor_of(more, type_of(o), test_device()), FR_ESHAPE, "rank");
     if (o->leading && o->rank > 0)
         refuses(k, r, good, i, tensor_of((fr_shape){0}, type_of(o), test_device()), FR_ESHAPE, "[]");
+    more = s;
+    if (i > 0 && o->leading && r->operand[0].leading) {
+        more.dim[0] += 2;
+        refuses(k, r, good, i, tensor_of(more, type_of(o), test_device()), FR_ESHAPE, other_size);
+    }
     for (int d = 0; d < o->rank; d++) {
         more = s;
         more.dim[s.rank - o->rank + d] += 2;
