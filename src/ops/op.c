@@ -126,12 +126,6 @@ fr_dtype fri_real_of(const fr_tensor *x) {
     return x->dtype == FR_F64 ? FR_F64 : FR_F32;
 }
 
-int64_t fri_rows(const fr_tensor *x) {
-    fr_shape rows = x->shape;
-    rows.rank--;
-    return fri_shape_numel(&rows);
-}
-
 /* ---- results ----------------------------------------------------------------------------------------------- */
 
 fr_status fri_new_like(const fr_tensor *x, fr_category c, fr_tensor **out) {

@@ -38,8 +38,6 @@ fr_status fri_expect_bounded(const char *op, const char *what, int64_t a, int64_
 
 /* Type of statistics and losses: f32, or f64 if x is f64. */
 fr_dtype fri_real_of(const fr_tensor *x);
-/* Product of all dimensions but the last; x must not be a scalar. */
-int64_t fri_rows(const fr_tensor *x);
 
 /* Result of an elementwise op on x. *out is x if the in-place switch is on, the caller wrote x = op(x) and nothing
  * else can see or need x; otherwise a new tensor. */
