@@ -224,6 +224,7 @@ Test(exif, turned_images_are_counted) {
     MUST(fr_dataset_mask_folder(files_root, FR_SPLIT_TRAIN, 7, &d));
     MUST(fri_dataset_count_turned(d, 1, &seen, &turned));
     cr_expect(seen == 1 && turned == 1);
+    fr_dataset_release(&d);
     MUST(fr_dataset_synthetic(3, 2, 8, 8, 1, 0, &d));
     MUST(fri_dataset_count_turned(d, 3, &seen, &turned));
     cr_expect(seen == 0 && turned == 0);
