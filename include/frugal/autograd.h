@@ -18,7 +18,8 @@ extern "C" {
 FR_API fr_status fr_tensor_set_requires_grad(fr_tensor *t, bool on);
 FR_API bool fr_tensor_requires_grad(const fr_tensor *t);
 
-/* The leaf's gradient, or NULL. Borrowed: valid until the gradient is cleared or t is released. */
+/* The leaf's gradient, or NULL. Borrowed: valid until the gradient is cleared or t is released. The dtype is the
+ * leaf's, or autocast's compute type under the switch half_gradients. */
 FR_API fr_tensor *fr_tensor_get_grad(const fr_tensor *t);
 /* Puts a gradient in place (retained); NULL frees it. Shape and dtype must be the leaf's. */
 FR_API fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad);
@@ -55,7 +56,8 @@ FR_API void fr_autocast_end(fr_autocast_state was);
 /* ---- switches ---------------------------------------------------------------------------------------------- */
 
 /* Switches that save memory. A switch never changes results, with the exceptions and bounds in docs/memory.md. The
- * defaults are all switches that move nothing out of memory: in-place, encode, early release, rebuild. */
+ * defaults are all switches that move nothing out of memory: in-place, encode, early release, rebuild. half_gradients
+ * is off by default, because fr_tensor_get_grad and hooks then see FR_F16 or FR_BF16; sessions and trainers set it. */
 typedef struct fr_switches {
     bool inplace;        /* x = op(x) writes over x's storage if x has no other reader; backward reuses dy */
     bool encode;         /* relu: 1 bit, max pool: 1 byte, masks shared, dropout: no mask */
@@ -63,6 +65,7 @@ typedef struct fr_switches {
     bool early_release;  /* backward frees a saved tensor at the last use */
     bool offload;        /* large saved activations wait in a file (fr_offload_open) until backward needs them */
     bool cache_casts;    /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
+    bool half_gradients; /* autocast: a parameter's only contribution stays in the compute type until the step */
     fr_dtype pool_index; /* index type of max pooling when encode is off: FR_I64 (PyTorch), FR_I32 or FR_U8 */
     size_t workspace_limit;             /* bytes of library scratch to prefer staying under, per op */
     struct fri_scratch_limits *scratch; /* per convolution, set by a session; borrowed. NULL: none */

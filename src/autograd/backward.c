@@ -140,6 +140,14 @@ static fr_status complete_leaf(fri_backward_run *p, fri_leaf *l) {
     return FR_OK;
 }
 
+/* True if a contribution in autocast's compute type may be the leaf's gradient: the first and only one, for a reader
+ * that converts. */
+static bool keeps_half(const fri_leaf *l, const fr_tensor *dx) {
+    return fri_switches()->half_gradients && l->grad == NULL && l->sum == NULL && l->awaited == 1 &&
+           (l->hook == NULL || l->hook_reads_half) && l->tensor->dtype == FR_F32 && fr_dtype_size(dx->dtype) == 2 &&
+           fri_tensor_sole(dx);
+}
+
 /* Adds one contribution to a leaf and, on success, takes *dx. As in PyTorch, the contributions of one backward are
  * summed before the sum is added to the existing gradient. The result therefore does not depend on the rank that runs
  * the backward. */
@@ -149,7 +157,8 @@ static fr_status give_to_leaf(fri_backward_run *p, fri_leaf *l, fr_tensor **dx) 
         fr_tensor_release(dx);
         return FR_OK;
     }
-    if ((*dx)->dtype != l->tensor->dtype || (*to == NULL && !fri_tensor_sole(*dx)))
+    FRI_TRY(fri_leaf_widen(l->tensor));
+    if (!keeps_half(l, *dx) && ((*dx)->dtype != l->tensor->dtype || (*to == NULL && !fri_tensor_sole(*dx))))
         FRI_TRY(fri_tensor_clone_as(*dx, l->tensor->dtype, FR_MEM_GRADIENT, dx));
     if (*to == NULL) fr_tensor_category_set(*dx, FR_MEM_GRADIENT);
     FRI_TRY(add_contribution(to, dx, FR_MEM_GRADIENT));

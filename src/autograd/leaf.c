@@ -116,12 +116,23 @@ fr_status fr_tensor_set_grad(fr_tensor *t, fr_tensor *grad) {
     return FR_OK;
 }
 
+fr_status fri_leaf_widen(fr_tensor *leaf) {
+    fri_leaf *l = fri_leaf_of(leaf);
+    if (l == NULL || l->grad == NULL || l->grad->dtype == leaf->dtype) return FR_OK;
+    return fri_tensor_clone_as(l->grad, leaf->dtype, FR_MEM_GRADIENT, &l->grad);
+}
+
 fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx) {
+    return fri_leaf_set_hook(leaf, fn, ctx, false);
+}
+
+fr_status fri_leaf_set_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx, bool reads_half) {
     FRI_NOT_NULL(leaf);
     fri_grad_state *g = leaf->grad_state;
     if (g == NULL || g->leaf == NULL)
         return fr_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad");
     g->leaf->hook = fn;
     g->leaf->hook_ctx = ctx;
+    g->leaf->hook_reads_half = reads_half;
     return FR_OK;
 }

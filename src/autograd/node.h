@@ -23,6 +23,7 @@ typedef struct fri_leaf {
     fr_tensor *sum; /* sum of this backward beside an earlier gradient; or NULL */
     fr_grad_hook_fn *hook;
     void *hook_ctx;
+    bool hook_reads_half;        /* the hook takes a gradient in autocast's compute type */
     int awaited;                 /* contributions still to come in the current backward */
     bool earlier;                /* `grad` was set before the current backward */
     uint64_t visit;              /* number of the backward that counted the contributions */
@@ -118,7 +119,11 @@ void fri_node_shed_shadow(fr_node *n);
 fri_leaf *fri_leaf_retain(fri_leaf *l);
 void fri_leaf_release(fri_leaf **l);
 fri_leaf *fri_leaf_of(const fr_tensor *t); /* NULL if t is not a leaf that requires grad */
-fr_node *fri_node_of(const fr_tensor *t);  /* NULL if t is not the result of a recorded op */
+/* fr_tensor_set_grad_hook. reads_half: the hook takes a gradient in autocast's compute type. */
+fr_status fri_leaf_set_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx, bool reads_half);
+/* Converts a gradient that half_gradients has kept in the compute type to the leaf's type. */
+fr_status fri_leaf_widen(fr_tensor *leaf);
+fr_node *fri_node_of(const fr_tensor *t); /* NULL if t is not the result of a recorded op */
 /* Makes t the result of n (retained). */
 fr_status fri_tensor_set_node(fr_tensor *t, fr_node *n);
 

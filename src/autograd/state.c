@@ -63,6 +63,7 @@ static const fri_switch table[] = {
     {"encode", offsetof(fr_switches, encode), true, FRI_SWITCH_FREE},
     {"early-release", offsetof(fr_switches, early_release), true, FRI_SWITCH_FREE},
     {"cache-casts", offsetof(fr_switches, cache_casts), false, FRI_SWITCH_FREE},
+    {"half-gradients", offsetof(fr_switches, half_gradients), true, FRI_SWITCH_FREE},
     {"rebuild", offsetof(fr_switches, rebuild), true, FRI_SWITCH_COMPUTE},
     {"offload", offsetof(fr_switches, offload), true, FRI_SWITCH_MOVE},
 };
@@ -80,7 +81,9 @@ static fr_switches all_switches(bool in_memory) {
 }
 
 fr_switches fr_switches_default(void) {
-    return all_switches(true);
+    fr_switches s = all_switches(true);
+    s.half_gradients = false; /* a program reads gradients in the type of the leaf unless it asks for another */
+    return s;
 }
 
 fr_switches fr_switches_all_off(void) {

@@ -2,10 +2,11 @@
  *
  * f32 data, and bf16 data of depthwise weight gradients, are passed to the engine unchanged. Other half data is
  * converted to f32 in pieces: whole images, or output rows of one large image, are converted into the workspace and
- * computed there. Where the processor multiplies bf16, x, dy and the weights stay bf16, and results alone are f32. A
- * piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx shared by two pieces
- * are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape only, but those of y,
- * which change no bit, on the limit, too. */
+ * computed there. Products and Winograd transforms convert weights as they read them, and transforms convert dw of a
+ * single piece as they write it. Where the processor multiplies bf16, x, dy and the weights stay bf16, and results
+ * alone are f32. A piece of rows contains its padding as zero rows, so that all pieces have one shape. Rows of dx
+ * shared by two pieces are carried over in f32; dw is summed over pieces in order, in f32. Pieces depend on the shape
+ * only, but those of y, which change no bit, on the limit, too. */
 #include "base/process.h"
 #include "cpu/conv2d_engine.h"
 
@@ -26,6 +27,7 @@ static const char *const pass_name[] = {
 typedef struct plan {
     bool widened;
     bool narrow;                    /* the engine reads the half data itself and writes f32 */
+    bool packs;                     /* the engine reads or writes the weights as they are */
     fri_conv2d_engine engine, tail; /* tail: the last, smaller piece; widened only */
     int64_t images, rows;           /* of a piece; rows < P only if images == 1 */
     int64_t reach, overlap;         /* input rows under one output row; rows shared with the next piece */
@@ -63,6 +65,12 @@ static void plan_piece(const fri_conv2d_desc *piece, fri_pass pass, bool winogra
     if (!winograd || e->method == FRI_CONV2D_NONE) fri_conv2d_engine_plan(piece, pass, FRI_CONV2D_AUTO, e);
 }
 
+/* True if the engine converts the weights as it reads them, or dw as it writes each element once. */
+static bool converts_weights(const fri_conv2d_engine *e, bool several) {
+    const bool dw = e->pass == FRI_PASS_BACKWARD_WEIGHT;
+    return (e->method == FRI_CONV2D_INDIRECT && !dw) || (e->method == FRI_CONV2D_WINOGRAD && !(dw && several));
+}
+
 static void plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
     enum { TILE = 4 }; /* tile height of Winograd: pieces of whole tiles give equal y under any limit */
     const bool winograd = winograd_pays(d, pass);
@@ -96,7 +104,10 @@ static void plan_widened(const fri_conv2d_desc *d, fri_pass pass, plan *p) {
     bool dw = pass == FRI_PASS_BACKWARD_WEIGHT, several = p->images < d->n || p->rows < d->p;
     p->x_at = fri_part(&p->bytes, (size_t)(p->images * piece.h * x_row) * sizeof(float));
     p->y_at = fri_part(&p->bytes, (size_t)(p->images * piece.p * y_row) * sizeof(float));
-    if (!p->narrow) p->w_at = fri_part(&p->bytes, (size_t)weights * sizeof(float));
+    p->packs = converts_weights(&p->engine, several) &&
+               (p->tail.method == FRI_CONV2D_NONE || converts_weights(&p->tail, several));
+    if (p->packs && !p->narrow) p->engine.weight_type = p->tail.weight_type = d->dtype;
+    if (!p->packs) p->w_at = fri_part(&p->bytes, (size_t)weights * sizeof(float));
     if (pass == FRI_PASS_FORWARD) p->bias_at = fri_part(&p->bytes, (size_t)d->k * sizeof(float));
     if (pass == FRI_PASS_BACKWARD_INPUT && p->rows < d->p)
         p->carry_at = fri_part(&p->bytes, (size_t)(p->overlap * x_row) * sizeof(float));
@@ -177,8 +188,8 @@ static void run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan *p, 
     bool dw = pass == FRI_PASS_BACKWARD_WEIGHT;
     const void *dy = dw ? b : a;
     const fri_conv2d_engine *prepared = NULL;
-    const void *filter = p->narrow ? b : w, *x_part = x, *y_part = y;
-    if (!dw && !p->narrow) fri_cpu_widen_rows(d->dtype, 1, weights, b, weights, w);
+    const void *filter = p->packs ? b : w, *x_part = x, *y_part = y;
+    if (!dw && !p->packs) fri_cpu_widen_rows(d->dtype, 1, weights, b, weights, w);
     if (bias != NULL && d->bias_dtype != FR_F32) {
         fri_cpu_widen(d->bias_dtype, d->k, bias, wide_bias);
         bias = wide_bias;
@@ -207,13 +218,13 @@ static void run_widened(const fri_conv2d_desc *d, fri_pass pass, const plan *p, 
                 narrow_dx(d, p, n, images, row, rows, x, (float *)(void *)(workspace + p->carry_at), out);
                 break;
             case FRI_PASS_BACKWARD_WEIGHT:
-                fri_conv2d_engine_run(e, x_part, y, NULL, n + row == 0 ? w : sum, scratch);
+                fri_conv2d_engine_run(e, x_part, y, NULL, p->packs ? out : n + row == 0 ? w : sum, scratch);
                 if (n + row > 0) fri_cpu_add_rows(weights, sum, w);
                 break;
             }
         }
     }
-    if (dw) fri_cpu_narrow_rows(d->dtype, 1, weights, w, out, weights);
+    if (dw && !p->packs) fri_cpu_narrow_rows(d->dtype, 1, weights, w, out, weights);
 }
 
 /* ---- the kernels ----------------------------------------------------------------------------------------- */

@@ -33,7 +33,8 @@ typedef struct fri_conv2d_engine {
     fri_conv2d_desc d;
     fri_pass pass;
     fri_conv2d_method method;
-    size_t bytes; /* size of the workspace */
+    size_t bytes;         /* size of the workspace */
+    fr_dtype weight_type; /* f32; INDIRECT for y and dx, WINOGRAD: also f16 and bf16, converted on the way */
 
     size_t bias_at, weight_at, scratch_at; /* offsets in the workspace: a zero bias, packed weights or taps, scratch of
                                               products */

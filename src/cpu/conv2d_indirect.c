@@ -120,7 +120,8 @@ void fri_conv2d_indirect_run(const fri_conv2d_engine *e, const float *a, const f
     for (int64_t g = 0; g < d->groups; g++) {
         fri_igemm s = shape_of(e);
         s.a = a + g * (e->pass == FRI_PASS_BACKWARD_INPUT ? kg : cg);
-        s.b = b + g * kg * (e->pass == FRI_PASS_BACKWARD_WEIGHT ? 1 : row);
+        s.b_type = e->weight_type;
+        s.b = fri_cpu_at(s.b_type, b, g * kg * (e->pass == FRI_PASS_BACKWARD_WEIGHT ? 1 : row));
         switch (e->pass) {
         case FRI_PASS_FORWARD:
             s.c = out + g * kg, s.bias = bias != NULL ? bias + g * kg : NULL, s.add = d->accumulate, s.relu = d->relu;

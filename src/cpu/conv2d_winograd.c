@@ -167,6 +167,7 @@ typedef struct job {
     int64_t size;                  /* of windows, and their transform */
     transform *f;
     const float *bias; /* may be NULL */
+    fr_dtype type;     /* of filters */
 } job;
 
 /* Runs the pieces of `rows` tiles or filters, on all threads unless the threads work alone. */
@@ -237,9 +238,16 @@ static void take_filters(const void *context, int64_t task, int thread) {
     const int64_t blocks = fri_ceil_div(j->channels, LANES), k = task % blocks * LANES, all = j->d->c;
     const int64_t n = fri_min_i64(LANES, j->channels - k), from = task / blocks * LINE;
     const int64_t line = fri_min_i64(LINE, all - from);
-    float taps[9][LINE][LANES], *out[PLACES];
-    const float *in[9], *filter = j->from + (j->first + k) * 9 * all + from;
-    for (int64_t i = 0; i < 9; i++) fri_transpose(n, line, filter + i * all, 9 * all, taps[i][0], LANES);
+    float taps[9][LINE][LANES], wide[LANES * LINE], *out[PLACES];
+    const float *in[9];
+    const int64_t first = (j->first + k) * 9 * all + from;
+    for (int64_t i = 0; i < 9 && j->type == FR_F32; i++)
+        fri_transpose(n, line, j->from + first + i * all, 9 * all, taps[i][0], LANES);
+    for (int64_t i = 0; i < 9 && j->type != FR_F32; i++) {
+        for (int64_t f = 0; f < n; f++)
+            fri_cpu_widen(j->type, line, fri_cpu_at(j->type, j->from, first + (f * 9 + i) * all), wide + f * LINE);
+        fri_transpose(n, line, wide, LINE, taps[i][0], LANES);
+    }
     for (int64_t c = 0; c < line; c++) {
         for (int64_t i = 0; i < 9; i++) in[i] = taps[i][c];
         for (int64_t i = 0; i < PLACES; i++) out[i] = j->to + (i * all + from + c) * j->channels + k;
@@ -251,22 +259,26 @@ static void take_filters(const void *context, int64_t task, int thread) {
 static void take_turned_filter(const void *context, int64_t task, int thread) {
     const job *j = context;
     const int64_t blocks = fri_ceil_div(j->channels, LANES), k = task / blocks, c = task % blocks * LANES;
+    const int64_t n = fri_min_i64(LANES, j->channels - c);
     const float *in[9];
-    float *out[PLACES];
-    for (int64_t i = 0; i < 9; i++) in[i] = j->from + (k * 9 + 8 - i) * j->d->c + j->first + c;
+    float *out[PLACES], wide[9][LANES];
+    for (int64_t i = 0; i < 9; i++)
+        in[i] = fri_cpu_load(j->type, j->from, (k * 9 + 8 - i) * j->d->c + j->first + c, n, wide[i]);
     for (int64_t i = 0; i < PLACES; i++) out[i] = j->to + (i * j->d->k + k) * j->channels + c;
-    filter_tile(fri_min_i64(LANES, j->channels - c), in, out);
+    filter_tile(n, in, out);
 }
 
 /* Writes dw of output channels row .. row + rows from S [36, rows, channels]. */
 static void put_weight(const void *context, int64_t task, int thread) {
     const job *j = context;
     const int64_t blocks = fri_ceil_div(j->channels, LANES), k = task / blocks, c = task % blocks * LANES;
+    const int64_t n = fri_min_i64(LANES, j->channels - c), first = (j->row + k) * 9 * j->d->c + j->first + c;
     const float *in[PLACES];
-    float *out[9];
+    float *out[9], wide[9][LANES];
     for (int64_t i = 0; i < PLACES; i++) in[i] = j->from + (i * j->rows + k) * j->channels + c;
-    for (int64_t i = 0; i < 9; i++) out[i] = j->to + ((j->row + k) * 9 + i) * j->d->c + j->first + c;
-    weight_tile(fri_min_i64(LANES, j->channels - c), in, out);
+    for (int64_t i = 0; i < 9; i++) out[i] = fri_cpu_target(j->type, j->to, first + i * j->d->c, wide[i]);
+    weight_tile(n, in, out);
+    for (int64_t i = 0; i < 9; i++) fri_cpu_store(j->type, j->to, first + i * j->d->c, n, out[i]);
 }
 
 /* ---- planning ---------------------------------------------------------------------------------------------- */
@@ -485,14 +497,16 @@ static void transform_between_products(const run *r, const step *done, const ste
     const bool alone = e->split != FRI_SPLIT_NONE;
     const int64_t in = e->in_block, out = e->out_block;
     if (complete && dw)
-        run_job(&(job){d, NULL, r->m, r->y, done->in, in, out, done->out}, put_weight, out, alone);
+        run_job(&(job){d, NULL, r->m, r->y, done->in, in, out, done->out, .type = e->weight_type}, put_weight, out,
+                alone);
     else if (complete)
         run_job(&(job){d, &r->out, r->m, r->y, done->out, out, rows_of(e, done->tiles), done->tile, .bias = r->bias},
                 put_tile, done->tiles, alone);
     if (next == NULL) return;
     if (!same_v && !e->shared) take_input(r, next->tile, next->tiles, next->in, alone);
     if (same_u) return;
-    const job u = {d, &r->out, r->b, r->u, next->out, out, next->tiles, next->tile, 4, gradient_tile};
+    const job u =
+        {d, &r->out, r->b, r->u, next->out, out, next->tiles, next->tile, 4, gradient_tile, .type = e->weight_type};
     if (dw)
         run_job(&u, take_tile, next->tiles, alone);
     else if (dx)

@@ -169,8 +169,22 @@ static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t d
         }
 }
 #else
+/* Packs lines of half terms. */
+static void widen_lines(const fri_igemm *s, int64_t at, int64_t depth, const columns *c, float *to) {
+    const int64_t wide = c->vectors * FRI_VECTOR, dense = c->some > 0 ? c->some : wide - FRI_VECTOR;
+    for (int64_t l = 0; l < depth; l++, at += s->b_row, to += wide) {
+        fri_cpu_widen(s->b_type, dense, fri_cpu_at(s->b_type, s->b, at), to);
+        if (c->some == 0) fri_cpu_widen(s->b_type, FRI_VECTOR, fri_cpu_at(s->b_type, s->b, at + c->last), to + dense);
+    }
+}
+
 static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t depth, const columns *c, float *to) {
-    const float *b = s->b + s->tap[tap].weight + first * s->b_row + c->at;
+    const int64_t at = s->tap[tap].weight + first * s->b_row + c->at;
+    if (s->b_type != FR_F32) {
+        widen_lines(s, at, depth, c, to);
+        return;
+    }
+    const float *b = s->b + at;
     for (int64_t l = 0; l < depth; l++, b += s->b_row, to += c->vectors * FRI_VECTOR) {
         if (c->some > 0) copy_floats(c->some, b, to);
         for (int j = 0; c->some == 0 && j < c->vectors; j++)
@@ -179,14 +193,23 @@ static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t d
 }
 #endif
 
-/* Packs `n` columns of B whose terms are neighbours. Columns lie far apart: the next ones are fetched ahead. */
-static void pack_turned(const float *b, int64_t pitch, int64_t n, int64_t depth, float *to, int64_t wide) {
-    enum { GROUP = 4, LINE = 16 };
-    for (int64_t j = 0; j < n; j += GROUP) {
-        const int64_t some = fri_min_i64(GROUP, n - j), ahead = fri_min_i64(j + 2 * GROUP, n);
-        for (int64_t i = j + GROUP; i < ahead; i++)
-            for (int64_t l = 0; l < depth; l += LINE) __builtin_prefetch(b + i * pitch + l);
-        fri_transpose(some, depth, b + j * pitch, pitch, to + j, wide);
+/* Packs `n` columns of B from element `at` on, whose terms are neighbours. Columns lie far apart: the next ones are
+ * fetched ahead. */
+static void pack_turned(const fri_igemm *s, int64_t at, int64_t n, int64_t depth, float *to, int64_t wide) {
+    enum { GROUP = 4, LINE = 64 };
+    float terms[GROUP][DEPTH];
+    const int64_t size = (int64_t)fr_dtype_size(s->b_type), pitch = s->b_col;
+    for (int64_t j = 0; j < n; j += GROUP, at += GROUP * pitch) {
+        const int64_t some = fri_min_i64(GROUP, n - j);
+        const char *b = fri_cpu_at(s->b_type, s->b, at);
+        for (int64_t i = GROUP; i < fri_min_i64(2 * GROUP, n - j); i++)
+            for (int64_t l = 0; l < depth * size; l += LINE) __builtin_prefetch(b + i * pitch * size + l);
+        for (int64_t i = 0; i < some && s->b_type != FR_F32; i++)
+            fri_cpu_widen(s->b_type, depth, b + i * pitch * size, terms[i]);
+        if (s->b_type == FR_F32)
+            fri_transpose(some, depth, (const float *)(const void *)b, pitch, to + j, wide);
+        else
+            fri_transpose(some, depth, terms[0], DEPTH, to + j, wide);
     }
 }
 
@@ -194,14 +217,14 @@ static void pack_turned(const float *b, int64_t pitch, int64_t n, int64_t depth,
 static void pack_panel(const fri_igemm *s, const fri_igemm_chunk *k, const columns *c, float *to) {
     const int64_t wide = c->vectors * FRI_VECTOR, dense = c->some > 0 ? c->some : wide - FRI_VECTOR;
     for (int64_t t = k->tap; t < k->tap + k->taps; t++, to += k->depth * wide) {
-        const float *b = s->b + s->tap[t].weight + k->first + c->at * s->b_col;
+        const int64_t at = s->tap[t].weight + k->first + c->at * s->b_col;
         if (c->some > 0) memset(to, 0, (size_t)(k->depth * wide) * sizeof *to);
         if (s->b_col == 1) {
             pack_lines(s, t, k->first, k->depth, c, to);
             continue;
         }
-        pack_turned(b, s->b_col, dense, k->depth, to, wide);
-        if (c->some == 0) pack_turned(b + c->last * s->b_col, s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
+        pack_turned(s, at, dense, k->depth, to, wide);
+        if (c->some == 0) pack_turned(s, at + c->last * s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
     }
 }
 
@@ -226,7 +249,7 @@ static void pack(const fri_igemm *s, const fri_igemm_part *part) {
 
 /* Few rows: reading B in place is faster than packing. */
 static bool in_place(const fri_igemm *s, int64_t taps, int64_t rows) {
-    return !s->bf16 && s->b_col == 1 && taps == 1 && (rows <= ROWS || s->b_row <= NEAR);
+    return !s->bf16 && s->b_type == FR_F32 && s->b_col == 1 && taps == 1 && (rows <= ROWS || s->b_row <= NEAR);
 }
 
 /* Fetches a tile's rows of the next block: terms of rows far apart come too late otherwise. */
@@ -281,7 +304,7 @@ static void run_block(const fri_igemm *s, const fri_igemm_part *part, int64_t fi
 static void run_few(const fri_igemm *s, const fri_igemm_part *part, int64_t column, int64_t column_end, panels *r) {
     const int64_t rows = part->row_end - part->row, wide = fri_vectors(rows) * FRI_VECTOR;
     const float *from[ROWS * TAPS];
-    float line[ROWS][FRI_IGEMM_COLUMNS], bias[ROWS] = {0}, *to[ROWS];
+    float term[ROWS][DEPTH], line[ROWS][FRI_IGEMM_COLUMNS], bias[ROWS] = {0}, *to[ROWS];
     fri_igemm_chunk k = {0};
     set_targets(s, part->row, rows, r);
     while (fri_igemm_next(s, &k)) {
@@ -303,8 +326,10 @@ static void run_few(const fri_igemm *s, const fri_igemm_part *part, int64_t colu
                       .relu = ends ? s->relu : FRI_ACTIVATION_NONE};
             for (int e = 0; e < ROWS; e++) {
                 const int64_t at = fri_min_i64(j + e, column_end - 1);
-                for (int64_t u = 0; u < k.taps; u++)
-                    from[u * ROWS + e] = s->b + s->tap[k.tap + u].weight + at * s->b_col + k.first;
+                for (int64_t u = 0; u < k.taps; u++) {
+                    const int64_t b = s->tap[k.tap + u].weight + at * s->b_col + k.first;
+                    from[u * ROWS + e] = fri_cpu_load(s->b_type, s->b, b, k.depth, term[e] + u * k.depth);
+                }
                 to[e] = line[e];
                 if (s->bias != NULL) bias[e] = s->bias[at];
                 for (int64_t i = 0; add && i < rows; i++) line[e][i] = r->to[i][at];

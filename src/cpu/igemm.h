@@ -36,6 +36,7 @@ typedef struct fri_igemm {
     /* B: element (l, j) is b[tap.weight + l b_row + j b_col]; one of b_row and b_col is 1. */
     const float *b;
     int64_t b_row, b_col;
+    fr_dtype b_type; /* f32; f16 or bf16: widened while it is packed, not for run_pixels */
     /* C: pixel (y, x) of the grid is pixel (y c_step_h + c_y, x c_step_w + c_x). */
     float *c;
     int64_t c_h, c_w, c_pitch, c_y, c_x, c_step_h, c_step_w;

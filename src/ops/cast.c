@@ -1,6 +1,6 @@
 /* cast - conversion between element types.
  *   forward    y = x rounded to the type (nearest, ties to even)
- *   backward   dx = dy converted to x's type
+ *   backward   dx = dy converted to x's type; a leaf converts by itself (fr_switches.half_gradients)
  *   rebuild    from x; a cast of a leaf (a weight under autocast) always, unless casts are cached
  *   order      deterministic */
 #include "ops/frame.h"
@@ -9,7 +9,11 @@
 
 FRI_OP_KERNEL(cast, void, (e, c->t[0]->dtype, c->t[1]->dtype, N(0), T(0), T(1)))
 
-fr_described fri_op_cast = {.op = {.name = "cast", .rebuild_from_leaf = true},
+static fr_status backward(fr_node *node, fr_tensor **dy) {
+    return node->edges[0].leaf != NULL ? fr_node_grad(node, 0, dy) : fri_frame_backward(node, dy);
+}
+
+fr_described fri_op_cast = {.op = {.name = "cast", .backward = backward, .rebuild_from_leaf = true},
                             .operands = "x:any[*] > y:any[*]",
                             .forward = {{"x > y", &cast_kernel}},
                             .backward = {{"dy > dx", &cast_kernel}},

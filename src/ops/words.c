@@ -191,7 +191,7 @@ static fr_status read_all(fri_reading *r) {
     }
     choose_slots(r, keeps);
     r->op = d->op;
-    if (r->backward[0].n > 0) r->op.backward = fri_frame_backward;
+    if (r->backward[0].n > 0 && r->op.backward == NULL) r->op.backward = fri_frame_backward;
     if (d->rebuilds) r->op.rebuild = fri_frame_rebuild;
     if (d->rebuilds) r->op.rebuild_inputs = (1u << r->inputs) - 1;
     return FR_OK;

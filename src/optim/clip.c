@@ -36,8 +36,9 @@ done:
 /* Appends the gradient. A change of type first adds up the list, so sums keep the modules' order. */
 static fr_status take_square(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
     struct norm *n = ctx;
-    fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
     (void)path;
+    if (is_parameter) FRI_TRY(fri_leaf_widen(t));
+    fr_tensor *g = is_parameter ? fr_tensor_get_grad(t) : NULL;
     if (g == NULL) return is_parameter ? fri_gradient_kept(t, "clip_grad_norm") : FR_OK;
     if (n->count > 0 && n->dtype != g->dtype) {
         FRI_TRY(add_squares(n));

@@ -199,6 +199,7 @@ static fr_status check_all(fr_grad_scaler *g, fr_optimizer *o, bool multiply) {
     for (int i = 0; i < o->n && multiply; i++) {
         const fri_parameter *p = &o->parameters[i];
         FRI_TRY(fri_optimizer_kept(o, p, "grad scaler: unscale"));
+        FRI_TRY(fri_leaf_widen(p->parameter));
         if (fri_parameter_moves(o, p) && p->parameter->dtype == FR_F16)
             return fr_fail(FR_EDTYPE,
                            "grad scaler: Attempting to unscale FP16 gradients (%s); keep the parameters in "

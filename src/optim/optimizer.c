@@ -310,7 +310,7 @@ fr_status fr_optimizer_fuse(fr_optimizer *o, bool on) {
         fr_tensor *leaf = o->parameters[i].parameter;
         const fri_leaf *l = fri_leaf_of(leaf);
         if (l == NULL || l->hook == NULL || l->hook == on_gradient)
-            FRI_TRY(fr_tensor_set_grad_hook(leaf, on ? on_gradient : NULL, o));
+            FRI_TRY(fri_leaf_set_hook(leaf, on ? on_gradient : NULL, o, true));
     }
     o->fused = on;
     o->scaler = NULL;

@@ -223,6 +223,9 @@ const fr_flag fri_flags[] = {
      "run does not fit without, or as --memory-budget chooses."},
     {"early-release", ROW(BOOL, MEMORY, memory.switches.early_release), NULL,
      "A saved tensor is freed as soon as backward has used it."},
+    {"half-gradients", ROW(BOOL, MEMORY, memory.switches.half_gradients), NULL,
+     "Under --amp a weight's gradient stays in the compute type until the optimizer reads it. Without effect where "
+     "--accumulate, --split-batch, --clip, --grad-zero or several ranks add or change gradients."},
     {"split-batch", ROW(INT, MEMORY, memory.split_batch), "K",
      "Train on a batch in K parts, one after the other; losses are averaged. Batch norm sees each part alone, so its "
      "statistics are those of the smaller batch.",
@@ -341,6 +344,7 @@ _Static_assert(sizeof fri_flags / sizeof *fri_flags <= FRI_FLAGS_MOST, "states h
 fr_train_opts fr_train_opts_default(void) {
     fr_switches switches = fr_switches_default();
     switches.workspace_limit = SIZE_MAX;
+    switches.half_gradients = true;
     return (fr_train_opts){
         .model.depth = FR_TRAIN_AUTO,
         .model.batch_norm = true,

@@ -54,6 +54,7 @@ static fr_switches switches_of(int bits) {
     s.early_release = bits >> 3 & 1;
     s.cache_casts = bits >> 4 & 1;
     s.offload = bits >> 5 & 1;
+    s.half_gradients = bits / 3 & 1; /* of every other setting under autocast */
     return s;
 }
 

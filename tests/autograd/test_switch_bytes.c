@@ -136,8 +136,9 @@ Test(switch_bytes, defaults_and_all_off) {
     static const struct {
         const char *name;
         bool standard, all_off;
-    } cells[] = {{"inplace", true, false}, {"encode", true, false},   {"early-release", true, false},
-                 {"rebuild", true, false}, {"offload", false, false}, {"cache-casts", false, true}};
+    } cells[] = {{"inplace", true, false},        {"encode", true, false},   {"early-release", true, false},
+                 {"rebuild", true, false},        {"offload", false, false}, {"cache-casts", false, true},
+                 {"half-gradients", false, false}};
     fr_switches standard = fr_switches_default(), all_off = fr_switches_all_off();
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         const fri_switch *w = NULL;

@@ -319,6 +319,37 @@ Test(conv2d_indirect, a_limit_changes_no_bit_of_half_data) {
         }
 }
 
+/* y and dx of half data are those of f32 data with the same values, rounded: weights that are widened while they are
+ * packed, or, of few rows, while they are read. */
+Test(conv2d_indirect, halves_are_products_of_f32) {
+    for (int i = 0; i < SHAPES; i++)
+        for (int k = 0; k < 8; k++) {
+            const fri_pass pass = (fri_pass)(k & 1);
+            const fri_conv2d_desc wide = desc_of(&shapes[i], k & 4 ? 29 : 1);
+            fri_conv2d_desc d = wide;
+            d.dtype = d.bias_dtype = FR_BF16;
+            ways_data t = ways_make(&d, pass), of_f32 = ways_make(&wide, pass);
+            if (k & 2) t.d.dtype = t.d.bias_dtype = FR_F16;
+            const fr_dtype type = t.d.dtype;
+            if (strcmp(fri_cpu_conv2d_impl(&t.d, pass), "widened:indirect") == 0) {
+                const int64_t weights = d.k * d.r * d.s * (d.c / d.groups);
+                fri_cpu_widen(type, pass == 0 ? d.n * d.h * d.w * d.c : d.n * d.p * d.q * d.k, t.a, of_f32.a);
+                fri_cpu_widen(type, weights, t.b, of_f32.b);
+                if (pass == 0) fri_cpu_widen(type, d.k, t.bias, of_f32.bias);
+                float *expected = (float *)(void *)ways_run(&of_f32, FRI_CONV2D_INDIRECT);
+                fri_bf16 *got = half_pass(&t, d.n, 0), *rounded = ways_room((size_t)t.results * sizeof *rounded);
+                fri_cpu_narrow(type, t.results, expected, rounded);
+                cr_expect_eq(memcmp(got, rounded, (size_t)t.results * sizeof *got), 0,
+                             "case %d, pass %d, %s, %d images", i, pass, fr_dtype_name(type), (int)d.n);
+                free(expected);
+                free(got);
+                free(rounded);
+            }
+            ways_drop(&t);
+            ways_drop(&of_f32);
+        }
+}
+
 /* Every byte of a result that is larger than the caches arrives. */
 Test(conv2d_indirect, large_results) {
     const shape wide = {224, 224, 16, 48, 1, 1, 1, 1, 0, 0, 1, 1}, narrow = {224, 224, 48, 16, 1, 1, 1, 1, 0, 0, 1, 1};

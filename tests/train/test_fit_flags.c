@@ -171,7 +171,11 @@ Test(fit_flags, a_budget_sets_the_free_switches) {
     static const struct {
         const char *flag;
         bool value;
-    } cells[] = {{"inplace", true}, {"encode", true}, {"early-release", true}, {"cache-casts", false}};
+    } cells[] = {{"inplace", true},
+                 {"encode", true},
+                 {"early-release", true},
+                 {"cache-casts", false},
+                 {"half-gradients", true}};
     outcome o = program_run("train_densenet", SMALL "--plan --quiet --all-off --memory-budget 1GiB "
                                                     "--report /dev/stdout");
     cr_assert_eq(o.status, 0, "%s", o.err);

@@ -6,6 +6,8 @@
 
 #include <frugal/frugal.h>
 #include <frugal/session.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { IMAGES = 24, SIZE = 8, STEPS = 4 };
@@ -50,6 +52,52 @@ Test(fused_default, is_on_where_the_other_options_allow) {
         const double bytes = cJSON_GetObjectItem(report_at(r, "memory", "at_peak"), "gradient")->valuedouble;
         cr_expect(on ? bytes < 11e6 : bytes > 11e6, "%s: %.0f bytes of gradients", runs[i].flags, bytes);
         cJSON_Delete(r);
+    }
+}
+
+/* Gradients wait for the step under a loss scale: in half of the bytes, where nothing adds to them or changes them. */
+Test(fused_default, half_gradients_where_nothing_adds) {
+    static const struct {
+        const char *flags;
+        bool half;
+    } runs[] = {{"--amp", true},
+                {"--amp --checkpoint-segments 2", true},
+                {"--amp --no-half-gradients", false},
+                {"--amp --all-off", false},
+                {"--amp --accumulate 2", false},
+                {"--amp --split-batch 2", false},
+                {"--amp --clip 1", false},
+                {"--amp --grad-zero", false}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        cJSON *r = report_of(runs[i].flags);
+        const double bytes = cJSON_GetObjectItem(report_at(r, "memory", "at_peak"), "gradient")->valuedouble;
+        cr_expect(runs[i].half ? bytes < 20e6 : bytes > 30e6, "%s: %.0f bytes of gradients", runs[i].flags, bytes);
+        cJSON_Delete(r);
+    }
+}
+
+Test(fused_default, half_gradients_change_no_weight) {
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        char *w[2];
+        for (int on = 0; on < 2; on++) {
+            char arguments[512], name[16];
+            snprintf(name, sizeof name, "w%d.safetensors", on);
+            snprintf(arguments, sizeof arguments,
+                     "--depth 16 --growth 8 --image-size 16 --batch-size 8 --steps 4 --eval-every 0 --quiet "
+                     "--dataset synthetic --amp=%s --fused-step=%s %s --export %s",
+                     bf16 ? "bf16" : "fp16", bf16 ? "on" : "off", on ? "" : "--no-half-gradients", files_path(name));
+            const outcome o = program_run("train_densenet", arguments);
+            cr_assert_eq(o.status, 0, "%s", o.err);
+            w[on] = malloc(1 << 24);
+            FILE *f = fopen(files_path(name), "rb");
+            cr_assert_not_null(f, "%s", files_path(name));
+            memset(w[on], 0, 1 << 24);
+            cr_expect_gt(fread(w[on], 1, 1 << 24, f), 10000);
+            fclose(f);
+        }
+        cr_expect_eq(memcmp(w[0], w[1], 1 << 24), 0, "weights differ, bf16 %d", bf16);
+        free(w[0]);
+        free(w[1]);
     }
 }
 
