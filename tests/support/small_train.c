@@ -171,12 +171,12 @@ static fr_status keep_gradient(void *ctx, const char *path, fr_tensor *t, bool i
         return FR_OK;
     }
     cr_assert_not_null(grad, "%s has no gradient", path);
-    cr_assert_eq(fr_tensor_dtype(grad), FR_F32);
-    const float *v = host_of(grad);
+    double *v = values_of(grad); /* of f32, or of autocast's type */
     for (int64_t i = 0; i < fr_tensor_numel(grad); i++) {
-        float x = v[i] + 0.0f;
+        float x = (float)v[i] + 0.0f;
         keep(ctx, &x, sizeof x);
     }
+    free(v);
     return FR_OK;
 }
 
