@@ -14,7 +14,8 @@ static bool runs_in_parts(const fri_list *l, int layer, bool grad) {
     const fr_module *m = l->layer[layer].module;
     const fri_layer_kind kind = fri_layer_kind_of(l, layer);
     const bool norm = kind == FRI_LAYER_NORM || kind == FRI_LAYER_INPLACE_NORM;
-    if ((m->class_->traits & FR_LAYER_PER_IMAGE) == 0 || (norm && fri_norm_trains(m))) return false;
+    const bool still = (m->class_->traits & FR_LAYER_POINTWISE) != 0 && !m->training; /* dropout in an evaluation */
+    if (((m->class_->traits & FR_LAYER_PER_IMAGE) == 0 && !still) || (norm && fri_norm_trains(m))) return false;
     for (int i = 0; i < m->n_tensors && grad; i++)
         if (m->tensors[i].is_parameter && m->tensors[i].tensor->requires_grad) return false;
     return true;

@@ -75,6 +75,7 @@ typedef struct fri_config {
     double mean[FR_CHANNELS_MAX], std[FR_CHANNELS_MAX]; /* normalization constants per channel */
 
     int64_t evaluation_images;            /* images of a test batch that run at a time; 0: all */
+    struct fri_evaluations *evaluations;  /* what the trials of a search know of evaluations (dry.h); or NULL */
     bool fit_batch;                       /* the batch size is the largest that fits the budget */
     bool workspace_auto;                  /* the plan decides the scratch memory of kernels (workspace.c) */
     char model_name[FR_TRAIN_NAME_BYTES]; /* model.c */

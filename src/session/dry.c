@@ -293,32 +293,70 @@ static fr_status plan_of(const fri_config *c, size_t limit, fri_train_plan *out)
     return s == FR_ELIBRARY && workspaces ? make_plan(c, limit, false, out) : s;
 }
 
-static bool evaluation_needs_more(const fri_train_plan *p) {
-    return p->evaluation.peak_requested > p->training.peak_requested ||
-           p->evaluation.peak_allocated > p->training.peak_allocated;
+/* The known peak of an evaluation with `images` in a part; units of the training change no evaluation. */
+static const fri_evaluation_peak *find_peak(const fri_evaluations *e, int64_t images) {
+    for (int i = 0; i < e->n; i++)
+        if (e->peak[i].images == images) return &e->peak[i];
+    return NULL;
 }
 
-/* Chooses the parts of an evaluation's batches: the largest without more memory than training, else the parts with
- * least memory. The limit does not influence the choice. */
+static fri_evaluation_peak note_peak(fri_evaluations *e, int64_t images, const fr_memory_stats *m) {
+    const fri_evaluation_peak now = {images, m->peak_requested, m->peak_allocated};
+    if (e->n < FRI_EVALUATIONS_MOST && find_peak(e, images) == NULL) e->peak[e->n++] = now;
+    return now;
+}
+
+/* Chooses the images of a part: the most without more memory than training, else the number with least memory. *out is
+ * the plan of *images, before and after. */
+static fr_status choose_parts(const fri_config *c, fri_evaluations *e, int64_t *images, fri_train_plan *out) {
+    const int64_t n = fri_batch_size(c, FR_SPLIT_TEST);
+    const size_t requested = out->training.peak_requested, allocated = out->training.peak_allocated;
+    fri_config trial = *c;
+    fri_evaluation_peak best = {.images = 0, .requested = SIZE_MAX};
+    for (int64_t parts = 1; parts <= n; parts++) {
+        if (n % parts != 0) continue;
+        const fri_evaluation_peak *known = find_peak(e, n / parts);
+        fri_evaluation_peak now = known != NULL ? *known : (fri_evaluation_peak){0};
+        if (known == NULL) {
+            FRI_OWNED(fri_train_plan_release) fri_train_plan p = {0};
+            trial.evaluation_images = n / parts;
+            if (plan_of(&trial, SIZE_MAX, &p) < 0) continue;
+            now = note_peak(e, n / parts, &p.evaluation);
+            if (now.requested < best.requested) {
+                fri_train_plan_release(out);
+                *out = p, p = (fri_train_plan){0};
+                *images = n / parts;
+            }
+        }
+        if (now.requested < best.requested) best = now;
+        if (best.requested <= requested && best.allocated <= allocated) break;
+    }
+    if (best.images == 0 || best.images == *images) return FR_OK;
+    fri_train_plan_release(out);
+    *images = trial.evaluation_images = best.images;
+    return plan_of(&trial, SIZE_MAX, out);
+}
+
+/* The limit does not influence the parts of an evaluation's batches. */
 fr_status fri_train_plan_make(const fri_config *c, size_t limit, fri_train_plan *out) {
     fri_config trial = *c;
+    fri_evaluations once = {0}, *e = c->evaluations != NULL ? c->evaluations : &once;
     const int64_t n = fri_batch_size(c, FR_SPLIT_TEST);
-    const bool fixed = c->evaluation_images > 0 || c->ranks > 1;
-    FRI_TRY(plan_of(c, fixed ? limit : SIZE_MAX, out));
-    for (int64_t parts = 2; !fixed && parts <= n && evaluation_needs_more(out); parts++) {
-        fri_train_plan p = {0};
-        trial.evaluation_images = n / parts;
-        if (n % parts != 0 || plan_of(&trial, SIZE_MAX, &p) < 0) continue;
-        p.evaluation_images = trial.evaluation_images;
-        const bool less = p.evaluation.peak_requested < out->evaluation.peak_requested;
-        fri_train_plan_release(less ? out : &p);
-        if (less) *out = p;
-    }
-    if (fixed || limit == SIZE_MAX) return FR_OK;
-    trial.evaluation_images = out->evaluation_images;
+    if (c->evaluation_images > 0 || c->ranks > 1 || n == 0) return plan_of(c, limit, out);
+    int64_t images = e->last > 0 && n % e->last == 0 ? e->last : n;
+    trial.evaluation_images = images;
+    FRI_TRY(plan_of(&trial, SIZE_MAX, out));
+    const fri_evaluation_peak *known = find_peak(e, images),
+                              now = {images, out->evaluation.peak_requested, out->evaluation.peak_allocated};
+    if (known != NULL && (known->requested != now.requested || known->allocated != now.allocated)) e->n = 0;
+    (void)note_peak(e, images, &out->evaluation);
+    FRI_TRY(choose_parts(c, e, &images, out));
+    e->last = out->evaluation_images = images;
+    if (limit == SIZE_MAX) return FR_OK;
+    trial.evaluation_images = images;
     fri_train_plan_release(out);
     FRI_TRY(plan_of(&trial, limit, out));
-    out->evaluation_images = trial.evaluation_images;
+    out->evaluation_images = images;
     return FR_OK;
 }
 

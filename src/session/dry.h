@@ -24,6 +24,18 @@
 
 #include <frugal/plan.h>
 
+/* Peaks of the evaluation by images in a part, over the trials of a search, which change no evaluation. */
+enum { FRI_EVALUATIONS_MOST = 32 };
+typedef struct fri_evaluation_peak {
+    int64_t images;
+    size_t requested, allocated;
+} fri_evaluation_peak;
+typedef struct fri_evaluations {
+    fri_evaluation_peak peak[FRI_EVALUATIONS_MOST];
+    int n;
+    int64_t last; /* the choice of the trial before */
+} fri_evaluations;
+
 typedef struct fri_train_plan {
     fr_plan *plan;
     int section[FRI_PART_COUNT]; /* index of each part's first section; -1: not in this run */

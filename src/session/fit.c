@@ -94,7 +94,9 @@ static fr_status keep_model(const fri_run *trial, void *ctx) {
 
 fr_status fri_fit_find(const fri_config *c, size_t budget, bool any, fr_fit *out) {
     fri_config chosen = *c;
+    fri_evaluations known = {0};
     fr_train_opts *o = &chosen.opts;
+    chosen.evaluations = &known;
     fri_fit_switches(&chosen);
     fr_fit_opts f = {.target = o->device, .budget = budget, .offload = o->memory.switches.offload, .any = any};
     *out = (fr_fit){0};

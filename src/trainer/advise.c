@@ -34,6 +34,10 @@ static fr_status try_flags(adviser *a, const fr_train_opts *o, const char *flags
     return FR_OK;
 }
 
+static bool budget_chooses(const fri_config *c) {
+    return c->opts.memory.budget != SIZE_MAX && c->opts.memory.fit_switches;
+}
+
 /* Turns on all switches but offload. */
 static fr_status advise_switches(adviser *a) {
     fr_train_opts o = a->config->opts;
@@ -90,7 +94,7 @@ static fr_status advise_batch(adviser *a) {
     fri_config trial = *a->config;
     fr_train_opts *o = &trial.opts;
     char flags[64];
-    bool choose = o->memory.budget != SIZE_MAX && o->memory.fit_switches;
+    const bool choose = budget_chooses(a->config);
     o->memory.unit_plan = NULL;
     fr_status s = fri_fit_largest_batch(&trial, a->limit, choose, &o->optim.batch_size);
     if (s < 0 || o->optim.batch_size == 0 || o->optim.batch_size >= a->config->opts.optim.batch_size) return s;
@@ -121,11 +125,11 @@ fr_status fri_advise(const fri_config *c, FILE *out) {
     FRI_TRY(say_needs(&a));
     fprintf(out, "what would fit into %s; each line is a dry run of this command with these flags added:\n",
             fr_bytes_text(a.limit, text));
-    if (c->opts.memory.unit_plan == NULL) {
+    if (!budget_chooses(c)) { /* which has tried all of these, and its sentence names the smallest budget */
         FRI_TRY(advise_switches(&a));
         if (c->opts.memory.checkpoint_segments == FR_TRAIN_AUTO) FRI_TRY(advise_segments(&a));
+        FRI_TRY(say_fit(&a, c, NULL));
     }
-    FRI_TRY(say_fit(&a, c, NULL));
     FRI_TRY(advise_batch(&a));
     if (a.fitting == 0) fprintf(out, "  nothing tried fits, not even one image a step\n");
     return FR_OK;

@@ -219,3 +219,14 @@ Test(prefix_parts, refuses_what_it_cannot_do) {
     fr_module_release(&m);
     fr_module_release(&relu);
 }
+
+/* An evaluation draws no random numbers, so dropout and norms do not bind images together there. */
+Test(prefix_parts, images_are_independent_in_an_evaluation) {
+    fr_module *m = branched(test_device());
+    cr_expect_not(fri_module_is_per_image(m));
+    fr_module_evaluation_begin(m);
+    cr_expect(fri_module_is_per_image(m));
+    fr_module_evaluation_end(m);
+    cr_expect_not(fri_module_is_per_image(m));
+    fr_module_release(&m);
+}
