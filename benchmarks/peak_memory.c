@@ -58,7 +58,10 @@ static const struct {
     {"offload to a file", "fr_switches.offload"},
     {"checkpointing, 4 segments", "fr_checkpoint_segments"},
     {"checkpointing, log", "fr_checkpoint_segments"},
+    {"4 segments, mixed precision", "both"},
     {"defaults", "fr_switches_default"},
+    {"defaults, mixed precision", "fr_switches.half_gradients"},
+    {"defaults, 4 segments, mixed precision", "both"},
     {"the smallest budget", "fr_fit_find"},
 };
 

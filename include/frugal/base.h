@@ -70,10 +70,10 @@ extern "C" {
 #endif
 
 #define FR_VERSION_MAJOR 0
-#define FR_VERSION_MINOR 3
+#define FR_VERSION_MINOR 4
 #define FR_VERSION_PATCH 0
 
-/* The version of the library that runs, "0.3.0"; FR_VERSION_... are the headers' at compile time. Before 1.0 both
+/* The version of the library that runs, "0.4.0"; FR_VERSION_... are the headers' at compile time. Before 1.0 both
  * must agree in major and minor. Static storage. */
 FR_API const char *fr_version(void);
 

@@ -106,7 +106,7 @@ FR_API fr_status fr_session_input(const fr_session *session, fr_loader_opts *out
 
 /* ---- memory switches side by side -------------------------------------------------------------------------------- */
 
-enum { FR_PLAN_SWITCH_ROWS = 19 };
+enum { FR_PLAN_SWITCH_ROWS = 23 };
 
 /* A training under one choice of memory switches. */
 typedef struct fr_plan_switch_row {

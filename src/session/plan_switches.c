@@ -17,7 +17,7 @@
 typedef struct kind {
     const char *name, *flag; /* flag: added to --all-off, or to the defaults; NULL: nothing is added */
     int64_t value;           /* of a number or choice */
-    bool defaults;
+    bool defaults, amp;      /* amp: --amp is added, too */
 } kind;
 
 static const kind switch_kinds[] = {
@@ -37,7 +37,11 @@ static const kind switch_kinds[] = {
     {"one batch in 4 parts", "split-batch", 4},
     {"accumulation, 4 x 1/4 batch", "accumulate", 4},
     {"mixed precision, loss scaling", "amp", FR_TRAIN_AMP_FP16},
+    {"4 segments, mixed precision", "checkpoint-segments", 4, .amp = true},
     {"defaults", NULL, 0, true},
+    {"defaults, mixed precision", "amp", FR_TRAIN_AMP_FP16, true},
+    {"defaults, 4 segments", "checkpoint-segments", 4, true},
+    {"defaults, 4 segments, mixed precision", "checkpoint-segments", 4, true, .amp = true},
     {"defaults, checkpointing, log", "checkpoint-segments", FR_TRAIN_LOG, true},
     {"the smallest budget", "memory-budget", 1, true}, /* nothing fits, and the error knows what would */
 };
@@ -64,7 +68,7 @@ static void add_words(const fr_flag *f, const fr_train_opts *o, fr_plan_switch_r
 /* Options and words of row k; FR_EINVAL: the row cannot be. */
 static fr_status options_of(const fri_config *c, const kind *k, fr_train_opts *o, fr_plan_switch_row *row) {
     const fr_train_opts defaults = c->model != NULL ? fr_session_opts_default().train : c->program->defaults;
-    const fr_flag *f = k->flag != NULL ? fri_flag_find(k->flag) : NULL;
+    const fr_flag *f = k->flag != NULL ? fri_flag_find(k->flag) : NULL, *amp = fri_flag_find("amp");
     const int64_t accumulate = c->opts.memory.accumulate;
     *o = c->opts;
     *row = (fr_plan_switch_row){.name = k->name, .field = f != NULL ? f->field : NULL, .seconds = NAN, .ratio = NAN};
@@ -83,13 +87,16 @@ static fr_status options_of(const fri_config *c, const kind *k, fr_train_opts *o
         add_words(fri_flag_find("all-off"), o, row);
     }
     if (f == NULL) return FR_OK;
-    if (f->offset == offsetof(fr_train_opts, precision.amp) &&
-        (o->precision.amp != FR_TRAIN_AMP_OFF || o->precision.half != FR_TRAIN_AMP_OFF))
+    if ((f == amp || k->amp) && (o->precision.amp != FR_TRAIN_AMP_OFF || o->precision.half != FR_TRAIN_AMP_OFF))
         return fr_fail(FR_EINVAL, "the training computes in half precision in every row");
     if (f->offset == offsetof(fr_train_opts, model.inplace_abn) && c->model != NULL)
         return fr_fail(FR_EINVAL, "a network of your own has no other form; end its norms by fr_net_inplace_abn");
     set_flag(f, k->value, o);
     add_words(f, o, row);
+    if (k->amp) {
+        set_flag(amp, FR_TRAIN_AMP_FP16, o);
+        add_words(amp, o, row);
+    }
     if (f->offset != offsetof(fr_train_opts, memory.accumulate)) return FR_OK;
     if (accumulate > 1)
         return fr_fail(FR_EINVAL, "the training accumulates %" PRId64 " batches in every row", accumulate);

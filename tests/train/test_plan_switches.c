@@ -96,7 +96,7 @@ static int expect_plans(const char *program, const char *command, bool run) {
 Test(plan_switches, rows_are_the_plans_of_their_flags_and_what_runs_take) {
     cr_expect_eq(expect_plans("train_own", OWN, true), 1, "in-place ABN alone is not for this network");
     cr_expect_eq(expect_plans("train_vgg", "--depth 11 --dataset synthetic --device meta " OWN, false), 0);
-    cr_expect_eq(expect_plans("train_densenet", "--depth 10 --growth 4 --image-size 8 --half=bf16 " OWN, true), 1);
+    cr_expect_eq(expect_plans("train_densenet", "--depth 10 --growth 4 --image-size 8 --half=bf16 " OWN, true), 4);
     cr_expect_eq(expect_plans("train_unet", "--depth 2 --image-size 32 --optimizer adam --device meta " OWN, false), 0);
 }
 
@@ -122,9 +122,10 @@ Test(plan_switches, the_flags_are_what_the_names_say) {
     cr_assert_eq(n, FR_PLAN_SWITCH_ROWS);
     cr_expect_str_eq(rows[14].flags, "--all-off --accumulate 4 --batch-size 2");
     cr_expect_str_eq(rows[11].flags, "--all-off --checkpoint-segments log");
-    cr_expect_str_eq(rows[17].flags, "--checkpoint-segments log");
-    cr_expect_str_empty(rows[16].flags);
-    snprintf(command, sizeof command, OWN " --plan --memory-budget %d", atoi(rows[18].flags + 16) - 1);
+    cr_expect_str_eq(rows[21].flags, "--checkpoint-segments log");
+    cr_expect_str_eq(rows[20].flags, "--checkpoint-segments 4 --amp");
+    cr_expect_str_empty(rows[17].flags);
+    snprintf(command, sizeof command, OWN " --plan --memory-budget %d", atoi(rows[22].flags + 16) - 1);
     const outcome o = program_run("train_own", command);
     cr_expect_eq(o.status, 1, "%s fits: %s", command, o.out);
 }
