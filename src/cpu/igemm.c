@@ -170,38 +170,82 @@ static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t d
 }
 #else
 static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t depth, const columns *c, float *to) {
+    enum { AHEAD = 12 }; /* lines lie far apart: later ones are fetched ahead */
     const float *b = s->b + s->tap[tap].weight + first * s->b_row + c->at;
     for (int64_t l = 0; l < depth; l++, b += s->b_row, to += c->vectors * FRI_VECTOR) {
         if (c->some > 0) copy_floats(c->some, b, to);
-        for (int j = 0; c->some == 0 && j < c->vectors; j++)
+        for (int j = 0; c->some == 0 && j < c->vectors; j++) {
+            __builtin_prefetch(b + AHEAD * s->b_row + j * FRI_VECTOR);
             *(fri_lanes *)(to + j * FRI_VECTOR) = FRI_LANES_AT(b + place(c->vectors, j, c->last));
+        }
     }
 }
 #endif
 
-/* Packs `n` columns of B whose terms are neighbours. Columns lie far apart: the next ones are fetched ahead. */
-static void pack_turned(const float *b, int64_t pitch, int64_t n, int64_t depth, float *to, int64_t wide) {
-    enum { GROUP = 4, LINE = 16 };
-    for (int64_t j = 0; j < n; j += GROUP) {
-        const int64_t some = fri_min_i64(GROUP, n - j), ahead = fri_min_i64(j + 2 * GROUP, n);
-        for (int64_t i = j + GROUP; i < ahead; i++)
-            for (int64_t l = 0; l < depth; l += LINE) __builtin_prefetch(b + i * pitch + l);
-        fri_transpose(some, depth, b + j * pitch, pitch, to + j, wide);
+/* The numbers of the first and of the last two lanes of every four of a vector, and of another's beside them. */
+#define LANES_LOW(i)  i, i + FRI_VECTOR, i + 1, i + 1 + FRI_VECTOR
+#define LANES_HIGH(i) i + 2, i + 2 + FRI_VECTOR, i + 3, i + 3 + FRI_VECTOR
+#define PAIRS_LOW(i)  i, i + 1, i + FRI_VECTOR, i + 1 + FRI_VECTOR
+#define PAIRS_HIGH(i) i + 2, i + 3, i + 2 + FRI_VECTOR, i + 3 + FRI_VECTOR
+#if defined(FRI_LANES_V4)
+#define SHUFFLE(a, b, f) __builtin_shufflevector(a, b, f(0), f(4), f(8), f(12))
+#elif defined(FRI_LANES_V3)
+#define SHUFFLE(a, b, f) __builtin_shufflevector(a, b, f(0), f(4))
+#else
+#define SHUFFLE(a, b, f) __builtin_shufflevector(a, b, f(0))
+#endif
+
+/* Four terms of every fourth column. */
+FRI_INLINE fri_lanes four_terms(const float *b, int64_t pitch) {
+#if defined(FRI_LANES_V3) || defined(FRI_LANES_V4)
+#define JOIN(i)                                                                                                        \
+    __builtin_shufflevector(*(const fri_four *)(b + 4 * (i)*pitch), *(const fri_four *)(b + 4 * ((i) + 1) * pitch), 0, \
+                            1, 2, 3, 4, 5, 6, 7)
+#if defined(FRI_LANES_V3)
+    return JOIN(0);
+#else
+    return __builtin_shufflevector(JOIN(0), JOIN(2), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#endif
+#else
+    (void)pitch;
+    return FRI_LANES_AT(b);
+#endif
+}
+
+/* Packs a vector of columns of B whose terms are neighbours. Columns lie far apart: the next ones are fetched ahead. */
+static void pack_vector(const float *b, int64_t pitch, int64_t depth, bool more, float *to, int64_t wide) {
+    enum { LINE = 16 };
+    int64_t l = 0;
+    for (; l + 4 <= depth; l += 4, to += 4 * wide) {
+        for (int64_t i = 0; more && l % LINE == 0 && i < FRI_VECTOR; i++)
+            __builtin_prefetch(b + (FRI_VECTOR + i) * pitch + l);
+        const fri_lanes x[] = {four_terms(b + l, pitch), four_terms(b + pitch + l, pitch),
+                               four_terms(b + 2 * pitch + l, pitch), four_terms(b + 3 * pitch + l, pitch)};
+        const fri_lanes even = SHUFFLE(x[0], x[1], LANES_LOW), odd = SHUFFLE(x[2], x[3], LANES_LOW);
+        const fri_lanes third = SHUFFLE(x[0], x[1], LANES_HIGH), fourth = SHUFFLE(x[2], x[3], LANES_HIGH);
+        *(fri_lanes *)to = SHUFFLE(even, odd, PAIRS_LOW);
+        *(fri_lanes *)(to + wide) = SHUFFLE(even, odd, PAIRS_HIGH);
+        *(fri_lanes *)(to + 2 * wide) = SHUFFLE(third, fourth, PAIRS_LOW);
+        *(fri_lanes *)(to + 3 * wide) = SHUFFLE(third, fourth, PAIRS_HIGH);
     }
+    for (; l < depth; l++, to += wide)
+        for (int64_t j = 0; j < FRI_VECTOR; j++) to[j] = b[j * pitch + l];
 }
 
 /* Packs columns of a run of terms. */
 static void pack_panel(const fri_igemm *s, const fri_igemm_chunk *k, const columns *c, float *to) {
-    const int64_t wide = c->vectors * FRI_VECTOR, dense = c->some > 0 ? c->some : wide - FRI_VECTOR;
+    const int64_t wide = c->vectors * FRI_VECTOR;
     for (int64_t t = k->tap; t < k->tap + k->taps; t++, to += k->depth * wide) {
         const float *b = s->b + s->tap[t].weight + k->first + c->at * s->b_col;
         if (c->some > 0) memset(to, 0, (size_t)(k->depth * wide) * sizeof *to);
-        if (s->b_col == 1) {
+        if (s->b_col == 1)
             pack_lines(s, t, k->first, k->depth, c, to);
-            continue;
-        }
-        pack_turned(b, s->b_col, dense, k->depth, to, wide);
-        if (c->some == 0) pack_turned(b + c->last * s->b_col, s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
+        else if (c->some > 0)
+            fri_transpose(c->some, k->depth, b, s->b_col, to, wide);
+        else
+            for (int j = 0; j < c->vectors; j++)
+                pack_vector(b + place(c->vectors, j, c->last) * s->b_col, s->b_col, k->depth, j + 1 < c->vectors,
+                            to + j * FRI_VECTOR, wide);
     }
 }
 
