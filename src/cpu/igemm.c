@@ -353,6 +353,7 @@ static void run_few(const fri_igemm *s, const fri_igemm_part *part, int64_t colu
                 if (s->bias != NULL) bias[e] = s->bias[at];
                 for (int64_t i = 0; add && i < rows; i++) line[e][i] = r->to[i][at];
             }
+            for (int64_t u = 0; u < k.taps; u++) fetch_rows(from + u * ROWS, ROWS * s->b_col, k.depth);
             full_rows(k.taps, k.depth, from, &(lines){r->panel, wide, wide - FRI_VECTOR}, &t);
             for (int64_t i = 0; i < rows; i++)
                 for (int e = 0; e < t.rows; e++) r->to[i][j + e] = line[e][i];
