@@ -1,9 +1,9 @@
 /* conv2d_engine.h - one convolution pass on f32 data (INDIRECT: also bf16): choice of method, workspace, execution.
  *
  * Methods: a product over pointers to pixels; a product between Winograd transforms (unless exact convolutions are
- * required); loops for depthwise convolutions (weight gradients also of bf16), for groups, and for narrow 1 x 1
- * convolutions. The choice depends on layer shape, element type and pass, never on the batch size, so a batch cut in
- * two gives equal bits. conv2d.c converts half data in pieces. */
+ * required); loops for depthwise convolutions (weight gradients also of bf16), for groups, and for weight gradients of
+ * narrow 1 x 1 convolutions. The choice depends on layer shape, element type and pass, never on the batch size, so a
+ * batch cut in two gives equal bits. conv2d.c converts half data in pieces. */
 #ifndef FRI_CPU_CONV2D_ENGINE_H
 #define FRI_CPU_CONV2D_ENGINE_H
 

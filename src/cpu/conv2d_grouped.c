@@ -119,9 +119,12 @@ FRI_INLINE fri_lanes term_of(fri_lanes x, int64_t group, int64_t t) {
 }
 #endif
 
-FRI_INLINE void spread_vectors(const int group, const float *from, int64_t pitch, int64_t n, int64_t row, float *to) {
+/* Pixels lie far apart: those of the next row, `below` pixels on, are fetched ahead. */
+FRI_INLINE void spread_vectors(const int group, const float *from, int64_t pitch, int64_t n, int64_t below, int64_t row,
+                               float *to) {
     for (int64_t i = 0; i < n; i++, to += FRI_VECTOR) {
         const fri_lanes x = FRI_LANES_AT(from + i * pitch);
+        __builtin_prefetch(from + (i + below) * pitch);
 #pragma GCC unroll 8
         for (int t = 0; t < group; t++) *(fri_lanes *)(to + t * row) = term_of(x, group, t);
     }
@@ -144,9 +147,9 @@ static const float *row_at(rows *r, int64_t y) {
         for (int64_t i = left; i < end; i++, from += r->pitch)
             for (int64_t t = 0; t < r->group; t++) to[t * row + i] = from[t];
     else if (r->group == 4)
-        spread_vectors(4, from, r->pitch, end - left, row, to + left * each);
+        spread_vectors(4, from, r->pitch, end - left, r->width, row, to + left * each);
     else
-        spread_vectors(8, from, r->pitch, end - left, row, to + left * each);
+        spread_vectors(8, from, r->pitch, end - left, r->width, row, to + left * each);
     return to;
 }
 
@@ -207,6 +210,15 @@ FRI_INLINE void tiles(const int step, const bool vectors, int64_t n, const tap *
     for (; i < pixels; i++) tile(1, step, vectors, n, taps, i, group, row, bias, joins, y + i * to, to);
 }
 
+/* Divides by a stride; false if a remainder is left. */
+static bool divides(int64_t by, int64_t *n) {
+    if (by == 1) return true;
+    const int64_t whole = *n / by;
+    const bool all = whole * by == *n;
+    *n = whole;
+    return all;
+}
+
 /* Row `o` of the result, columns `column`, `column + apart`, ...: taps whose windows meet them. The filter's runs are
  * those of igemm.h; taps above and below the map count, and add nothing. */
 static void row_of(const grouped *g, rows *r, int64_t o, int64_t column, int64_t apart, int64_t end, const float *w,
@@ -214,32 +226,34 @@ static void row_of(const grouped *g, rows *r, int64_t o, int64_t column, int64_t
     const fri_conv2d_desc *d = &g->e->d;
     const bool dx = g->e->pass == FRI_PASS_BACKWARD_INPUT;
     const int64_t each = spread_of(g->group), row = r->columns * each, step = dx ? 1 : d->stride_w;
-    const int64_t pixels = fri_ceil_div(end - column, apart);
+    const int64_t pixels = apart == 1 ? end - column : fri_ceil_div(end - column, apart), size = g->group * FRI_VECTOR;
     tap taps[MAX_TAPS];
-    int64_t n = 0, met = 0;
-    bool joins = false;
-    for (int64_t i = 0; i <= taps_of(d); i++) {
-        if (i == taps_of(d) || met == FRI_IGEMM_TAPS) {
-            if (i == taps_of(d) && met == 0 && joins) break;
-            if (g->group >= FRI_VECTOR && step == 1)
-                tiles(1, false, n, taps, pixels, g->group, row, bias, joins, y, apart * d->k);
-            else if (g->group >= FRI_VECTOR)
-                tiles(2, false, n, taps, pixels, g->group, row, bias, joins, y, apart * d->k);
-            else if (step == 1)
-                tiles(1, true, n, taps, pixels, g->group, row, bias, joins, y, apart * d->k);
-            else
-                tiles(2, true, n, taps, pixels, g->group, row, bias, joins, y, apart * d->k);
-            joins = true;
-            n = met = 0;
+    int64_t n = 0, met = 0, begun[MAX_TAPS / FRI_IGEMM_TAPS + 1] = {0}, runs = 0;
+    for (int64_t i = 0; i < d->r; i++, w += d->s * size) {
+        const int64_t h = i * d->dilation_h - d->pad_h;
+        int64_t from_y = dx ? o - h : o * d->stride_h + h;
+        if (dx && !divides(d->stride_h, &from_y)) continue;
+        const float *x = from_y >= 0 && from_y < g->in_h ? row_at(r, from_y) : NULL;
+        for (int64_t j = 0; j < d->s; j++) {
+            const int64_t v = j * d->dilation_w - d->pad_w;
+            int64_t from_x = dx ? column - v : column * d->stride_w + v;
+            if (dx && !divides(d->stride_w, &from_x)) continue;
+            if (met++ % FRI_IGEMM_TAPS == 0) begun[runs++] = n;
+            if (x != NULL) taps[n++] = (tap){x + (from_x - r->first) * each, w + j * size};
         }
-        if (i == taps_of(d)) break;
-        const int64_t h = i / d->s * d->dilation_h - d->pad_h, v = i % d->s * d->dilation_w - d->pad_w;
-        if (dx && ((o - h) % d->stride_h != 0 || (column - v) % d->stride_w != 0)) continue;
-        met++;
-        const int64_t from_y = dx ? (o - h) / d->stride_h : o * d->stride_h + h;
-        const int64_t from_x = dx ? (column - v) / d->stride_w : column * d->stride_w + v;
-        if (from_y < 0 || from_y >= g->in_h) continue;
-        taps[n++] = (tap){row_at(r, from_y) + (from_x - r->first) * each, w + i * g->group * FRI_VECTOR};
+    }
+    begun[runs] = n;
+    for (int64_t i = 0; i < fri_max_i64(1, runs); i++) {
+        const tap *from = taps + begun[i];
+        const int64_t count = begun[fri_min_i64(i + 1, runs)] - begun[i];
+        if (g->group >= FRI_VECTOR && step == 1)
+            tiles(1, false, count, from, pixels, g->group, row, bias, i > 0, y, apart * d->k);
+        else if (g->group >= FRI_VECTOR)
+            tiles(2, false, count, from, pixels, g->group, row, bias, i > 0, y, apart * d->k);
+        else if (step == 1)
+            tiles(1, true, count, from, pixels, g->group, row, bias, i > 0, y, apart * d->k);
+        else
+            tiles(2, true, count, from, pixels, g->group, row, bias, i > 0, y, apart * d->k);
     }
 }
 
@@ -281,7 +295,7 @@ static __attribute__((noinline)) void block_of(const grouped *g, int64_t image, 
 
 static void run_piece(const void *context, int64_t i, int thread) {
     const grouped *g = context;
-    float at[SPREAD + FRI_VECTOR];
+    __attribute__((aligned(64))) float at[SPREAD + FRI_VECTOR];
     const int64_t v = i / g->blocks % g->strands;
     (void)thread;
     block_of(g, i / (g->strands * g->blocks), v, i % g->blocks, at);
@@ -363,11 +377,12 @@ static __attribute__((noinline)) void weights_of(const grouped *g, int64_t image
             const int64_t pixels = fri_min_i64(g->block, d->q - column);
             rows r = rows_of(g, image, channel, column * d->stride_w - d->pad_w, columns_under(d, pixels), at);
             const int64_t row = r.columns * spread_of(g->group);
-            for (int64_t o = 0; o < d->p; o++)
+            for (int64_t o = 0; o < d->p; o++) {
+                const float *dy = g->dy + ((image * d->p + o) * d->q + column) * d->k + channel;
+                for (int64_t q = 0; q < pixels; q++) __builtin_prefetch(dy + (d->q + q) * d->k);
                 for (int64_t i = 0; i < d->r; i++) {
                     const int64_t y = o * d->stride_h + i * d->dilation_h - d->pad_h;
                     if (y < 0 || y >= d->h) continue;
-                    const float *dy = g->dy + ((image * d->p + o) * d->q + column) * d->k + channel;
                     const float *x = row_at(&r, y);
                     float *to = sum + i * d->s * g->group * FRI_VECTOR;
                     if (g->group >= FRI_VECTOR && d->stride_w == 1)
@@ -379,6 +394,7 @@ static __attribute__((noinline)) void weights_of(const grouped *g, int64_t image
                     else
                         weight_taps(2, true, g, pixels, dy, x, row, to);
                 }
+            }
         }
 }
 
@@ -386,7 +402,7 @@ static void weight_piece(const void *context, int64_t i, int thread) {
     const grouped *g = context;
     const fri_conv2d_desc *d = &g->e->d;
     const int64_t parts = g->e->parts, part = i / g->vectors, v = i % g->vectors;
-    float at[SPREAD + FRI_VECTOR];
+    __attribute__((aligned(64))) float at[SPREAD + FRI_VECTOR];
     (void)thread;
     weights_of(g, part * d->n / parts, (part + 1) * d->n / parts, v, g->sum + i * taps_of(d) * g->group * FRI_VECTOR,
                at);

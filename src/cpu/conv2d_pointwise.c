@@ -1,12 +1,9 @@
-/* conv2d_pointwise.c - 1 x 1 convolutions that are narrow on one side, on large maps: products of tall matrices, whose
- * other matrix fits the first cache. Tiles of igemm.c take 1.05 to 1.2 times as long.
+/* conv2d_pointwise.c - weight gradients of 1 x 1 convolutions that are narrow on one side, on large maps. Tiles of
+ * igemm.c take 1.04 to 1.8 times as long.
  *
- *   forward          y  [M, K] = x [M, C] w^T + b      M = N P Q
- *   backward input   dx [M, C] = dy [M, K] w
- *   backward weight  dw [K, C] = dy^T x
+ *   dw [K, C] = dy^T x      over N P Q rows
  *
- * y and dx: a tile of a few rows and vectors is summed in registers, over the depth in order: same bits whatever the
- * number of rows and threads. dw is summed over blocks of rows, and these over parts that follow the shape. */
+ * dw is summed over blocks of rows, and these over parts that follow the shape. */
 #include "cpu/conv2d_engine.h"
 
 #include <string.h>
@@ -16,139 +13,25 @@
 enum {
     NARROW = 32, /* maximum channels of the narrow side, and of the wide side: */
     WIDE = 256,
-    MIN_AREA = 28 * 28, /* pixels of a map */
-    TASK_ROWS = 240,    /* a multiple of each tile's rows */
-    AHEAD_ROWS = 32,    /* rows prefetched into the L2 cache */
-    MAX_VECTORS = 3,    /* per tile; rows are few, so that rows and weights stay in L1 */
-    MAX_ROWS = 6,
+    MIN_AREA = 28 * 28,                      /* pixels of a map */
+    MAX_VECTORS = 3,                         /* per tile */
     PARTS = 16,                              /* of the rows, for dw */
     BLOCK_ROWS = 32,                         /* rows of x and dy that stay in the caches while dw's tiles use them */
     TILE_CHANNELS = FRI_LANES_REGISTERS / 4, /* of the narrow side, in a tile of dw */
 };
 
 static bool pays(const fri_conv2d_desc *d, fri_pass pass) {
-#if defined(__aarch64__) /* the tiles of igemm.c take fewer instructions there */
-    if (pass != FRI_PASS_BACKWARD_WEIGHT) return false;
-#endif
-    (void)pass;
-    return d->dtype == FR_F32 && d->groups == 1 && d->r == 1 && d->s == 1 && d->stride_h == 1 && d->stride_w == 1 &&
-           d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= MIN_AREA && fri_min_i64(d->c, d->k) >= FRI_LANES_MIN &&
-           fri_min_i64(d->c, d->k) <= NARROW && fri_max_i64(d->c, d->k) <= WIDE;
-}
-
-/* ---- forward and backward input ---------------------------------------------------------------------------- */
-
-static int64_t depth_of(const fri_conv2d_engine *e) {
-    return e->pass == FRI_PASS_FORWARD ? e->d.c : e->d.k;
-}
-
-static int64_t width_of(const fri_conv2d_engine *e) {
-    return e->pass == FRI_PASS_FORWARD ? e->d.k : e->d.c;
+    return pass == FRI_PASS_BACKWARD_WEIGHT && d->dtype == FR_F32 && d->groups == 1 && d->r == 1 && d->s == 1 &&
+           d->stride_h == 1 && d->stride_w == 1 && d->pad_h == 0 && d->pad_w == 0 && d->p * d->q >= MIN_AREA &&
+           fri_min_i64(d->c, d->k) >= FRI_LANES_MIN && fri_min_i64(d->c, d->k) <= NARROW &&
+           fri_max_i64(d->c, d->k) <= WIDE;
 }
 
 static void plan(fri_conv2d_engine *e) {
-    const int64_t width = width_of(e);
-    if (e->pass == FRI_PASS_BACKWARD_WEIGHT) {
-        const int64_t wide = fri_vectors(fri_max_i64(e->d.c, e->d.k)) * FRI_VECTOR;
-        e->parts = fri_min_i64(PARTS, fri_ceil_div(e->d.n * e->d.p * e->d.q, BLOCK_ROWS));
-        e->sum_at = fri_part(&e->bytes, (size_t)(e->parts * fri_min_i64(e->d.c, e->d.k) * wide) * sizeof(float));
-        return;
-    }
-    e->weight_at = fri_part(&e->bytes, (size_t)(depth_of(e) * fri_vectors(width) * FRI_VECTOR) * sizeof(float));
-    e->bias_at = fri_part(&e->bytes, (size_t)width * sizeof(float));
+    const int64_t wide = fri_vectors(fri_max_i64(e->d.c, e->d.k)) * FRI_VECTOR;
+    e->parts = fri_min_i64(PARTS, fri_ceil_div(e->d.n * e->d.p * e->d.q, BLOCK_ROWS));
+    e->sum_at = fri_part(&e->bytes, (size_t)(e->parts * fri_min_i64(e->d.c, e->d.k) * wide) * sizeof(float));
 }
-
-/* Converts w [K, C] to [depth, vectors, lanes]; a missing bias becomes zeros. */
-static void prepare(const fri_conv2d_engine *e, const float *w, char *workspace) {
-    const int64_t depth = depth_of(e), width = width_of(e), vectors = fri_vectors(width);
-    float *weight = (float *)(void *)(workspace + e->weight_at), *bias = (float *)(void *)(workspace + e->bias_at);
-    for (int64_t i = 0; i < depth; i++)
-        for (int64_t v = 0; v < vectors; v++)
-            for (int64_t lane = 0; lane < FRI_VECTOR; lane++) {
-                const int64_t column = fri_vector_at(width, v) + lane;
-                *weight++ = e->pass == FRI_PASS_FORWARD ? w[column * depth + i] : w[i * width + column];
-            }
-    for (int64_t c = 0; c < width; c++) bias[c] = 0;
-}
-
-typedef struct product {
-    int64_t depth, width, vectors;
-    const float *weight, *bias;
-    bool stream;
-    int64_t rows; /* of x [rows, depth] and y [rows, width] */
-    const float *x;
-    float *y;
-} product;
-
-/* `rows` rows of y at vectors v, v + 1, ... of `taken`. */
-FRI_INLINE void tile(const int rows, const int taken, const product *p, const float *x, int64_t v, float *y) {
-    fri_lanes sum[MAX_ROWS][MAX_VECTORS], w[MAX_VECTORS];
-    int64_t at[MAX_VECTORS];
-#pragma GCC unroll 3
-    for (int j = 0; j < taken; j++) {
-        at[j] = fri_vector_at(p->width, v + j);
-#pragma GCC unroll 6
-        for (int i = 0; i < rows; i++) sum[i][j] = FRI_LANES_AT(p->bias + at[j]);
-    }
-    for (int64_t k = 0; k < p->depth; k++) {
-#pragma GCC unroll 3
-        for (int j = 0; j < taken; j++) w[j] = FRI_LANES_AT(p->weight + (k * p->vectors + v + j) * FRI_VECTOR);
-#pragma GCC unroll 6
-        for (int i = 0; i < rows; i++) {
-            const float value = x[i * p->depth + k];
-#pragma GCC unroll 3
-            for (int j = 0; j < taken; j++) sum[i][j] += value * w[j];
-        }
-    }
-#pragma GCC unroll 6
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < taken; j++) fri_lanes_put(y + i * p->width + at[j], &sum[i][j], p->stream);
-}
-
-FRI_INLINE void rows_of(const int rows, const int taken, const product *p, int64_t m, const float *x, float *y) {
-    int64_t i = 0;
-    for (; i + rows <= m; i += rows) {
-        const float *next = x + (i + AHEAD_ROWS) * p->depth;
-        for (int64_t k = 0; k < rows * p->depth; k += FRI_VECTOR) __builtin_prefetch(next + k, 0, 2);
-        for (int64_t v = 0; v < p->vectors; v += taken) tile(rows, taken, p, x + i * p->depth, v, y + i * p->width);
-    }
-    for (; i < m; i++)
-        for (int64_t v = 0; v < p->vectors; v += taken) tile(1, taken, p, x + i * p->depth, v, y + i * p->width);
-}
-
-static void multiply(const product *p, int64_t m, const float *x, float *y) {
-    if (p->vectors % 3 == 0)
-        rows_of(4, 3, p, m, x, y);
-    else if (p->vectors % 2 == 0)
-        rows_of(4, 2, p, m, x, y);
-    else
-        rows_of(6, 1, p, m, x, y);
-}
-
-static void rows_piece(const void *context, int64_t i, int thread) {
-    const product *p = context;
-    const int64_t row = i * TASK_ROWS;
-    multiply(p, fri_min_i64(TASK_ROWS, p->rows - row), p->x + row * p->depth, p->y + row * p->width);
-    fri_stream_end(p->stream);
-}
-
-static void run(const fri_conv2d_engine *e, const float *x, const float *bias, float *y, const char *workspace) {
-    const int64_t m = e->d.n * e->d.p * e->d.q;
-    const float *none = (const float *)(const void *)(workspace + e->bias_at);
-    product p = {.depth = depth_of(e),
-                 .width = width_of(e),
-                 .vectors = fri_vectors(width_of(e)),
-                 .weight = (const float *)(const void *)(workspace + e->weight_at),
-                 .bias = bias != NULL ? bias : none,
-                 .rows = m,
-                 .x = x,
-                 .y = y};
-    p.stream = fri_lanes_may_stream(y, p.width, m);
-    fri_parallel(fri_ceil_div(m, TASK_ROWS), fr_threads_get(), rows_piece, &p);
-}
-
-/* ---- backward weight --------------------------------------------------------------------------------------- */
 
 /* sum [narrow, wide] = a^T b with a [M, narrow] and b [M, wide]: x and dy, or dy and x. */
 typedef struct gradient {
@@ -213,7 +96,8 @@ static __attribute__((noinline)) void sum_rows(const gradient *g, int64_t rows, 
 static void sum_part(const void *context, int64_t i, int thread) {
     const gradient *g = context;
     const int64_t size = g->narrow * g->vectors * FRI_VECTOR, to = (i + 1) * g->rows / g->parts;
-    float values[BLOCK_ROWS * WIDE], *sum = g->part + i * size;
+    __attribute__((aligned(64))) float values[BLOCK_ROWS * WIDE];
+    float *sum = g->part + i * size;
     memset(sum, 0, (size_t)size * sizeof *sum);
     for (int64_t m = i * g->rows / g->parts, rows; m < to; m += rows) {
         const float *a = g->a + m * g->narrow, *b = g->b + m * g->wide;
@@ -263,4 +147,4 @@ static bool reads_norm(const fri_conv2d_desc *d) {
     return true;
 }
 
-const fri_conv2d_own FRI_FOR(fri_conv2d_pointwise) = {pays, reads_norm, plan, prepare, run, run_weight};
+const fri_conv2d_own FRI_FOR(fri_conv2d_pointwise) = {pays, reads_norm, plan, .run_weight = run_weight};

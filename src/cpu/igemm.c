@@ -179,6 +179,7 @@ static void widen_lines(const fri_igemm *s, int64_t at, int64_t depth, const col
 }
 
 static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t depth, const columns *c, float *to) {
+    enum { AHEAD = 12 }; /* lines lie far apart: later ones are fetched ahead */
     const int64_t at = s->tap[tap].weight + first * s->b_row + c->at;
     if (s->b_type != FR_F32) {
         widen_lines(s, at, depth, c, to);
@@ -187,30 +188,74 @@ static void pack_lines(const fri_igemm *s, int64_t tap, int64_t first, int64_t d
     const float *b = s->b + at;
     for (int64_t l = 0; l < depth; l++, b += s->b_row, to += c->vectors * FRI_VECTOR) {
         if (c->some > 0) copy_floats(c->some, b, to);
-        for (int j = 0; c->some == 0 && j < c->vectors; j++)
+        for (int j = 0; c->some == 0 && j < c->vectors; j++) {
+            __builtin_prefetch(b + AHEAD * s->b_row + j * FRI_VECTOR);
             *(fri_lanes *)(to + j * FRI_VECTOR) = FRI_LANES_AT(b + place(c->vectors, j, c->last));
+        }
     }
 }
 #endif
 
-/* Packs `n` columns of B from element `at` on, whose terms are neighbours. Columns lie far apart: the next ones are
- * fetched ahead. */
-static void pack_turned(const fri_igemm *s, int64_t at, int64_t n, int64_t depth, float *to, int64_t wide) {
-    enum { GROUP = 4, LINE = 64 };
+/* Packs `n` columns of half terms from element `at` on, whose terms are neighbours. */
+static void widen_columns(const fri_igemm *s, int64_t at, int64_t n, int64_t depth, float *to, int64_t wide) {
+    enum { GROUP = 4 };
     float terms[GROUP][DEPTH];
-    const int64_t size = (int64_t)fr_dtype_size(s->b_type), pitch = s->b_col;
-    for (int64_t j = 0; j < n; j += GROUP, at += GROUP * pitch) {
+    for (int64_t j = 0; j < n; j += GROUP) {
         const int64_t some = fri_min_i64(GROUP, n - j);
-        const char *b = fri_cpu_at(s->b_type, s->b, at);
-        for (int64_t i = GROUP; i < fri_min_i64(2 * GROUP, n - j); i++)
-            for (int64_t l = 0; l < depth * size; l += LINE) __builtin_prefetch(b + i * pitch * size + l);
-        for (int64_t i = 0; i < some && s->b_type != FR_F32; i++)
-            fri_cpu_widen(s->b_type, depth, b + i * pitch * size, terms[i]);
-        if (s->b_type == FR_F32)
-            fri_transpose(some, depth, (const float *)(const void *)b, pitch, to + j, wide);
-        else
-            fri_transpose(some, depth, terms[0], DEPTH, to + j, wide);
+        for (int64_t i = 0; i < some; i++)
+            fri_cpu_widen(s->b_type, depth, fri_cpu_at(s->b_type, s->b, at + (j + i) * s->b_col), terms[i]);
+        fri_transpose(some, depth, terms[0], DEPTH, to + j, wide);
     }
+}
+
+/* The numbers of the first and of the last two lanes of every four of a vector, and of another's beside them. */
+#define LANES_LOW(i)  i, i + FRI_VECTOR, i + 1, i + 1 + FRI_VECTOR
+#define LANES_HIGH(i) i + 2, i + 2 + FRI_VECTOR, i + 3, i + 3 + FRI_VECTOR
+#define PAIRS_LOW(i)  i, i + 1, i + FRI_VECTOR, i + 1 + FRI_VECTOR
+#define PAIRS_HIGH(i) i + 2, i + 3, i + 2 + FRI_VECTOR, i + 3 + FRI_VECTOR
+#if defined(FRI_LANES_V4)
+#define SHUFFLE(a, b, f) __builtin_shufflevector(a, b, f(0), f(4), f(8), f(12))
+#elif defined(FRI_LANES_V3)
+#define SHUFFLE(a, b, f) __builtin_shufflevector(a, b, f(0), f(4))
+#else
+#define SHUFFLE(a, b, f) __builtin_shufflevector(a, b, f(0))
+#endif
+
+/* Four terms of every fourth column. */
+FRI_INLINE fri_lanes four_terms(const float *b, int64_t pitch) {
+#if defined(FRI_LANES_V3) || defined(FRI_LANES_V4)
+#define JOIN(i)                                                                                                        \
+    __builtin_shufflevector(*(const fri_four *)(b + 4 * (i)*pitch), *(const fri_four *)(b + 4 * ((i) + 1) * pitch), 0, \
+                            1, 2, 3, 4, 5, 6, 7)
+#if defined(FRI_LANES_V3)
+    return JOIN(0);
+#else
+    return __builtin_shufflevector(JOIN(0), JOIN(2), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#endif
+#else
+    (void)pitch;
+    return FRI_LANES_AT(b);
+#endif
+}
+
+/* Packs a vector of columns of B whose terms are neighbours. Columns lie far apart: the next ones are fetched ahead. */
+static void pack_vector(const float *b, int64_t pitch, int64_t depth, bool more, float *to, int64_t wide) {
+    enum { LINE = 16 };
+    int64_t l = 0;
+    for (; l + 4 <= depth; l += 4, to += 4 * wide) {
+        for (int64_t i = 0; more && l % LINE == 0 && i < FRI_VECTOR; i++)
+            __builtin_prefetch(b + (FRI_VECTOR + i) * pitch + l);
+        const fri_lanes x[] = {four_terms(b + l, pitch), four_terms(b + pitch + l, pitch),
+                               four_terms(b + 2 * pitch + l, pitch), four_terms(b + 3 * pitch + l, pitch)};
+        const fri_lanes even = SHUFFLE(x[0], x[1], LANES_LOW), odd = SHUFFLE(x[2], x[3], LANES_LOW);
+        const fri_lanes third = SHUFFLE(x[0], x[1], LANES_HIGH), fourth = SHUFFLE(x[2], x[3], LANES_HIGH);
+        *(fri_lanes *)to = SHUFFLE(even, odd, PAIRS_LOW);
+        *(fri_lanes *)(to + wide) = SHUFFLE(even, odd, PAIRS_HIGH);
+        *(fri_lanes *)(to + 2 * wide) = SHUFFLE(third, fourth, PAIRS_LOW);
+        *(fri_lanes *)(to + 3 * wide) = SHUFFLE(third, fourth, PAIRS_HIGH);
+    }
+    for (; l < depth; l++, to += wide)
+        for (int64_t j = 0; j < FRI_VECTOR; j++) to[j] = b[j * pitch + l];
 }
 
 /* Packs columns of a run of terms. */
@@ -221,10 +266,16 @@ static void pack_panel(const fri_igemm *s, const fri_igemm_chunk *k, const colum
         if (c->some > 0) memset(to, 0, (size_t)(k->depth * wide) * sizeof *to);
         if (s->b_col == 1) {
             pack_lines(s, t, k->first, k->depth, c, to);
-            continue;
+        } else if (s->b_type != FR_F32) {
+            widen_columns(s, at, dense, k->depth, to, wide);
+            if (c->some == 0) widen_columns(s, at + c->last * s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
+        } else if (c->some > 0) {
+            fri_transpose(c->some, k->depth, s->b + at, s->b_col, to, wide);
+        } else {
+            for (int j = 0; j < c->vectors; j++)
+                pack_vector(s->b + at + place(c->vectors, j, c->last) * s->b_col, s->b_col, k->depth,
+                            j + 1 < c->vectors, to + j * FRI_VECTOR, wide);
         }
-        pack_turned(s, at, dense, k->depth, to, wide);
-        if (c->some == 0) pack_turned(s, at + c->last * s->b_col, FRI_VECTOR, k->depth, to + dense, wide);
     }
 }
 
@@ -334,6 +385,7 @@ static void run_few(const fri_igemm *s, const fri_igemm_part *part, int64_t colu
                 if (s->bias != NULL) bias[e] = s->bias[at];
                 for (int64_t i = 0; add && i < rows; i++) line[e][i] = r->to[i][at];
             }
+            for (int64_t u = 0; u < k.taps; u++) fetch_rows(from + u * ROWS, ROWS * s->b_col, k.depth);
             full_rows(k.taps, k.depth, from, &(lines){r->panel, wide, wide - FRI_VECTOR}, &t);
             for (int64_t i = 0; i < rows; i++)
                 for (int e = 0; e < t.rows; e++) r->to[i][j + e] = line[e][i];
