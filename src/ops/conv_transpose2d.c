@@ -85,7 +85,7 @@ static fr_status describe(fri_frame *f, const fr_conv_transpose2d_opts *o, fri_c
 
 fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,
                               fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     fri_conv2d_desc d;
     FRI_TRY(fri_frame_begin(&f, &fri_op_conv_transpose2d, (fr_tensor *[]){x, w, b}, y));
     FRI_TRY(describe(&f, opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));

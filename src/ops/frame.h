@@ -20,8 +20,8 @@ typedef struct fri_frame {
     bool inplace;              /* y is the first input, by demand */
 } fri_frame;
 
-/* Checks the inputs (`in` has one for each of the description) and the slot y for a zeroed frame, enters the op's
- * scope, and casts by autocast. Always pair with fri_frame_end, also after failure. */
+/* Fills the frame: checks the inputs (`in` has one for each of the description) and the slot y, enters the op's scope,
+ * and casts by autocast. Always pair with fri_frame_end, also after failure. */
 fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in, fr_tensor *const *y);
 /* Makes the results, runs the forward steps, records the node. options: of the kernels. */
 fr_status fri_frame_run(fri_frame *f, const void *options, size_t bytes, fr_tensor **y);
@@ -58,10 +58,6 @@ typedef struct fri_kernel_more {
 /* Backend that runs the call's kernels; of a plan: the target, or NULL. */
 const fri_backend *fri_target_of(const fr_kernel_call *c);
 
-static inline void *fri_argument(const fr_kernel_call *c, int i) {
-    return c->t[i] != NULL ? fri_data(c->t[i]) : NULL;
-}
-
 static inline fri_exec fri_exec_of(const fr_kernel_call *c) {
     return (fri_exec){c->stream, c->workspace, c->workspace_bytes};
 }
@@ -82,7 +78,7 @@ static inline fri_exec fri_exec_of(const fr_kernel_call *c) {
         return FRI_KERNEL_SLOT_CALL(c, slot, args);             \
     }                                                           \
     static const fr_kernel slot##_kernel = {.name = #slot, .run = slot##_run, __VA_ARGS__};
-#define T(i) fri_argument(c, i)
+#define T(i) fri_data_of(c->t[i])
 #define N(i) fri_numel(c->t[i])
 
 /* Elementwise kernels of one and two operands. */

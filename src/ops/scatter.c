@@ -52,7 +52,7 @@ FRI_OP_KERNEL(gather, options, (e, &d->d, T(0), T(1), T(2), T(3)), .moves = 3, .
     }
 
 static fr_status run_scatter(fr_described *op, fr_tensor *const *in, int dim, bool add, bool inplace, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     options o = {.add = add};
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     FRI_TRY(fri_frame_begin(&f, op, in, inplace ? in : y));
