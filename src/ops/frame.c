@@ -204,7 +204,9 @@ static fr_status first_result(fri_frame *f, uint32_t saved, fr_tensor *const *y,
 static uint32_t saved_operands(const fri_frame *f) {
     const fri_reading *r = f->read;
     uint32_t saved = f->kept, made = 0;
-    if (!fr_grad_enabled()) return 0;
+    bool differentiable = false;
+    for (int i = 0; i < f->c.n_in; i++) differentiable |= f->c.in[i] != NULL && f->c.in[i]->requires_grad;
+    if (!differentiable || !fr_grad_enabled()) return 0;
     for (int k = 0; k < FRI_BACKWARD_STEPS; k++) {
         const fri_reading_step *s = &r->backward[k];
         uint32_t makes = 0;

@@ -63,10 +63,12 @@ static inline fri_exec fri_exec_of(const fr_kernel_call *c) {
 }
 
 /* The backend's kernel in a slot, called on args; FR_EUNSUPPORTED if there is none. */
-#define FRI_KERNEL_SLOT_CALL(c, slot, args)                        \
-    (fri_kernels_for(fri_target_of(c), (c)->dtype)->slot == NULL   \
-         ? fri_kernel_missing(#slot, (c)->dtype, fri_target_of(c)) \
-         : fri_kernels_for(fri_target_of(c), (c)->dtype)->slot args)
+#define FRI_KERNEL_SLOT_CALL(c, slot_, args)                                                  \
+    ({                                                                                        \
+        const fri_backend *const target_ = fri_target_of(c);                                  \
+        const fri_kernels *const k_ = fri_kernels_for(target_, (c)->dtype);                   \
+        k_->slot_ == NULL ? fri_kernel_missing(#slot_, (c)->dtype, target_) : k_->slot_ args; \
+    })
 
 /* A kernel of the backends' tables as a kernel of steps. In args: e, the options d, T(i) the data and N(i) the number
  * of elements of the step's operand i, c->dtype. Further members follow. */
