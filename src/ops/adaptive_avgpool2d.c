@@ -2,7 +2,7 @@
  *   forward    y[i] = mean of x over floor(i H / P) .. ceil((i + 1) H / P), likewise the width
  *   backward   every position of a window gets dy / size of the window
  *   order      deterministic */
-#include "ops/pool.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

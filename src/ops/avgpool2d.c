@@ -2,7 +2,7 @@
  *   forward    y = sum of x over the window / number of positions (with or without the padding)
  *   backward   every position of the window gets dy / number of positions
  *   order      deterministic */
-#include "ops/pool.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

@@ -7,7 +7,7 @@
  *   rebuild    add, sub: from a and b; mul, div: no (their inputs are kept for backward anyway)
  *   order      deterministic
  *   autocast   the wider type of the two */
-#include "ops/binary.h"
+#include "ops/frame.h"
 
 #include "backend/arith.h"
 

@@ -10,7 +10,6 @@
 #include "autograd/scratch.h"
 #include "base/status.h"
 #include "ops/batchnorm2d.h"
-#include "ops/binary.h"
 
 #include <string.h>
 

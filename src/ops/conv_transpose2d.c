@@ -4,7 +4,6 @@
  *              dx = conv2d(dy, w)
  *   order      db and dw first, then x is given up, then dx is made
  *   autocast   low precision; b too */
-#include "ops/binary.h"
 #include "ops/conv2d.h"
 
 #include "base/status.h"

@@ -5,7 +5,7 @@
  *   saves      x, target, weight (references), one value per row and D
  *   order      deterministic; sums in f64 per row
  *   autocast   f32 */
-#include "ops/loss.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

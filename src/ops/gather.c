@@ -2,7 +2,7 @@
  *   forward    y[i] = x[i with index[i] along dim]
  *   backward   dx = 0, dx[i with index[i] along dim] += dy[i], in order along dim
  *   order      deterministic, also for repeated indices: a line along dim is one task's */
-#include "ops/gather.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

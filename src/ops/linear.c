@@ -3,10 +3,9 @@
  *   backward   db = sum of dy over rows;  dw = dy^T x;  dx = dy w
  *   order      db and dw in one call, then x is given up, then dx is made
  *   autocast   low precision; b too */
-#include "ops/linear.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
-#include "ops/binary.h"
 
 /* ---- products: kernels only accept nonempty matrices; else the result is 0, or b -------------------------------- */
 

@@ -1,5 +1,5 @@
-/* loss.c - see loss.h. Saved for backward: x, target and weights (references), one value per row, a few factors. */
-#include "ops/loss.h"
+/* loss.c - see frame.h. Saved for backward: x, target and weights (references), one value per row, a few factors. */
+#include "ops/frame.h"
 
 #include "base/status.h"
 

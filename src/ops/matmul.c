@@ -3,7 +3,7 @@
  *   backward   da = dy b^T;  db = a^T dy      (its forward pass; its dw)
  *   order      db first, then a is given up, then da is made
  *   autocast   low precision */
-#include "ops/linear.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

@@ -7,7 +7,7 @@
  *              for all three
  *   masks      takes over the mask of a relu before it: where y <= 0 the code says "none", and the relu keeps nothing
  *   order      deterministic */
-#include "ops/pool.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

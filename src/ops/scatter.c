@@ -4,7 +4,7 @@
  *   backward   dx = dy, for scatter with 0 at these places; dsrc[i] = dy[i with index[i] along dim]
  *   order      deterministic, also for repeated indices: a line along dim is one task's
  *   autocast   the wider type of x and src; in place, none */
-#include "ops/gather.h"
+#include "ops/frame.h"
 
 #include "autograd/run.h"
 #include "base/status.h"
