@@ -29,24 +29,28 @@ static fr_status empty_weight(const fr_kernel_call *c, const fri_exec *e, const 
 }
 
 #define PRODUCT(word, pass, bias, empty_bytes, empty, ...)                                           \
+    static fri_linear_desc word##_desc(const fr_kernel_call *c) {                                    \
+        fri_linear_desc d = *(const fri_linear_desc *)c->options;                                    \
+        d.bias_gradient = bias;                                                                      \
+        return d;                                                                                    \
+    }                                                                                                \
     static fr_status word##_bytes(const fr_kernel_call *c, size_t *bytes) {                          \
-        const fri_linear_desc *d = c->options;                                                       \
+        const fri_linear_desc d = word##_desc(c);                                                    \
         *bytes = 0;                                                                                  \
         if (fri_target_of(c) == NULL) return FR_OK;                                                  \
-        if (!is_empty(d)) return FRI_KERNEL_SLOT_CALL(c, linear_##pass##_workspace, (d, bytes));     \
+        if (!is_empty(&d)) return FRI_KERNEL_SLOT_CALL(c, linear_##pass##_workspace, (&d, bytes));   \
         *bytes = empty_bytes;                                                                        \
         return FR_OK;                                                                                \
     }                                                                                                \
     static fr_status word##_run(const fr_kernel_call *c) {                                           \
         const fri_exec e = fri_exec_of(c);                                                           \
-        fri_linear_desc d = *(const fri_linear_desc *)c->options;                                    \
-        d.bias_gradient = bias;                                                                      \
+        const fri_linear_desc d = word##_desc(c);                                                    \
         return is_empty(&d) ? empty : FRI_KERNEL_SLOT_CALL(c, linear_##pass, (&e, &d, __VA_ARGS__)); \
     }                                                                                                \
     const fr_kernel fri_linear_##word = {"linear_" #pass, word##_run, word##_bytes, .fri_more = &product};
 PRODUCT(forward, forward, false, 0, fri_fill_rows(c, c->t[2], c->t[3]), T(0), T(1), T(2), T(3))
 PRODUCT(input, backward_input, false, 0, fri_fill_rows(c, NULL, c->t[2]), T(0), T(1), T(2))
-PRODUCT(weight, backward_weight, c->t[2] != NULL, fri_target_of(c)->kernels.bias_workspace(c->dtype, d->n, d->out),
+PRODUCT(weight, backward_weight, c->t[2] != NULL, fri_target_of(c)->kernels.bias_workspace(c->dtype, d.n, d.out),
         empty_weight(c, &e, &d), T(0), T(1), T(3), T(2))
 FRI_OP_BYTES(bias_workspace, fri_linear_desc, (c->dtype, d->n, d->out))
 FRI_OP_KERNEL(linear_backward_bias, fri_linear_desc, (e, d, T(0), T(1)), .workspace = bias_workspace_bytes, .flops = 1,
