@@ -160,25 +160,16 @@ bool fri_slot_yields(fr_node *n, int index, const fr_tensor *x) {
 
 static fr_status mask_by_bits(const fri_slot *slot, double slope, const fr_tensor *dy, const fr_tensor *last,
                               fr_tensor *dx) {
-    const fri_backend *b = fri_backend_of(dy);
     const uint8_t *bits = slot->storage->block->data;
-    if (last != NULL)
-        return FRI_KERNEL(b, dy->dtype, add_mask,
-                          (FRI_EXEC, dy->dtype, fri_numel(dy), bits, fri_data(dy), fri_data(last), fri_data(dx)));
-    return FRI_KERNEL(b, dy->dtype, relu_backward_bits,
-                      (FRI_EXEC, dy->dtype, fri_numel(dy), slope, bits, fri_data(dy), fri_data(dx)));
+    return last != NULL ? FRI_PASS(dy, add_mask, bits, fri_data(dy), fri_data(last), fri_data(dx))
+                        : FRI_PASS(dy, relu_backward_bits, slope, bits, fri_data(dy), fri_data(dx));
 }
 
 static fr_status mask_by_value(const fri_slot *slot, const fr_tensor *y, double slope, const fr_tensor *dy,
                                fr_tensor *dx) {
-    if (slot->flags == FR_SAVE_MASK)
-        return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu_backward,
-                          (FRI_EXEC, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
-    if (slot->flags == FR_SAVE_RELU6)
-        return FRI_KERNEL(fri_backend_of(dy), dy->dtype, relu6_backward,
-                          (FRI_EXEC, dy->dtype, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dx)));
-    return FRI_KERNEL(fri_backend_of(dy), dy->dtype, leaky_relu_backward,
-                      (FRI_EXEC, dy->dtype, fri_numel(dy), slope, fri_data(y), fri_data(dy), fri_data(dx)));
+    if (slot->flags == FR_SAVE_MASK) return FRI_PASS(dy, relu_backward, fri_data(y), fri_data(dy), fri_data(dx));
+    if (slot->flags == FR_SAVE_RELU6) return FRI_PASS(dy, relu6_backward, fri_data(y), fri_data(dy), fri_data(dx));
+    return FRI_PASS(dy, leaky_relu_backward, slope, fri_data(y), fri_data(dy), fri_data(dx));
 }
 
 fr_status fr_node_mask(fr_node *node, int index, double slope, fr_tensor **dy, fr_tensor **dx) {

@@ -131,7 +131,11 @@ static inline fr_status fri_kernel_ended(const char *kernel, const fri_backend *
          : (fri_kernel_begins(#name_),                      \
             fri_kernel_ended(#name_, (backend_), fri_kernels_for((backend_), (dtype_))->name_ args_)))
 
-/* Likewise for a kernel slot with bytes as result; 0 if missing (and then the kernel is missing, too). */
+/* Elementwise kernel on all elements of x: the arguments after the number of elements. */
+#define FRI_PASS(x_, name_, ...) \
+    FRI_KERNEL(fri_backend_of(x_), (x_)->dtype, name_, (FRI_EXEC, (x_)->dtype, fri_numel(x_), __VA_ARGS__))
+
+/* A kernel slot with bytes as result; 0 if missing (and then the kernel is missing, too). */
 #define FRI_KERNEL_BYTES(backend_, dtype_, name_, args_)              \
     (fri_kernels_for((backend_), (dtype_))->name_ == NULL ? (size_t)0 \
                                                           : fri_kernels_for((backend_), (dtype_))->name_ args_)

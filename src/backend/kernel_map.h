@@ -12,11 +12,14 @@
 #define FRI_IF_REQUIRED(...) __VA_ARGS__
 #define FRI_IF_OPTIONAL(...)
 
+/* A required kernel: the type has the kernel's name, or the given one. */
+#define FRI_OWN(X, word)      X(word, fri_##word##_fn, REQUIRED)
+#define FRI_AS(X, word, type) X(word, fri_##type##_fn, REQUIRED)
+
 /* clang-format off */
 /* Kernels that take every element type: the f64 table shares the functions. */
 #define FRI_MEMORY_KERNELS(X)                                                                                          \
-    X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)   \
-    X(normalize, fri_normalize_fn, REQUIRED) X(copy_strided, fri_copy_strided_fn, REQUIRED)
+    FRI_OWN(X, fill) FRI_OWN(X, copy_rows) FRI_OWN(X, cast) FRI_OWN(X, normalize) FRI_OWN(X, copy_strided)
 
 /* Activations: backward reads y or x; the layer's class, and its kind for fused calls. Kernels of every backend, ops,
  * layers and their tests are made from the list. */
@@ -54,70 +57,43 @@
 
 /* Own loops, on every device, of the steps of described ops (ops/frame.h) alone: meta has none. */
 #define FRI_STEP_KERNELS(X)                                                                                            \
-    X(clamp_forward, fri_clamp_forward_fn, REQUIRED) X(clamp_backward, fri_clamp_backward_fn, REQUIRED)                \
-    X(sum, fri_sum_fn, REQUIRED) X(sum_workspace, fri_sum_workspace_fn, REQUIRED)                                      \
-    X(broadcast, fri_broadcast_fn, REQUIRED) X(dropout, fri_dropout_fn, REQUIRED)                                      \
-    X(dropout_mask, fri_dropout_mask_fn, REQUIRED) X(dropout_apply_mask, fri_dropout_apply_mask_fn, REQUIRED)          \
-    X(group_norm_workspace, fri_group_norm_workspace_fn, REQUIRED)                                                     \
-    X(group_norm_forward, fri_group_norm_forward_fn, REQUIRED)                                                         \
-    X(group_norm_backward, fri_group_norm_backward_fn, REQUIRED)                                                       \
-    X(maxpool2d_forward, fri_maxpool2d_forward_fn, REQUIRED)                                                           \
-    X(maxpool2d_backward, fri_maxpool2d_backward_fn, REQUIRED) X(maxpool2d_mask, fri_maxpool2d_mask_fn, REQUIRED)      \
-    X(avgpool2d_forward, fri_avgpool2d_fn, REQUIRED) X(avgpool2d_backward, fri_avgpool2d_fn, REQUIRED)                 \
-    X(adaptive_avgpool2d_forward, fri_avgpool2d_fn, REQUIRED)                                                          \
-    X(adaptive_avgpool2d_backward, fri_avgpool2d_fn, REQUIRED) X(upsample_forward, fri_upsample_fn, REQUIRED)          \
-    X(upsample_backward, fri_upsample_fn, REQUIRED) X(embedding_forward, fri_embedding_forward_fn, REQUIRED)           \
-    X(embedding_backward, fri_embedding_backward_fn, REQUIRED) X(gather, fri_gather_fn, REQUIRED)                      \
-    X(scatter, fri_scatter_fn, REQUIRED)                                                                               \
-    X(cross_entropy_workspace, fri_loss_workspace_fn, REQUIRED) X(cross_entropy_forward, fri_loss_forward_fn, REQUIRED)\
-    X(cross_entropy_backward, fri_loss_backward_fn, REQUIRED)                                                          \
-    X(bce_workspace, fri_loss_workspace_fn, REQUIRED) X(bce_forward, fri_loss_forward_fn, REQUIRED)                    \
-    X(bce_backward, fri_loss_backward_fn, REQUIRED)                                                                    \
-    X(dice_workspace, fri_loss_workspace_fn, REQUIRED) X(dice_forward, fri_loss_forward_fn, REQUIRED)                  \
-    X(dice_backward, fri_loss_backward_fn, REQUIRED)                                                                   \
-    X(softmax_forward, fri_softmax_forward_fn, REQUIRED) X(softmax_backward, fri_softmax_backward_fn, REQUIRED)        \
-    X(count_correct, fri_count_correct_fn, REQUIRED) X(mse_forward, fri_mse_forward_fn, REQUIRED)                      \
-    X(mse_backward, fri_mse_backward_fn, REQUIRED) X(bias_workspace, fri_bias_workspace_fn, REQUIRED)
+    FRI_OWN(X, clamp_forward) FRI_OWN(X, clamp_backward) FRI_OWN(X, sum) FRI_OWN(X, sum_workspace)                     \
+    FRI_OWN(X, broadcast) FRI_OWN(X, dropout) FRI_OWN(X, dropout_mask) FRI_OWN(X, dropout_apply_mask)                  \
+    FRI_OWN(X, group_norm_workspace) FRI_OWN(X, group_norm_forward) FRI_OWN(X, group_norm_backward)                    \
+    FRI_OWN(X, maxpool2d_forward) FRI_OWN(X, maxpool2d_backward) FRI_OWN(X, maxpool2d_mask)                            \
+    FRI_AS(X, avgpool2d_forward, avgpool2d) FRI_AS(X, avgpool2d_backward, avgpool2d)                                   \
+    FRI_AS(X, adaptive_avgpool2d_forward, avgpool2d) FRI_AS(X, adaptive_avgpool2d_backward, avgpool2d)                 \
+    FRI_AS(X, upsample_forward, upsample) FRI_AS(X, upsample_backward, upsample) FRI_OWN(X, embedding_forward)         \
+    FRI_OWN(X, embedding_backward) FRI_OWN(X, gather) FRI_OWN(X, scatter)                                              \
+    FRI_AS(X, cross_entropy_workspace, loss_workspace) FRI_AS(X, cross_entropy_forward, loss_forward)                  \
+    FRI_AS(X, cross_entropy_backward, loss_backward) FRI_AS(X, bce_workspace, loss_workspace)                          \
+    FRI_AS(X, bce_forward, loss_forward) FRI_AS(X, bce_backward, loss_backward)                                        \
+    FRI_AS(X, dice_workspace, loss_workspace) FRI_AS(X, dice_forward, loss_forward)                                    \
+    FRI_AS(X, dice_backward, loss_backward) FRI_OWN(X, softmax_forward) FRI_OWN(X, softmax_backward)                   \
+    FRI_OWN(X, count_correct) FRI_OWN(X, mse_forward) FRI_OWN(X, mse_backward) FRI_OWN(X, bias_workspace)
 
 /* Own loops that other code calls, too. */
 #define FRI_CALLED_KERNELS(X)                                                                                          \
-    FRI_UNARY_KERNELS(X) FRI_BINARY_KERNELS(X) FRI_SCALED_KERNELS(X)                                                   \
-    X(relu_encode, fri_relu_encode_fn, REQUIRED)                                                                       \
-    X(relu_backward_bits, fri_relu_backward_bits_fn, REQUIRED) X(add_mask, fri_add_mask_fn, REQUIRED)                  \
-    X(binary_image, fri_binary_image_fn, REQUIRED)                                                                     \
-    X(binary_image_sum, fri_binary_image_sum_fn, REQUIRED)                                                             \
-    X(leaky_relu_backward, fri_leaky_relu_backward_fn, REQUIRED) X(uniform, fri_random_fn, REQUIRED)                   \
-    X(normal, fri_random_fn, REQUIRED)                                                                                 \
-    X(batchnorm2d_workspace, fri_batchnorm2d_workspace_fn, REQUIRED)                                                   \
-    X(batchnorm2d_stats, fri_batchnorm2d_stats_fn, REQUIRED)                                                           \
-    X(batchnorm2d_invstd, fri_batchnorm2d_invstd_fn, REQUIRED)                                                         \
-    X(batchnorm2d_apply, fri_batchnorm2d_apply_fn, REQUIRED)                                                           \
-    X(batchnorm2d_backward, fri_batchnorm2d_backward_fn, REQUIRED)                                                     \
-    X(unscale, fri_unscale_fn, REQUIRED) X(norm_squared, fri_norm_squared_fn, REQUIRED)                                \
-    X(norm_squared_workspace, fri_norm_squared_workspace_fn, REQUIRED) X(count_up, fri_count_up_fn, REQUIRED)          \
-    X(clip_factor, fri_clip_factor_fn, REQUIRED) X(loss_scale_update, fri_loss_scale_update_fn, REQUIRED)              \
-    X(sgd, fri_sgd_fn, REQUIRED) X(rmsprop, fri_rmsprop_fn, REQUIRED)                                                  \
-    X(adam, fri_adam_fn, REQUIRED) X(adam8, fri_adam8_fn, REQUIRED)
+    FRI_UNARY_KERNELS(X) FRI_BINARY_KERNELS(X) FRI_SCALED_KERNELS(X) FRI_OWN(X, relu_encode)                           \
+    FRI_OWN(X, relu_backward_bits) FRI_OWN(X, add_mask) FRI_OWN(X, binary_image) FRI_OWN(X, binary_image_sum)          \
+    FRI_OWN(X, leaky_relu_backward) FRI_AS(X, uniform, random) FRI_AS(X, normal, random)                               \
+    FRI_OWN(X, batchnorm2d_workspace) FRI_OWN(X, batchnorm2d_stats) FRI_OWN(X, batchnorm2d_invstd)                     \
+    FRI_OWN(X, batchnorm2d_apply) FRI_OWN(X, batchnorm2d_backward) FRI_OWN(X, unscale) FRI_OWN(X, norm_squared)        \
+    FRI_OWN(X, norm_squared_workspace) FRI_OWN(X, count_up) FRI_OWN(X, clip_factor) FRI_OWN(X, loss_scale_update)      \
+    FRI_OWN(X, sgd) FRI_OWN(X, rmsprop) FRI_OWN(X, adam) FRI_OWN(X, adam8)
 #define FRI_LOOP_KERNELS(X) FRI_STEP_KERNELS(X) FRI_CALLED_KERNELS(X)
 #define FRI_READS_PARTS_KERNEL(X) X(batchnorm2d_reads_parts, fri_batchnorm2d_reads_parts_fn, OPTIONAL)
 
 /* Convolutions and products: on CUDA calls of cuDNN and cuBLASLt. */
 #define FRI_LIBRARY_KERNELS(X)                                                                                         \
-    X(conv2d_forward_workspace, fri_conv2d_workspace_fn, REQUIRED) X(conv2d_forward, fri_conv2d_forward_fn, REQUIRED)  \
-    X(conv2d_backward_input_workspace, fri_conv2d_workspace_fn, REQUIRED)                                              \
-    X(conv2d_backward_input, fri_conv2d_backward_input_fn, REQUIRED)                                                   \
-    X(conv2d_backward_weight_workspace, fri_conv2d_workspace_fn, REQUIRED)                                             \
-    X(conv2d_backward_weight, fri_conv2d_backward_weight_fn, REQUIRED)                                                 \
-    X(conv2d_backward_bias, fri_conv2d_backward_bias_fn, REQUIRED)                                                     \
-    X(linear_forward_workspace, fri_linear_workspace_fn, REQUIRED) X(linear_forward, fri_linear_forward_fn, REQUIRED)  \
-    X(linear_backward_input_workspace, fri_linear_workspace_fn, REQUIRED)                                              \
-    X(linear_backward_input, fri_linear_backward_input_fn, REQUIRED)                                                   \
-    X(linear_backward_weight_workspace, fri_linear_workspace_fn, REQUIRED)                                             \
-    X(linear_backward_weight, fri_linear_backward_weight_fn, REQUIRED)                                                 \
-    X(linear_backward_bias, fri_linear_backward_bias_fn, REQUIRED)                                                     \
-    X(conv2d_reads_norm, fri_conv2d_reads_norm_fn, OPTIONAL)                                                           \
-    FRI_READS_PARTS_KERNEL(X)                                                                                          \
-    X(conv2d_constant_plan, fri_conv2d_constant_plan_fn, OPTIONAL)                                                     \
+    FRI_AS(X, conv2d_forward_workspace, conv2d_workspace) FRI_OWN(X, conv2d_forward)                                   \
+    FRI_AS(X, conv2d_backward_input_workspace, conv2d_workspace) FRI_OWN(X, conv2d_backward_input)                     \
+    FRI_AS(X, conv2d_backward_weight_workspace, conv2d_workspace) FRI_OWN(X, conv2d_backward_weight)                   \
+    FRI_OWN(X, conv2d_backward_bias) FRI_AS(X, linear_forward_workspace, linear_workspace) FRI_OWN(X, linear_forward)  \
+    FRI_AS(X, linear_backward_input_workspace, linear_workspace) FRI_OWN(X, linear_backward_input)                     \
+    FRI_AS(X, linear_backward_weight_workspace, linear_workspace) FRI_OWN(X, linear_backward_weight)                   \
+    FRI_OWN(X, linear_backward_bias) X(conv2d_reads_norm, fri_conv2d_reads_norm_fn, OPTIONAL)                          \
+    FRI_READS_PARTS_KERNEL(X) X(conv2d_constant_plan, fri_conv2d_constant_plan_fn, OPTIONAL)                           \
     X(conv2d_constant_forward, fri_conv2d_forward_fn, OPTIONAL)
 
 /* Kernels of meta. */

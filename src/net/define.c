@@ -1,5 +1,5 @@
 /* define.c - defines a network (net.h): names, values, and the run on meta that finds a layer's shapes. */
-#include "net/define.h"
+#include "net/list.h"
 
 #include "base/status.h"
 #include "base/rng.h"

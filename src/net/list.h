@@ -85,6 +85,11 @@ static inline fri_activation fri_layer_activation(const fri_list *l, int i) {
     return (fri_activation)(fri_layer_kind_of(l, i) - FRI_LAYER_RELU + FRI_ACTIVATION_RELU);
 }
 
+/* ---- define.c: a definition's device and rule ---- */
+
+fr_device fri_net_device(const fr_net *n);
+fr_net_init_rule fri_net_rule(const fr_net *n);
+
 /* ---- fuse.c -------------------------------------------------------------------------------------------------- */
 
 typedef struct fri_fused {

@@ -68,10 +68,6 @@ typedef struct fri_layer_call {
     fr_status (*run)(fr_module *m, const fri_layer_args *args, fr_tensor **x); /* NULL: no arguments */
 } fri_layer_call;
 
-/* Layers with several inputs (stateless.c). */
-extern const fr_module_class fri_add_class, fri_sub_class, fri_mul_class, fri_div_class, fri_concat_class;
-extern const fr_module_class fri_upsample_to_class; /* state: fr_upsample_mode */
-
 /* Runs m on *x with "name" (NULL: nothing) appended to the module path. Errors get the path as prefix; FRI_STOP
  * passes unchanged. */
 fr_status fri_module_run(fr_module *m, const char *name, fr_tensor **x);

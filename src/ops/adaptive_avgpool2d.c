@@ -2,7 +2,7 @@
  *   forward    y[i] = mean of x over floor(i H / P) .. ceil((i + 1) H / P), likewise the width
  *   backward   every position of a window gets dy / size of the window
  *   order      deterministic */
-#include "ops/pool.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 
@@ -15,7 +15,7 @@ fr_described fri_op_adaptive_avgpool2d = {.op = {.name = "adaptive_avgpool2d"},
                                           .backward = {{"dy > dx", &adaptive_avgpool2d_backward_kernel}}};
 
 fr_status fr_adaptive_avgpool2d(fr_tensor *x, int64_t p, int64_t q, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_adaptive_avgpool2d, &x, y));
     const int64_t h = FRI_SIZE(f, 'h'), w = FRI_SIZE(f, 'w');
     if (p < 1 || q < 1 || h < 1 || w < 1)

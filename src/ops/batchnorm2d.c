@@ -32,13 +32,9 @@ typedef struct params {
 enum { GAMMA, BETA, ADDEND, OTHERS }; /* inputs after the tensors of x */
 enum { SAVED_SIGNS, SAVED_GAMMA, SAVED_BETA, SAVED_MEAN, SAVED_INVSTD, SAVED_X };
 
-static fri_conv2d_norm vectors_of(const fr_tensor *mean, const fr_tensor *invstd, const fr_tensor *gamma,
-                                  const fr_tensor *beta, fri_activation act) {
-    return (fri_conv2d_norm){.mean = fri_data(mean),
-                             .invstd = fri_data(invstd),
-                             .gamma = gamma != NULL ? fri_data(gamma) : NULL,
-                             .beta = beta != NULL ? fri_data(beta) : NULL,
-                             .act = act};
+fri_conv2d_norm fri_norm_vectors(const fr_tensor *mean, const fr_tensor *invstd, const fr_tensor *gamma,
+                                 const fr_tensor *beta, fri_activation act) {
+    return (fri_conv2d_norm){fri_data(mean), fri_data(invstd), fri_data_of(gamma), fri_data_of(beta), act};
 }
 
 /* Lists the tensors of x for kernels. */
@@ -47,11 +43,21 @@ static void list_parts(fr_tensor *const *x, int n, fri_batchnorm2d_part *part, f
     d->part = part;
 }
 
-static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_conv2d_norm *v,
-                            const fr_tensor *addend, fr_tensor *y) {
+fr_status fri_norm_apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_conv2d_norm *v,
+                         const fr_tensor *addend, fr_tensor *y) {
     return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
-                      (FRI_EXEC, d, fri_data(x), v->mean, v->invstd, v->gamma, v->beta,
-                       addend != NULL ? fri_data(addend) : NULL, v->act, fri_data(y)));
+                      (FRI_EXEC, d, fri_data(x), v->mean, v->invstd, v->gamma, v->beta, fri_data_of(addend), v->act,
+                       fri_data(y)));
+}
+
+fr_status fri_norm_backward(const fri_batchnorm2d_desc *d, bool train, const fr_tensor *x, const fri_conv2d_norm *v,
+                            const fr_tensor *dy, fr_tensor *dx, fr_tensor *dgamma, fr_tensor *dbeta) {
+    const fri_backend *be = fri_backend_of(x);
+    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
+    FRI_TRY(fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
+    return FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
+                      (&ws.exec, d, train, fri_data(x), v->mean, v->invstd, v->gamma, v->beta, v->act, fri_data(dy),
+                       fri_data_of(dx), fri_data_of(dgamma), fri_data_of(dbeta)));
 }
 
 void fri_norm_read_end(fri_norm_read *r) {
@@ -74,7 +80,7 @@ static fr_status read_saved(fr_node *node, bool beta, fri_activation act, fri_no
     if (beta) FRI_TRY(fr_node_saved(node, SAVED_BETA, &r->beta));
     FRI_TRY(fr_node_saved(node, SAVED_MEAN, &r->mean));
     FRI_TRY(fr_node_saved(node, SAVED_INVSTD, &r->invstd));
-    r->norm = vectors_of(r->mean, r->invstd, r->gamma, r->beta, act);
+    r->norm = fri_norm_vectors(r->mean, r->invstd, r->gamma, r->beta, act);
     return FR_OK;
 }
 
@@ -112,8 +118,6 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     const params *p = fr_node_params(node);
     FRI_OWNED(fr_tensor_release) fr_tensor *dbeta = NULL, *dgamma = NULL, *masked = NULL;
     FRI_OWNED(fri_norm_read_end) fri_norm_read r = {0};
-    const fri_batchnorm2d_desc *d = &r.desc;
-    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
     const fri_activation act = p->masks ? FRI_ACTIVATION_NONE : p->act;
     if (p->masks) {
         FRI_TRY(fr_node_mask(node, SAVED_SIGNS, 0, dy, &masked));
@@ -123,20 +127,14 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
         fr_tensor *shared = fr_tensor_retain(*dy);
         FRI_TRY(fr_node_grad(node, p->n + ADDEND, &shared));
     }
-    const fri_backend *be = fri_backend_of(*dy);
     FRI_TRY(read_saved(node, act, act, &r));
     FRI_TRY(new_vectors(node, *dy, &dgamma, &dbeta));
     for (int i = 0; i < p->n; i++) /* for a smooth act, dx first holds an intermediate, and x is read again */
         if (fr_node_wants(node, i))
             FRI_TRY(p->joins ? part_gradient(node, i, &r)
                              : fri_gradient_over(node, SAVED_X, fri_reads_x(act) ? NULL : r.x[0], *dy, &r.dx[0]));
-    void *dx = r.dx[0] != NULL ? fri_data(r.dx[0]) : NULL;
-    FRI_TRY(fri_workspace_begin(*dy, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                       (&ws.exec, d, p->train, fri_data(r.x[0] != NULL ? r.x[0] : *dy), r.norm.mean, r.norm.invstd,
-                        r.norm.gamma, r.norm.beta, act, fri_data(*dy), dx, dgamma != NULL ? fri_data(dgamma) : NULL,
-                        dbeta != NULL ? fri_data(dbeta) : NULL)));
-    fri_workspace_end(&ws);
+    const fr_tensor *x = r.x[0] != NULL ? r.x[0] : *dy; /* dy: not read */
+    FRI_TRY(fri_norm_backward(&r.desc, p->train, x, &r.norm, *dy, r.dx[0], dgamma, dbeta));
     for (int i = 0; i < p->n; i++) {
         fr_tensor_release(&r.x[i]);
         fr_node_release_saved(node, SAVED_X + i);
@@ -162,7 +160,7 @@ static fr_status rebuild(fr_node *node, fr_tensor *const *in, fr_tensor **y) {
         FRI_TRY(fri_gradient_like(addend, &out));
     else
         FRI_TRY(fri_tensor_new(&node->shape, node->dtype, node->device, FR_MEM_TEMPORARY, &out));
-    FRI_TRY(apply_norm(&r.desc, r.x[0], &r.norm, addend, out));
+    FRI_TRY(fri_norm_apply(&r.desc, r.x[0], &r.norm, addend, out));
     fri_tensor_put(&out, y);
     return FR_OK;
 }
@@ -360,8 +358,8 @@ static fr_status run_norm(fr_tensor *const *x, int n, bool joins, const fri_norm
     FRI_TRY(p.train ? fri_batch_statistics(op, SAVED_MEAN, &d, x[0], norm, &mean, &invstd)
                     : fri_running_statistics(&d, x[0], norm, &mean, &invstd));
     if (!joins) FRI_TRY(new_result(in, 1 + OTHERS, keeps_x, p.masks, addend, y, &wanted, &out));
-    const fri_conv2d_norm v = vectors_of(mean, invstd, norm->gamma, norm->beta, act);
-    if (wanted) FRI_TRY(apply_norm(&d, x[0], &v, in[n + ADDEND], out));
+    const fri_conv2d_norm v = fri_norm_vectors(mean, invstd, norm->gamma, norm->beta, act);
+    if (wanted) FRI_TRY(fri_norm_apply(&d, x[0], &v, in[n + ADDEND], out));
     fr_save saves[SAVED_X + FRI_NORM_PARTS] = {{p.masks ? out : NULL,
                                                 act == FRI_ACTIVATION_RELU6 ? FR_SAVE_RELU6 : FR_SAVE_MASK},
                                                {norm->gamma, FR_SAVE_SMALL},

@@ -34,6 +34,15 @@ bool fri_norm_fuses(const fr_tensor *x, const fr_tensor *addend);
  * no sum; else act is NONE or RELU, *addend's reference is taken, and the result may be written over *addend. */
 fr_status fri_norm_act(fr_tensor *x, const fri_norm *norm, fr_tensor **addend, fri_activation act, fr_tensor **y);
 
+/* Data of the tensors, of which gamma and beta may be NULL. */
+fri_conv2d_norm fri_norm_vectors(const fr_tensor *mean, const fr_tensor *invstd, const fr_tensor *gamma,
+                                 const fr_tensor *beta, fri_activation act);
+/* The kernels of batch norm on tensors. addend, dx, dgamma, dbeta: may be NULL. */
+fr_status fri_norm_apply(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fri_conv2d_norm *v,
+                         const fr_tensor *addend, fr_tensor *y);
+fr_status fri_norm_backward(const fri_batchnorm2d_desc *d, bool train, const fr_tensor *x, const fri_conv2d_norm *v,
+                            const fr_tensor *dy, fr_tensor *dx, fr_tensor *dgamma, fr_tensor *dbeta);
+
 enum { FRI_NORM_PARTS = FRI_REBUILD_INPUTS - 2 }; /* the other inputs are gamma and beta */
 /* True if fri_norm_parts may normalize the concatenation of x[0 .. n - 1] without making it: the parts fit each other,
  * the backend's kernels read parts, no reader looks at inner results, and rebuild is on. keeps: the norm's backward,

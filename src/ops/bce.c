@@ -4,7 +4,7 @@
  *   saves      x, target, pos_weight (references) and n
  *   order      deterministic; sums in f64 per row
  *   autocast   f32 */
-#include "ops/loss.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

@@ -7,7 +7,7 @@
  *   rebuild    add, sub: from a and b; mul, div: no (their inputs are kept for backward anyway)
  *   order      deterministic
  *   autocast   the wider type of the two */
-#include "ops/binary.h"
+#include "ops/frame.h"
 
 #include "backend/arith.h"
 
@@ -42,10 +42,8 @@ static bool shapes_fit(const fr_shape *a, const fr_shape *b, params *p) {
 }
 
 static fr_status same_shapes(fri_binary op, const fr_tensor *a, const fr_tensor *b, fr_tensor *y) {
-#define CASE(name, kind, sign)                               \
-    case FRI_BINARY_##kind:                                  \
-        return FRI_KERNEL(fri_backend_of(a), a->dtype, name, \
-                          (FRI_EXEC, a->dtype, fri_numel(a), fri_data(a), fri_data(b), fri_data(y)));
+#define CASE(name, kind, sign) \
+    case FRI_BINARY_##kind: return FRI_PASS(a, name, fri_data(a), fri_data(b), fri_data(y));
     switch (op) { FRI_BINARIES(CASE) }
 #undef CASE
     return FR_OK;
@@ -113,8 +111,7 @@ static fr_status run_sum(const params *p, const fr_tensor *a, fr_tensor *t, fr_t
     FRI_TRY(fri_tensor_new(&p->b, t->dtype, be->device, FR_MEM_TEMPORARY, db));
     if (d.n == 1 || fri_numel(t) == 0)
         return fri_kernel_run(&fri_sum_rows, NULL, 0, d.dtype, (fr_tensor *[]){t, *db}, 2);
-    return FRI_KERNEL(be, d.dtype, binary_image_sum,
-                      (FRI_EXEC, &d, a != NULL ? fri_data(a) : NULL, fri_data(t), fri_data(*db)));
+    return FRI_KERNEL(be, d.dtype, binary_image_sum, (FRI_EXEC, &d, fri_data_of(a), fri_data(t), fri_data(*db)));
 }
 
 enum { SAVED_A, SAVED_B };
@@ -153,8 +150,7 @@ static fr_status b_gradient(fr_node *node, const params *p, fr_tensor *dy) {
     if (p->d.op == FRI_BINARY_SUB || p->d.op == FRI_BINARY_DIV) {
         db = t == dy ? NULL : fr_tensor_retain(t);
         if (db == NULL) FRI_TRY(fri_new_like(t, FR_MEM_TEMPORARY, &db));
-        FRI_TRY(FRI_KERNEL(fri_backend_of(t), t->dtype, scale,
-                           (FRI_EXEC, t->dtype, fri_numel(t), -1, fri_data(t), fri_data(db))));
+        FRI_TRY(FRI_PASS(t, scale, -1, fri_data(t), fri_data(db)));
         fr_tensor_release(&t);
         FRI_MOVE(&t, db);
     }

@@ -21,7 +21,7 @@ fr_described fri_op_cast = {.op = {.name = "cast", .backward = backward, .rebuil
 
 fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
     FRI_NOT_NULL(y);
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_cast, &x, y));
     if (fr_dtype_size(dtype) == 0) return fr_fail(FR_EDTYPE, "cast: %d is not an element type", (int)dtype);
     if (x->requires_grad && !fr_dtype_is_float(dtype) && fr_grad_enabled())

@@ -10,7 +10,6 @@
 #include "autograd/scratch.h"
 #include "base/status.h"
 #include "ops/batchnorm2d.h"
-#include "ops/binary.h"
 
 #include <string.h>
 
@@ -45,45 +44,34 @@ static void window_cost(const fr_kernel_call *c, fri_kernel_call *work) {
 }
 
 /* A pass: the descriptor with the pass's scratch limit, the workspace, the kernel. */
-#define PASS(pass, which, x, w, y, b, empty, ...)                                                  \
-    static void pass##_prepare(const fr_kernel_call *c, void *options) {                           \
+#define PASS(word, pass, which, x, w, y, b, empty, ...)                                            \
+    static void word##_prepare(const fr_kernel_call *c, void *options) {                           \
         fri_conv2d_desc *d = options;                                                              \
         d->workspace_limit = fri_scratch_limit(d, FRI_SCRATCH_##which, c->device);                 \
         d->unaligned = unaligned_operands(c, x, w, y, b);                                          \
     }                                                                                              \
-    static fr_status pass##_bytes(const fr_kernel_call *c, size_t *bytes) {                        \
+    static fr_status word##_bytes(const fr_kernel_call *c, size_t *bytes) {                        \
         const fri_conv2d_desc *d = c->options;                                                     \
         *bytes = 0;                                                                                \
         if (fri_target_of(c) == NULL || is_empty(d)) return FR_OK;                                 \
         return FRI_KERNEL_SLOT_CALL(c, conv2d_##pass##_workspace, (d, bytes));                     \
     }                                                                                              \
-    static fr_status pass##_run(const fr_kernel_call *c) {                                         \
+    static fr_status word##_run(const fr_kernel_call *c) {                                         \
         const fri_exec e = fri_exec_of(c);                                                         \
         const fri_conv2d_desc *d = c->options;                                                     \
         return is_empty(d) ? empty : FRI_KERNEL_SLOT_CALL(c, conv2d_##pass, (&e, d, __VA_ARGS__)); \
     }                                                                                              \
-    static const fri_kernel_more pass##_more = {.prepare = pass##_prepare, .cost = window_cost};
-PASS(forward, FORWARD, 0, 1, -1, 2, fri_fill_rows(c, c->t[2], c->t[3]), T(0), T(1), T(2), T(3))
-PASS(backward_weight, BACKWARD_WEIGHT, 0, -1, 1, -1, fri_fill_rows(c, NULL, c->t[2]), T(0), T(1), T(2))
-PASS(backward_input, BACKWARD_INPUT, -1, 0, 1, -1, fri_fill_rows(c, NULL, c->t[2]), T(0), T(1), T(2))
+    static const fri_kernel_more word##_more = {.prepare = word##_prepare, .cost = window_cost};   \
+    const fr_kernel fri_conv2d_##word = {"conv2d_" #pass, word##_run, word##_bytes, .fri_more = &word##_more};
+PASS(forward, forward, FORWARD, 0, 1, -1, 2, fri_fill_rows(c, c->t[2], c->t[3]), T(0), T(1), T(2), T(3))
+PASS(weight, backward_weight, BACKWARD_WEIGHT, 0, -1, 1, -1, fri_fill_rows(c, NULL, c->t[2]), T(0), T(1), T(2))
+PASS(input, backward_input, BACKWARD_INPUT, -1, 0, 1, -1, fri_fill_rows(c, NULL, c->t[2]), T(0), T(1), T(2))
 
 static void align_forward(const fr_kernel_call *c, void *options) {
     ((fri_conv2d_desc *)options)->unaligned = unaligned_operands(c, 0, 1, -1, 2);
 }
 const fri_kernel_more fri_conv2d_own_limit = {.prepare = align_forward, .cost = window_cost};
 
-const fr_kernel fri_conv2d_forward = {.name = "conv2d_forward",
-                                      .run = forward_run,
-                                      .workspace = forward_bytes,
-                                      .fri_more = &forward_more};
-const fr_kernel fri_conv2d_weight = {.name = "conv2d_backward_weight",
-                                     .run = backward_weight_run,
-                                     .workspace = backward_weight_bytes,
-                                     .fri_more = &backward_weight_more};
-const fr_kernel fri_conv2d_input = {.name = "conv2d_backward_input",
-                                    .run = backward_input_run,
-                                    .workspace = backward_input_bytes,
-                                    .fri_more = &backward_input_more};
 FRI_OP_BYTES(bias_workspace, fri_conv2d_desc, (c->dtype, d->n * d->p * d->q, d->k))
 FRI_OP_KERNEL(conv2d_backward_bias, fri_conv2d_desc, (e, d, T(0), T(1)), .workspace = bias_workspace_bytes, .flops = 1,
               .moves = 1)
@@ -186,7 +174,7 @@ fr_status fri_conv2d_describe(fri_frame *f, const fr_conv2d_opts *o, fri_conv2d_
 }
 
 fr_status fr_conv2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv2d_opts *opts, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     fri_conv2d_desc d;
     FRI_TRY(fri_frame_begin(&f, &fri_op_conv2d, (fr_tensor *[]){x, w, b}, y));
     FRI_TRY(fri_conv2d_describe(&f, opts != NULL ? opts : FR_CONV2D_OPTS(), &d));

@@ -4,7 +4,6 @@
  *              dx = conv2d(dy, w)
  *   order      db and dw first, then x is given up, then dx is made
  *   autocast   low precision; b too */
-#include "ops/binary.h"
 #include "ops/conv2d.h"
 
 #include "base/status.h"
@@ -85,7 +84,7 @@ static fr_status describe(fri_frame *f, const fr_conv_transpose2d_opts *o, fri_c
 
 fr_status fr_conv_transpose2d(fr_tensor *x, fr_tensor *w, fr_tensor *b, const fr_conv_transpose2d_opts *opts,
                               fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     fri_conv2d_desc d;
     FRI_TRY(fri_frame_begin(&f, &fri_op_conv_transpose2d, (fr_tensor *[]){x, w, b}, y));
     FRI_TRY(describe(&f, opts != NULL ? opts : FR_CONV_TRANSPOSE2D_OPTS(), &d));

@@ -5,7 +5,7 @@
  *   saves      x, target, weight (references), one value per row and D
  *   order      deterministic; sums in f64 per row
  *   autocast   f32 */
-#include "ops/loss.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 
@@ -37,7 +37,7 @@ fr_described fri_op_count_correct = {.op = {.name = "count_correct"},
                                      .forward = {{"x target > correct", &count_correct_kernel}}};
 
 fr_status fr_count_correct(fr_tensor *x, fr_tensor *target, fr_tensor **correct) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     fri_loss_desc d = {.ignore_index = -100};
     FRI_TRY(fri_frame_begin(&f, &fri_op_count_correct, (fr_tensor *[]){x, target}, correct));
     FRI_TRY(fri_loss_describe(&f, false, &d));

@@ -4,7 +4,7 @@
  *   saves      x, target (references), log-sum-exp per row, other and own per class
  *   order      deterministic; sums in f64
  *   autocast   f32 */
-#include "ops/loss.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 

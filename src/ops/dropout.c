@@ -40,7 +40,7 @@ static fr_status describe(const fri_frame *f, const fr_described *op, double p, 
 }
 
 static fr_status run_dropout(fr_described *op, fr_tensor *x, double p, bool train, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     fri_dropout_desc d;
     FRI_TRY(fri_frame_begin(&f, op, &x, y));
     FRI_TRY(describe(&f, op, p, &d));

@@ -15,7 +15,7 @@ fr_described fri_op_embedding = {.op = {.name = "embedding"},
                                  .backward = {{"index dy > dw", &embedding_backward_kernel}}};
 
 fr_status fr_embedding(fr_tensor *index, fr_tensor *w, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_embedding, (fr_tensor *[]){w, index}, y));
     if (f.any.rank == FR_MAX_RANK)
         return fr_fail(FR_ESHAPE, "embedding: index has rank %d; %d is the most", f.any.rank, FR_MAX_RANK - 1);

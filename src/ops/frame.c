@@ -136,7 +136,10 @@ static fr_status check_present(const fri_reading *r, fr_tensor *const *in) {
 }
 
 fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in, fr_tensor *const *y) {
-    f->dtype = FR_BOOL; /* not known */
+    f->c.begun = f->inplace = false;
+    f->c.n_in = 0;
+    f->absent = f->kept = 0; /* member by member: clearing the whole struct takes 5 % of a small call */
+    f->dtype = FR_BOOL;      /* not known */
     f->any.rank = -1;
     memset(f->size, 0xff, sizeof f->size); /* -1 */
     FRI_TRY(fri_read_description(op, &f->read));
@@ -201,7 +204,9 @@ static fr_status first_result(fri_frame *f, uint32_t saved, fr_tensor *const *y,
 static uint32_t saved_operands(const fri_frame *f) {
     const fri_reading *r = f->read;
     uint32_t saved = f->kept, made = 0;
-    if (!fr_grad_enabled()) return 0;
+    bool differentiable = false;
+    for (int i = 0; i < f->c.n_in; i++) differentiable |= f->c.in[i] != NULL && f->c.in[i]->requires_grad;
+    if (!differentiable || !fr_grad_enabled()) return 0;
     for (int k = 0; k < FRI_BACKWARD_STEPS; k++) {
         const fri_reading_step *s = &r->backward[k];
         uint32_t makes = 0;
@@ -306,13 +311,13 @@ fr_status fri_frame_run(fri_frame *f, const void *options, size_t bytes, fr_tens
 }
 
 fr_status fri_frame_call(fr_described *op, fr_tensor *const *in, const void *options, size_t bytes, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, op, in, y));
     return fri_frame_run(&f, options, bytes, y);
 }
 
 fr_status fri_frame_inplace(fr_described *op, fr_tensor *x, const void *options, size_t bytes) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, op, &x, &x));
     FRI_TRY(fri_check_inplace(&f.read->op, x));
     f.inplace = true;
@@ -321,14 +326,14 @@ fr_status fri_frame_inplace(fr_described *op, fr_tensor *x, const void *options,
 
 fr_status fr_op_call(fr_described *op, fr_tensor *const *in, int n_in, const void *options, size_t bytes,
                      fr_tensor **y) {
+    const fri_reading *r = NULL;
     FRI_NOT_NULL(op, in, y);
     if (bytes > 0) FRI_NOT_NULL(options);
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
-    const fri_reading *r = NULL;
     FRI_TRY(fri_read_description(op, &r));
     if (n_in != r->inputs)
         return fr_fail(FR_EINVAL, "%s: %d inputs; the description '%s' has %d", op->op.name, n_in, op->operands,
                        r->inputs);
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, op, in, y));
     if (op->sizes != NULL) FRI_TRY(op->sizes(options, f.size));
     return fri_frame_run(&f, options, bytes, y);

@@ -20,8 +20,8 @@ typedef struct fri_frame {
     bool inplace;              /* y is the first input, by demand */
 } fri_frame;
 
-/* Checks the inputs (`in` has one for each of the description) and the slot y for a zeroed frame, enters the op's
- * scope, and casts by autocast. Always pair with fri_frame_end, also after failure. */
+/* Fills the frame: checks the inputs (`in` has one for each of the description) and the slot y, enters the op's scope,
+ * and casts by autocast. Always pair with fri_frame_end, also after failure. */
 fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in, fr_tensor *const *y);
 /* Makes the results, runs the forward steps, records the node. options: of the kernels. */
 fr_status fri_frame_run(fri_frame *f, const void *options, size_t bytes, fr_tensor **y);
@@ -58,19 +58,17 @@ typedef struct fri_kernel_more {
 /* Backend that runs the call's kernels; of a plan: the target, or NULL. */
 const fri_backend *fri_target_of(const fr_kernel_call *c);
 
-static inline void *fri_argument(const fr_kernel_call *c, int i) {
-    return c->t[i] != NULL ? fri_data(c->t[i]) : NULL;
-}
-
 static inline fri_exec fri_exec_of(const fr_kernel_call *c) {
     return (fri_exec){c->stream, c->workspace, c->workspace_bytes};
 }
 
 /* The backend's kernel in a slot, called on args; FR_EUNSUPPORTED if there is none. */
-#define FRI_KERNEL_SLOT_CALL(c, slot, args)                        \
-    (fri_kernels_for(fri_target_of(c), (c)->dtype)->slot == NULL   \
-         ? fri_kernel_missing(#slot, (c)->dtype, fri_target_of(c)) \
-         : fri_kernels_for(fri_target_of(c), (c)->dtype)->slot args)
+#define FRI_KERNEL_SLOT_CALL(c, slot_, args)                                                  \
+    ({                                                                                        \
+        const fri_backend *const target_ = fri_target_of(c);                                  \
+        const fri_kernels *const k_ = fri_kernels_for(target_, (c)->dtype);                   \
+        k_->slot_ == NULL ? fri_kernel_missing(#slot_, (c)->dtype, target_) : k_->slot_ args; \
+    })
 
 /* A kernel of the backends' tables as a kernel of steps. In args: e, the options d, T(i) the data and N(i) the number
  * of elements of the step's operand i, c->dtype. Further members follow. */
@@ -82,14 +80,14 @@ static inline fri_exec fri_exec_of(const fr_kernel_call *c) {
         return FRI_KERNEL_SLOT_CALL(c, slot, args);             \
     }                                                           \
     static const fr_kernel slot##_kernel = {.name = #slot, .run = slot##_run, __VA_ARGS__};
-#define T(i) fri_argument(c, i)
+#define T(i) fri_data_of(c->t[i])
 #define N(i) fri_numel(c->t[i])
 
 /* Elementwise kernels of one and two operands. */
 #define FRI_UNARY_KERNEL(slot)  FRI_OP_KERNEL(slot, void, (e, c->dtype, N(0), T(0), T(1)), .flops = 1)
 #define FRI_BINARY_KERNEL(slot) FRI_OP_KERNEL(slot, void, (e, c->dtype, N(0), T(0), T(1), T(2)), .flops = 1)
 
-/* slot##_bytes: workspace function of a kernel, from a backend's function with a size as result, or with a status. */
+/* slot##_bytes: workspace function of a kernel, from a backend's function with a size as result. */
 #define FRI_OP_BYTES(slot, options_type, args)                                        \
     static fr_status slot##_bytes(const fr_kernel_call *c, size_t *bytes) {           \
         const options_type *const d = c->options;                                     \
@@ -98,28 +96,43 @@ static inline fri_exec fri_exec_of(const fr_kernel_call *c) {
         *bytes = target != NULL ? FRI_KERNEL_BYTES(target, c->dtype, slot, args) : 0; \
         return FR_OK;                                                                 \
     }
-#define FRI_OP_WORKSPACE(slot, options_type)                                                 \
-    static fr_status slot##_bytes(const fr_kernel_call *c, size_t *bytes) {                  \
-        const options_type *const d = c->options;                                            \
-        *bytes = 0;                                                                          \
-        return fri_target_of(c) == NULL ? FR_OK : FRI_KERNEL_SLOT_CALL(c, slot, (d, bytes)); \
-    }
+/* ---- parts that ops share ---------------------------------------------------------------------------------------- */
+
+/* gather and scatter: checks dim and the shapes of the first two inputs, x and index. */
+fr_status fri_gather_describe(fri_frame *f, int dim, fri_gather_desc *d);
+
+/* Products of a linear layer; options: fri_linear_desc. */
+extern const fr_kernel fri_linear_forward; /* "x w b > y": y [n, out] = x [n, in] w [out, in]^T + b; b may be absent */
+extern const fr_kernel fri_linear_weight;  /* "x dy > db dw": dw = dy^T x, db = sum of dy over n; db may be absent */
+extern const fr_kernel fri_linear_input;   /* "w dy > dx": dx = dy w */
+
+extern const fr_kernel fri_add_row;  /* "b > y": each row of y += b, of y's type */
+extern const fr_kernel fri_sum_rows; /* "dy > db": the sum of dy's rows */
+/* Each row of y = b, of any type, or 0 if b is NULL: for calls inside of a kernel. */
+fr_status fri_fill_rows(const fr_kernel_call *c, const fr_tensor *b, const fr_tensor *y);
+
+/* Losses of classes: checks the target and fills sizes, types and kind of target; all else in *d stays. Probabilities
+ * as targets are refused unless allowed. */
+fr_status fri_loss_describe(const fri_frame *f, bool shares_allowed, fri_loss_desc *d);
+/* d has the options; weight NULL: none; factor_per_class: two for each class are kept, else one. */
+fr_status fri_loss_call(fr_described *op, fr_tensor *x, fr_tensor *target, fr_tensor *weight, bool shares_allowed,
+                        bool factor_per_class, fri_loss_desc d, fr_tensor **loss);
+
+/* Pooling: fills the descriptor from x's sizes, kernel size and PyTorch's options, and sets the frame's p and q: the
+ * size of y follows the floor or ceiling rule. */
+fr_status fri_pool2d_describe(fri_frame *f, int64_t kernel, const fr_pool2d_opts *o, fri_pool2d_desc *d);
+/* Work of a pooling kernel: an operation per element of each window. */
+extern const fri_kernel_more fri_pool2d_more;
 
 /* ---- the ops ----------------------------------------------------------------------------------------------------- */
 
 /* Described ops but the activations of FRI_ACTIVATIONS. */
 /* clang-format off */
-#define FRI_DESCRIBED(X)                                                                                    \
-    X(relu)                                                                                                 \
-    X(relu6)                                                                                                \
-    X(leaky_relu)                                                                                           \
-    X(clamp)                                                                                                \
-    X(scale)                                                                                                \
-    X(add_scalar)                                                                                           \
-    X(cast) X(sum) X(mean) X(softmax) X(log_softmax) X(dropout) X(dropout2d) X(stochastic_depth) X(conv2d)  \
-        X(conv_transpose2d) X(linear) X(matmul) X(maxpool2d) X(avgpool2d) X(adaptive_avgpool2d) X(upsample) \
-            X(group_norm) X(layer_norm) X(embedding) X(gather) X(scatter) X(scatter_add) X(cross_entropy)   \
-                X(count_correct) X(bce) X(dice) X(mse) X(l1) X(smooth_l1)
+#define FRI_DESCRIBED(X)                                                                                               \
+    X(relu) X(relu6) X(leaky_relu) X(clamp) X(scale) X(add_scalar) X(cast) X(sum) X(mean) X(softmax) X(log_softmax)    \
+    X(dropout) X(dropout2d) X(stochastic_depth) X(conv2d) X(conv_transpose2d) X(linear) X(matmul) X(maxpool2d)         \
+    X(avgpool2d) X(adaptive_avgpool2d) X(upsample) X(group_norm) X(layer_norm) X(embedding) X(gather) X(scatter)       \
+    X(scatter_add) X(cross_entropy) X(count_correct) X(bce) X(dice) X(mse) X(l1) X(smooth_l1)
 /* clang-format on */
 #define FRI_DECLARE_DESCRIBED(word, ...) extern fr_described fri_op_##word;
 FRI_DESCRIBED(FRI_DECLARE_DESCRIBED)

@@ -2,7 +2,7 @@
  *   forward    y[i] = x[i with index[i] along dim]
  *   backward   dx = 0, dx[i with index[i] along dim] += dy[i], in order along dim
  *   order      deterministic, also for repeated indices: a line along dim is one task's */
-#include "ops/gather.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 
@@ -57,7 +57,7 @@ fr_described fri_op_gather = {.op = {.name = "gather"},
                               .backward = {{"index dy > dx bad", &spread_kernel}}};
 
 fr_status fr_gather(fr_tensor *x, int dim, fr_tensor *index, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     fri_gather_desc d;
     FRI_TRY(fri_frame_begin(&f, &fri_op_gather, (fr_tensor *[]){x, index}, y));
     FRI_TRY(fri_gather_describe(&f, dim, &d));

@@ -51,7 +51,7 @@ static fr_status run_norm(fri_frame *f, fri_group_norm_desc d, fr_tensor **y) {
 }
 
 fr_status fr_group_norm(fr_tensor *x, int64_t groups, fr_tensor *gamma, fr_tensor *beta, double eps, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_group_norm, (fr_tensor *[]){x, gamma, beta}, y));
     const int64_t c = FRI_SIZE(f, 'c'), pixels = FRI_SIZE(f, 'h') * FRI_SIZE(f, 'w');
     if (groups < 1 || c % groups != 0)
@@ -61,7 +61,7 @@ fr_status fr_group_norm(fr_tensor *x, int64_t groups, fr_tensor *gamma, fr_tenso
 }
 
 fr_status fr_layer_norm(fr_tensor *x, fr_tensor *gamma, fr_tensor *beta, double eps, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_layer_norm, (fr_tensor *[]){x, gamma, beta}, y));
     return run_norm(&f, (fri_group_norm_desc){f.dtype, fri_shape_numel(&f.any), 1, FRI_SIZE(f, 'c'), 1, eps}, y);
 }

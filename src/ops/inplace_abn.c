@@ -31,8 +31,7 @@ static fr_status reciprocal_std(const fri_batchnorm2d_desc *d, const fr_tensor *
     exact.eps = 0;
     FRI_TRY(fri_new_like(v, FR_MEM_TEMPORARY, &square));
     FRI_TRY(fri_new_like(v, FR_MEM_TEMPORARY, &r));
-    FRI_TRY(FRI_KERNEL(fri_backend_of(v), v->dtype, mul,
-                       (FRI_EXEC, v->dtype, d->c, fri_data(v), fri_data(v), fri_data(square))));
+    FRI_TRY(FRI_PASS(v, mul, fri_data(v), fri_data(v), fri_data(square)));
     FRI_TRY(
         FRI_KERNEL(fri_backend_of(v), d->dtype, batchnorm2d_invstd, (FRI_EXEC, &exact, fri_data(square), fri_data(r))));
     fri_tensor_put(&r, out);
@@ -45,8 +44,7 @@ static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor 
     FRI_TRY(fri_new_like(gamma, FR_MEM_TEMPORARY, &w));
     FRI_TRY(fri_new_like(gamma, FR_MEM_TEMPORARY, &eps));
     FRI_TRY(fri_tensor_fill(eps, d->eps));
-    FRI_TRY(FRI_KERNEL(fri_backend_of(gamma), gamma->dtype, leaky_relu_forward,
-                       (FRI_EXEC, gamma->dtype, d->c, -1, fri_data(gamma), fri_data(w))));
+    FRI_TRY(FRI_PASS(gamma, leaky_relu_forward, -1, fri_data(gamma), fri_data(w)));
     FRI_TRY(fri_tensor_add_to(&w, eps, FR_MEM_TEMPORARY));
     fri_tensor_put(&w, out);
     return FR_OK;
@@ -54,38 +52,20 @@ static fr_status positive_weight(const fri_batchnorm2d_desc *d, const fr_tensor 
 
 /* ---- backward ---------------------------------------------------------------------------------------------- */
 
-static fr_status apply_norm(const fri_batchnorm2d_desc *d, const fr_tensor *x, const fr_tensor *mean,
-                            const fr_tensor *invstd, const fr_tensor *gamma, const fr_tensor *beta, fr_tensor *y) {
-    return FRI_KERNEL(fri_backend_of(x), d->dtype, batchnorm2d_apply,
-                      (FRI_EXEC, d, fri_data(x), fri_data(mean), fri_data(invstd), fri_data(gamma), fri_data(beta),
-                       NULL, FRI_ACTIVATION_NONE, fri_data(y)));
-}
-
-static fr_status leaky_values(const fr_tensor *x, double slope, fr_tensor *y) {
-    return FRI_KERNEL(fri_backend_of(x), x->dtype, leaky_relu_forward,
-                      (FRI_EXEC, x->dtype, fri_numel(x), slope, fri_data(x), fri_data(y)));
-}
-
 static fr_status activate(const fr_tensor *x, double slope, fr_tensor *y) {
     if (slope == FR_ABN_IDENTITY && x == y) return FR_OK;
-    if (slope != FR_ABN_ELU) return leaky_values(x, slope, y);
-    return FRI_KERNEL(fri_backend_of(x), x->dtype, elu_forward,
-                      (FRI_EXEC, x->dtype, fri_numel(x), fri_data(x), fri_data(y)));
+    return slope == FR_ABN_ELU ? FRI_PASS(x, elu_forward, fri_data(x), fri_data(y))
+                               : FRI_PASS(x, leaky_relu_forward, slope, fri_data(x), fri_data(y));
 }
 
 static fr_status deactivate(const fr_tensor *y, double slope, fr_tensor *z) {
-    if (slope != FR_ABN_ELU) return leaky_values(y, 1 / slope, z);
-    return FRI_KERNEL(fri_backend_of(y), y->dtype, elu_inverse,
-                      (FRI_EXEC, y->dtype, fri_numel(y), fri_data(y), fri_data(z)));
+    return slope == FR_ABN_ELU ? FRI_PASS(y, elu_inverse, fri_data(y), fri_data(z))
+                               : FRI_PASS(y, leaky_relu_forward, 1 / slope, fri_data(y), fri_data(z));
 }
 
-static fr_status activation_backward(const params *p, const fr_tensor *y, const fr_tensor *dy, fr_tensor *dz) {
-    const fri_backend *be = fri_backend_of(dy);
-    fr_dtype t = p->desc.dtype;
-    if (p->slope == FR_ABN_ELU)
-        return FRI_KERNEL(be, t, elu_backward, (FRI_EXEC, t, fri_numel(dy), fri_data(y), fri_data(dy), fri_data(dz)));
-    return FRI_KERNEL(be, t, leaky_relu_backward,
-                      (FRI_EXEC, t, fri_numel(dy), p->slope, fri_data(y), fri_data(dy), fri_data(dz)));
+static fr_status activation_backward(double slope, const fr_tensor *y, const fr_tensor *dy, fr_tensor *dz) {
+    return slope == FR_ABN_ELU ? FRI_PASS(dy, elu_backward, fri_data(y), fri_data(dy), fri_data(dz))
+                               : FRI_PASS(dy, leaky_relu_backward, slope, fri_data(y), fri_data(dy), fri_data(dz));
 }
 
 /* Recomputes x from y: the reciprocal slope inverts the activation, exchanged roles invert the affine map. */
@@ -95,27 +75,20 @@ static fr_status invert_output(const params *p, fr_tensor *const *saved, fr_tens
     FRI_TRY(reciprocal_std(&p->desc, saved[SAVED_INVSTD], &std));
     FRI_TRY(fri_new_like(saved[SAVED_Y], FR_MEM_TEMPORARY, &z));
     FRI_TRY(deactivate(saved[SAVED_Y], p->slope, z));
-    FRI_TRY(apply_norm(&p->desc, z, saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], z));
+    const fri_conv2d_norm v =
+        fri_norm_vectors(saved[SAVED_BETA], inverse_weight, std, saved[SAVED_MEAN], FRI_ACTIVATION_NONE);
+    FRI_TRY(fri_norm_apply(&p->desc, z, &v, NULL, z));
     fri_tensor_put(&z, x);
     return FR_OK;
 }
 
 static fr_status batchnorm_backward(const params *p, fr_tensor *const *saved, const fr_tensor *x, const fr_tensor *dz,
                                     fr_tensor *dx, fr_tensor *dgamma, fr_tensor *dbeta) {
-    const fri_backend *be = fri_backend_of(x);
-    const fri_batchnorm2d_desc *d = &p->desc;
-    FRI_OWNED(fri_workspace_end) fri_workspace ws = {0};
-    fr_dtype real = fri_real_of(x);
-    FRI_TRY(fri_workspace_begin(x, FRI_KERNEL_BYTES(be, d->dtype, batchnorm2d_workspace, (d)), &ws));
-    FRI_TRY(FRI_KERNEL(be, d->dtype, batchnorm2d_backward,
-                       (&ws.exec, d, p->train, fri_data(x), fri_data(saved[SAVED_MEAN]), fri_data(saved[SAVED_INVSTD]),
-                        fri_data(saved[SAVED_WEIGHT]), NULL, false, fri_data(dz), dx != NULL ? fri_data(dx) : NULL,
-                        dgamma != NULL ? fri_data(dgamma) : NULL, dbeta != NULL ? fri_data(dbeta) : NULL)));
-    if (dgamma != NULL) /* d|gamma| / dgamma = sign(gamma) */
-        FRI_TRY(
-            FRI_KERNEL(be, real, leaky_relu_backward,
-                       (FRI_EXEC, real, d->c, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma), fri_data(dgamma))));
-    return FR_OK;
+    const fri_conv2d_norm v =
+        fri_norm_vectors(saved[SAVED_MEAN], saved[SAVED_INVSTD], saved[SAVED_WEIGHT], NULL, FRI_ACTIVATION_NONE);
+    FRI_TRY(fri_norm_backward(&p->desc, p->train, x, &v, dz, dx, dgamma, dbeta));
+    if (dgamma == NULL) return FR_OK; /* d|gamma| / dgamma = sign(gamma) */
+    return FRI_PASS(dgamma, leaky_relu_backward, -1, fri_data(saved[SAVED_GAMMA]), fri_data(dgamma), fri_data(dgamma));
 }
 
 static fr_status backward(fr_node *node, fr_tensor **dy) {
@@ -125,7 +98,7 @@ static fr_status backward(fr_node *node, fr_tensor **dy) {
     for (int i = p->inverts ? SAVED_Y : SAVED_GAMMA; i < SAVED_COUNT; i++) FR_TRY(s, fr_node_saved(node, i, &saved[i]));
     if (p->inverts) {
         FR_TRY(s, fri_gradient_like(*dy, &dz));
-        FR_TRY(s, activation_backward(p, saved[SAVED_Y], *dy, dz));
+        FR_TRY(s, activation_backward(p->slope, saved[SAVED_Y], *dy, dz));
         fr_tensor_release(dy);
         FR_TRY(s, invert_output(p, saved, &x));
         fr_tensor_release(&saved[SAVED_Y]);
@@ -170,7 +143,8 @@ fr_status fri_inplace_abn(fr_tensor *x, const fri_norm *norm, double slope, fr_t
                     : fri_running_statistics(&p.desc, x, norm, &mean, &invstd));
     FRI_TRY(positive_weight(&p.desc, gamma, &weight));
     FRI_TRY(fri_result_like(x, y, &out));
-    FRI_TRY(apply_norm(&p.desc, x, mean, invstd, weight, beta, out));
+    const fri_conv2d_norm v = fri_norm_vectors(mean, invstd, weight, beta, FRI_ACTIVATION_NONE);
+    FRI_TRY(fri_norm_apply(&p.desc, x, &v, NULL, out));
     FRI_TRY(activate(out, slope, out));
     p.inverts = p.train || gamma->requires_grad || slope == FR_ABN_ELU;
     fr_save saves[SAVED_COUNT] = {{out, p.inverts ? FR_SAVE_VALUE : FR_SAVE_SIGN},

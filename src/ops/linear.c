@@ -3,10 +3,9 @@
  *   backward   db = sum of dy over rows;  dw = dy^T x;  dx = dy w
  *   order      db and dw in one call, then x is given up, then dx is made
  *   autocast   low precision; b too */
-#include "ops/linear.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
-#include "ops/binary.h"
 
 /* ---- products: kernels only accept nonempty matrices; else the result is 0, or b -------------------------------- */
 
@@ -24,55 +23,35 @@ static void product_cost(const fr_kernel_call *c, fri_kernel_call *work) {
 }
 static const fri_kernel_more product = {.cost = product_cost};
 
-#define BYTES(pass, empty)                                                                       \
-    static fr_status pass##_bytes(const fr_kernel_call *c, size_t *bytes) {                      \
-        const fri_linear_desc *d = c->options;                                                   \
-        *bytes = 0;                                                                              \
-        if (fri_target_of(c) == NULL) return FR_OK;                                              \
-        if (!is_empty(d)) return FRI_KERNEL_SLOT_CALL(c, linear_##pass##_workspace, (d, bytes)); \
-        *bytes = empty;                                                                          \
-        return FR_OK;                                                                            \
-    }
-BYTES(forward, 0)
-BYTES(backward_input, 0)
-BYTES(backward_weight, fri_target_of(c)->kernels.bias_workspace(c->dtype, d->n, d->out))
-
-static fr_status forward_run(const fr_kernel_call *c) {
-    const fri_exec e = fri_exec_of(c);
-    const fri_linear_desc *d = c->options;
-    if (is_empty(d)) return fri_fill_rows(c, c->t[2], c->t[3]);
-    return FRI_KERNEL_SLOT_CALL(c, linear_forward, (&e, d, T(0), T(1), T(2), T(3)));
-}
-
-static fr_status input_run(const fr_kernel_call *c) {
-    const fri_exec e = fri_exec_of(c);
-    const fri_linear_desc *d = c->options;
-    if (is_empty(d)) return fri_fill_rows(c, NULL, c->t[2]);
-    return FRI_KERNEL_SLOT_CALL(c, linear_backward_input, (&e, d, T(0), T(1), T(2)));
-}
-
-static fr_status weight_run(const fr_kernel_call *c) {
-    const fri_exec e = fri_exec_of(c);
-    fri_linear_desc d = *(const fri_linear_desc *)c->options;
-    d.bias_gradient = c->t[2] != NULL;
-    if (!is_empty(&d)) return FRI_KERNEL_SLOT_CALL(c, linear_backward_weight, (&e, &d, T(0), T(1), T(3), T(2)));
+static fr_status empty_weight(const fr_kernel_call *c, const fri_exec *e, const fri_linear_desc *d) {
     FRI_TRY(fri_fill_rows(c, NULL, c->t[3]));
-    if (!d.bias_gradient) return FR_OK;
-    return FRI_KERNEL_SLOT_CALL(c, linear_backward_bias, (&e, &d, T(1), T(2)));
+    return d->bias_gradient ? FRI_KERNEL_SLOT_CALL(c, linear_backward_bias, (e, d, T(1), T(2))) : FR_OK;
 }
 
-const fr_kernel fri_linear_forward = {.name = "linear_forward",
-                                      .run = forward_run,
-                                      .workspace = forward_bytes,
-                                      .fri_more = &product};
-const fr_kernel fri_linear_input = {.name = "linear_backward_input",
-                                    .run = input_run,
-                                    .workspace = backward_input_bytes,
-                                    .fri_more = &product};
-const fr_kernel fri_linear_weight = {.name = "linear_backward_weight",
-                                     .run = weight_run,
-                                     .workspace = backward_weight_bytes,
-                                     .fri_more = &product};
+#define PRODUCT(word, pass, bias, empty_bytes, empty, ...)                                           \
+    static fri_linear_desc word##_desc(const fr_kernel_call *c) {                                    \
+        fri_linear_desc d = *(const fri_linear_desc *)c->options;                                    \
+        d.bias_gradient = bias;                                                                      \
+        return d;                                                                                    \
+    }                                                                                                \
+    static fr_status word##_bytes(const fr_kernel_call *c, size_t *bytes) {                          \
+        const fri_linear_desc d = word##_desc(c);                                                    \
+        *bytes = 0;                                                                                  \
+        if (fri_target_of(c) == NULL) return FR_OK;                                                  \
+        if (!is_empty(&d)) return FRI_KERNEL_SLOT_CALL(c, linear_##pass##_workspace, (&d, bytes));   \
+        *bytes = empty_bytes;                                                                        \
+        return FR_OK;                                                                                \
+    }                                                                                                \
+    static fr_status word##_run(const fr_kernel_call *c) {                                           \
+        const fri_exec e = fri_exec_of(c);                                                           \
+        const fri_linear_desc d = word##_desc(c);                                                    \
+        return is_empty(&d) ? empty : FRI_KERNEL_SLOT_CALL(c, linear_##pass, (&e, &d, __VA_ARGS__)); \
+    }                                                                                                \
+    const fr_kernel fri_linear_##word = {"linear_" #pass, word##_run, word##_bytes, .fri_more = &product};
+PRODUCT(forward, forward, false, 0, fri_fill_rows(c, c->t[2], c->t[3]), T(0), T(1), T(2), T(3))
+PRODUCT(input, backward_input, false, 0, fri_fill_rows(c, NULL, c->t[2]), T(0), T(1), T(2))
+PRODUCT(weight, backward_weight, c->t[2] != NULL, fri_target_of(c)->kernels.bias_workspace(c->dtype, d.n, d.out),
+        empty_weight(c, &e, &d), T(0), T(1), T(3), T(2))
 FRI_OP_BYTES(bias_workspace, fri_linear_desc, (c->dtype, d->n, d->out))
 FRI_OP_KERNEL(linear_backward_bias, fri_linear_desc, (e, d, T(0), T(1)), .workspace = bias_workspace_bytes, .flops = 1,
               .moves = 1)
@@ -88,7 +67,7 @@ fr_described fri_op_linear = {.op = {.name = "linear", .autocast = FR_AUTOCAST_L
                               .costly = true};
 
 fr_status fr_linear(fr_tensor *x, fr_tensor *w, fr_tensor *b, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_linear, (fr_tensor *[]){x, w, b}, y));
     const fr_dtype bias = b != NULL ? f.c.in[2]->dtype : f.dtype;
     const fri_linear_desc d = {f.dtype, bias, fri_shape_numel(&f.any), FRI_SIZE(f, 'i'), FRI_SIZE(f, 'o'), false};

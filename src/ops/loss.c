@@ -1,5 +1,5 @@
-/* loss.c - see loss.h. Saved for backward: x, target and weights (references), one value per row, a few factors. */
-#include "ops/loss.h"
+/* loss.c - see frame.h. Saved for backward: x, target and weights (references), one value per row, a few factors. */
+#include "ops/frame.h"
 
 #include "base/status.h"
 
@@ -24,7 +24,7 @@ fr_status fri_loss_describe(const fri_frame *f, bool shares_allowed, fri_loss_de
 
 fr_status fri_loss_call(fr_described *op, fr_tensor *x, fr_tensor *target, fr_tensor *weight, bool shares_allowed,
                         bool factor_per_class, fri_loss_desc d, fr_tensor **loss) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, op, (fr_tensor *[]){x, target, weight}, loss));
     FRI_TRY(fri_loss_describe(&f, shares_allowed, &d));
     FRI_SIZE(f, 'r') = d.rows;

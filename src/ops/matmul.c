@@ -3,7 +3,7 @@
  *   backward   da = dy b^T;  db = a^T dy      (its forward pass; its dw)
  *   order      db first, then a is given up, then da is made
  *   autocast   low precision */
-#include "ops/linear.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 
@@ -14,7 +14,7 @@ fr_described fri_op_matmul = {.op = {.name = "matmul", .autocast = FR_AUTOCAST_L
                               .costly = true};
 
 fr_status fr_matmul(fr_tensor *a, fr_tensor *b, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_matmul, (fr_tensor *[]){a, b}, y));
     const fri_linear_desc d = {f.dtype, f.dtype, fri_shape_numel(&f.any), FRI_SIZE(f, 'n'), FRI_SIZE(f, 'k'), false};
     return fri_frame_run(&f, &d, sizeof d, y);

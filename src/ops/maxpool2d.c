@@ -7,7 +7,7 @@
  *              for all three
  *   masks      takes over the mask of a relu before it: where y <= 0 the code says "none", and the relu keeps nothing
  *   order      deterministic */
-#include "ops/pool.h"
+#include "ops/frame.h"
 
 #include "base/status.h"
 
@@ -46,7 +46,7 @@ static fr_dtype index_type(const fri_pool2d_desc *d) {
 }
 
 fr_status fr_maxpool2d(fr_tensor *x, int64_t kernel, const fr_pool2d_opts *opts, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     options o;
     FRI_TRY(fri_frame_begin(&f, &fri_op_maxpool2d, &x, y));
     FRI_TRY(fri_pool2d_describe(&f, kernel, opts != NULL ? opts : FR_POOL2D_OPTS(), &o.desc));

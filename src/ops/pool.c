@@ -1,5 +1,5 @@
-/* pool.c - see pool.h. */
-#include "ops/pool.h"
+/* pool.c - see frame.h. */
+#include "ops/frame.h"
 
 #include "base/status.h"
 

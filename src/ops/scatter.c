@@ -4,7 +4,7 @@
  *   backward   dx = dy, for scatter with 0 at these places; dsrc[i] = dy[i with index[i] along dim]
  *   order      deterministic, also for repeated indices: a line along dim is one task's
  *   autocast   the wider type of x and src; in place, none */
-#include "ops/gather.h"
+#include "ops/frame.h"
 
 #include "autograd/run.h"
 #include "base/status.h"
@@ -52,7 +52,7 @@ FRI_OP_KERNEL(gather, options, (e, &d->d, T(0), T(1), T(2), T(3)), .moves = 3, .
     }
 
 static fr_status run_scatter(fr_described *op, fr_tensor *const *in, int dim, bool add, bool inplace, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     options o = {.add = add};
     char a[FRI_SHAPE_TEXT], b[FRI_SHAPE_TEXT];
     FRI_TRY(fri_frame_begin(&f, op, in, inplace ? in : y));

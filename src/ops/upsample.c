@@ -18,7 +18,7 @@ fr_described fri_op_upsample = {.op = {.name = "upsample"},
                                 .rebuilds = true};
 
 fr_status fr_upsample(fr_tensor *x, int64_t p, int64_t q, fr_upsample_mode mode, bool align_corners, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_upsample, &x, y));
     const int64_t h = FRI_SIZE(f, 'h'), w = FRI_SIZE(f, 'w');
     FRI_TRY(fri_expect_bounded("upsample", "x's height and width", h, w));

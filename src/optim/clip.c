@@ -55,8 +55,7 @@ static fr_status scale_gradient(void *ctx, const char *path, fr_tensor *t, bool 
     (void)path;
     if (g == NULL) return FR_OK;
     fri_bump_version(g);
-    return FRI_KERNEL(fri_backend_of(g), g->dtype, scale,
-                      (FRI_EXEC, g->dtype, fri_numel(g), n->factor, fri_data(g), fri_data(g)));
+    return FRI_PASS(g, scale, n->factor, fri_data(g), fri_data(g));
 }
 
 /* Multiplies a gradient by the device's factor. The loss scaler decides what a norm of inf or NaN means for the

@@ -107,6 +107,5 @@ fr_status fri_optimizer_count(fr_optimizer *o, bool new_step, int n, const fri_p
         if (fri_parameter_moves(o, p)) add_numbers(o, 1 + (p - o->parameters), arrays, &count);
     }
     if (count == 0) return FR_OK;
-    return FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up,
-                      (FRI_EXEC, found != NULL ? fri_data(found) : NULL, count, arrays));
+    return FRI_KERNEL(fri_backend_of(o->counts), FR_F32, count_up, (FRI_EXEC, fri_data_of(found), count, arrays));
 }

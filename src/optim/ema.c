@@ -33,8 +33,7 @@ static fr_status average_list(void *ctx, const fri_update_key *key, int count, c
                             .lr = 1 - a->o->ema,
                             .weight_decay = 1,
                             .maximize = true};
-    return FRI_KERNEL(b, key->dtype, sgd,
-                      (FRI_EXEC, &d, count, items, NULL, a->found != NULL ? fri_data(a->found) : NULL));
+    return FRI_KERNEL(b, key->dtype, sgd, (FRI_EXEC, &d, count, items, NULL, fri_data_of(a->found)));
 }
 
 /* Source of the average: the master or the parameter. */

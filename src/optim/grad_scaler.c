@@ -163,8 +163,7 @@ fr_status fri_grad_scaler_learn(fri_readback *r, double *scale, int64_t *skipped
 static fr_status look_at(fr_grad_scaler *g, const fr_tensor *like, int count, const fri_array *gradients,
                          const fr_tensor *inv_scale) {
     return FRI_KERNEL(fri_backend_of(like), like->dtype, unscale,
-                      (FRI_EXEC, like->dtype, count, gradients, inv_scale != NULL ? fri_data(inv_scale) : NULL,
-                       fri_data(g->found)));
+                      (FRI_EXEC, like->dtype, count, gradients, fri_data_of(inv_scale), fri_data(g->found)));
 }
 
 static fr_status check_gradient(fr_grad_scaler *g, const fr_tensor *grad) {

@@ -82,17 +82,13 @@ static fr_status prepare_step(const fr_optimizer *o, fri_parameter *p, const fr_
     return FR_OK;
 }
 
-static const float *scalar_address(const fr_tensor *t) {
-    return t != NULL ? fri_data(t) : NULL;
-}
-
 typedef struct update {
     const fr_optimizer *o;
     const fr_tensor *inv_scale, *found;
 } update;
 
 /* Arguments of a kernel after its descriptor and the 8-bit map. */
-#define LIST count, items, scalar_address(u->inv_scale), scalar_address(u->found)
+#define LIST count, items, fri_data_of(u->inv_scale), fri_data_of(u->found)
 
 static fr_status launch_sgd(const update *u, const fri_backend *b, const fri_update_key *key, int count,
                             const fri_step_item *items) {

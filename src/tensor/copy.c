@@ -10,7 +10,7 @@
 
 fr_status fri_tensor_fill(fr_tensor *t, double value) {
     fri_bump_version(t);
-    return FRI_KERNEL(fri_backend_of(t), t->dtype, fill, (FRI_EXEC, t->dtype, fri_numel(t), value, fri_data(t)));
+    return FRI_PASS(t, fill, value, fri_data(t));
 }
 
 fr_status fr_tensor_fill(fr_tensor *t, double value) {
@@ -31,8 +31,7 @@ fr_status fri_tensor_add_to(fr_tensor **sum, const fr_tensor *b, fr_category cat
     FRI_OWNED(fr_tensor_release) fr_tensor *to = fri_tensor_sole(*sum) ? fr_tensor_retain(*sum) : NULL;
     if (to == NULL) FRI_TRY(fri_tensor_new(&b->shape, b->dtype, fri_device_of(b), category, &to));
     fri_bump_version(to);
-    FRI_TRY(FRI_KERNEL(fri_backend_of(b), b->dtype, add,
-                       (FRI_EXEC, b->dtype, fri_numel(b), fri_data(*sum), fri_data(b), fri_data(to))));
+    FRI_TRY(FRI_PASS(b, add, fri_data(*sum), fri_data(b), fri_data(to)));
     fri_tensor_put(&to, sum);
     return FR_OK;
 }

@@ -111,11 +111,8 @@ fr_status fr_tensor_from_host(const void *data, int rank, const int64_t *shape, 
 fr_status fri_tensor_randomize(fr_tensor *t, bool normal, double a, double b) {
     fr_rng r = fri_rng_draw();
     fri_bump_version(t);
-    if (normal)
-        return FRI_KERNEL(fri_backend_of(t), t->dtype, normal,
-                          (FRI_EXEC, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
-    return FRI_KERNEL(fri_backend_of(t), t->dtype, uniform,
-                      (FRI_EXEC, t->dtype, fri_numel(t), r.seed, r.next_stream, a, b, fri_data(t)));
+    if (normal) return FRI_PASS(t, normal, r.seed, r.next_stream, a, b, fri_data(t));
+    return FRI_PASS(t, uniform, r.seed, r.next_stream, a, b, fri_data(t));
 }
 
 static fr_status random_tensor(bool normal, int rank, const int64_t *shape, double a, double b, fr_dtype dtype,

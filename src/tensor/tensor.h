@@ -39,6 +39,9 @@ static inline uint64_t fri_tensor_version(const fr_tensor *t) {
 static inline void *fri_data(const fr_tensor *t) {
     return t->storage->block->data == NULL ? NULL : (char *)t->storage->block->data + t->offset;
 }
+static inline void *fri_data_of(const fr_tensor *t) { /* t: may be NULL */
+    return t != NULL ? fri_data(t) : NULL;
+}
 static inline const fri_backend *fri_backend_of(const fr_tensor *t) {
     return t->storage->backend;
 }

@@ -4,6 +4,7 @@
 #include <frugal/ops.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "support/op_suite.h"
 
 static fr_status run(const golden *g, fr_tensor *const *in, fr_tensor **y) {
@@ -108,4 +109,36 @@ Test(linear, a_bias_alone_saves_nothing) {
     for (int i = 0; i < 4; i++) cr_expect_eq(db[i], 6);
     RELEASE_ALL(&x, &w, &b, &y, &seed);
     expect_nothing_left();
+}
+
+static fri_linear_workspace_fn *real_bytes;
+static int asked, asked_with_bias;
+static fr_status watched_bytes(const fri_linear_desc *d, size_t *bytes) {
+    asked++;
+    asked_with_bias += d->bias_gradient;
+    return real_bytes(d, bytes);
+}
+
+/* A backend may sum db in scratch memory of the weight's kernel, so the kernel's workspace depends on db. */
+Test(linear, workspace_of_the_weight_knows_of_the_bias) {
+    fri_backend table = *fri_backend_get(FR_CPU);
+    real_bytes = table.kernels.linear_backward_weight_workspace;
+    table.kernels.linear_backward_weight_workspace = watched_bytes;
+    fri_backend_override(FR_CPU, &table);
+    for (int bias = 0; bias < 2; bias++) {
+        fr_tensor *x = NULL, *w = NULL, *b = NULL, *y = NULL;
+        asked = asked_with_bias = 0;
+        must(fr_tensor_zeros(2, (int64_t[]){3, 5}, FR_F32, FR_CPU, &x));
+        must(fr_tensor_zeros(2, (int64_t[]){4, 5}, FR_F32, FR_CPU, &w));
+        must(fr_tensor_zeros(1, (int64_t[]){4}, FR_F32, FR_CPU, &b));
+        must(fr_tensor_set_requires_grad(w, true));
+        must(fr_tensor_set_requires_grad(b, bias));
+        must(fr_linear(x, w, b, &y));
+        must(fr_sum(y, &y));
+        must(fr_backward(y, NULL));
+        cr_expect_eq(asked, 1, "asked %d times", asked);
+        cr_expect_eq(asked_with_bias, bias, "bias %d: told %d times", bias, asked_with_bias);
+        RELEASE_ALL(&x, &w, &b, &y);
+    }
+    fri_backend_override(FR_CPU, NULL);
 }
