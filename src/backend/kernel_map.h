@@ -16,6 +16,7 @@
 /* Kernels that take every element type: the f64 table shares the functions. */
 #define FRI_MEMORY_KERNELS(X)                                                                                          \
     X(fill, fri_fill_fn, REQUIRED) X(copy_rows, fri_copy_rows_fn, REQUIRED) X(cast, fri_cast_fn, REQUIRED)   \
+    X(cast_list, fri_cast_list_fn, REQUIRED)                                                                           \
     X(normalize, fri_normalize_fn, REQUIRED) X(copy_strided, fri_copy_strided_fn, REQUIRED)
 
 /* Activations: backward reads y or x; the layer's class, and its kind for fused calls. Kernels of every backend, ops,

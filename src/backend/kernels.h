@@ -54,6 +54,14 @@ typedef fr_status fri_copy_strided_fn(const fri_exec *e, const fri_strided_desc 
 
 /* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
 typedef fr_status fri_cast_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y);
+/* Likewise each array of a list, in no order; n may be 0. */
+typedef struct fri_cast_item {
+    int64_t n;
+    const void *x;
+    void *y;
+} fri_cast_item;
+typedef fr_status fri_cast_list_fn(const fri_exec *e, fr_dtype from, fr_dtype to, int count,
+                                   const fri_cast_item *items);
 
 /* n bytes, the channels of a pixel in sequence, become (x / 255 - mean) / std of the channel: rounded from f64 to f32
  * (fri_normalized), then to the type, f32 or a half. */

@@ -190,6 +190,10 @@ static fr_status first_result(fri_frame *f, uint32_t saved, fr_tensor *const *y,
         *out = f->c.in[0];
         return FR_OK;
     }
+    if (f->given != NULL) {
+        *out = fr_tensor_retain(f->given);
+        return FR_OK;
+    }
     bool over = o->over >= 0 && !(saved >> o->over & 1);
     for (int i = 0; i < f->c.n_in; i++) over = over && (i == o->over || f->c.in[i] != f->c.in[o->over]);
     if (over) return fri_result_like(f->c.in[o->over], y, out);
@@ -271,7 +275,7 @@ static fr_status run_call(fri_frame *f, const params *p, fr_tensor *const *y, fr
     for (int i = r->inputs + 1; i < r->n; i++)
         if (!(f->absent >> i & 1) && (saved >> i & 1 || !r->operand[i].optional))
             FRI_TRY(new_result(f, &r->operand[i], &operand[i], NULL));
-    if (wanted) FRI_TRY(run_forward(r, p, operand));
+    if (wanted && f->given == NULL) FRI_TRY(run_forward(r, p, operand));
     for (int i = r->inputs + 1; i < r->n; i++) {
         if (is_bad(&r->operand[i]) && operand[i] != NULL) FRI_TRY(check_bad(r, p->limit, operand[i]));
         if (!(saved >> i & 1)) fr_tensor_release(&operand[i]);
