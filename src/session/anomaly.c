@@ -54,30 +54,30 @@ fr_status fri_watch_loss(const fri_run *r, double loss, bool tested) {
 
 /* ---- before a file is written ---------------------------------------------------------------------------------- */
 
-/* found: per device, nonzero once a tensor there holds inf or NaN. The host waits for the flag at the end of a pass, or
- * by tensor in a pass that names the tensor. */
-typedef struct look {
-    const fri_run *run;
-    fr_tensor *found[FR_META];
-    bool by_tensor;
-} look;
+/* False: a number has the exponent of inf and NaN. */
+static bool are_finite(const void *x, fr_dtype dtype, size_t n) {
+    const uint64_t half = dtype == FR_F16 ? 0x7c00 : 0x7f80;
+    bool found = false;
+    for (size_t i = 0; i < n && dtype == FR_F64; i++) found |= !isfinite(((const double *)x)[i]);
+    for (size_t i = 0; i < n && dtype == FR_F32; i++) found |= (((const uint32_t *)x)[i] & 0x7f800000) == 0x7f800000;
+    for (size_t i = 0; i < n && fr_dtype_size(dtype) == 2; i++) found |= (((const uint16_t *)x)[i] & half) == half;
+    return !found;
+}
 
 static fr_status look_at_state(void *ctx, const char *path, fr_tensor *t) {
-    look *l = ctx;
-    const fr_device device = fr_tensor_device(t);
-    double found = 0;
-    if (!fr_dtype_is_float(fr_tensor_dtype(t)) || device == FR_META) return FR_OK;
-    fr_tensor **flag = &l->found[device];
-    if (*flag == NULL) FRI_TRY(fr_tensor_zeros(1, (int64_t[]){1}, FR_F32, device, flag));
-    fri_array array = {fri_numel(t), fri_data(t)};
-    FRI_TRY(FRI_KERNEL(fri_backend_of(t), t->dtype, unscale, (FRI_EXEC, t->dtype, 1, &array, NULL, fri_data(*flag))));
-    if (l->by_tensor) FRI_TRY(fr_tensor_item(*flag, &found));
-    if (found == 0) return FR_OK;
+    const fri_run *r = ctx;
+    if (!fr_dtype_is_float(fr_tensor_dtype(t)) || fr_tensor_device(t) == FR_META) return FR_OK;
+    const bool near = fr_tensor_device(t) == FR_CPU;
+    FRI_OWNED(fri_free) void *copy = near ? NULL : malloc(fr_tensor_nbytes(t) + 1);
+    if (!near && copy == NULL)
+        return fr_fail(FR_ENOMEM, "no host memory for %zu bytes of %s", fr_tensor_nbytes(t), path);
+    if (!near) FRI_TRY(fr_tensor_to_host(t, copy));
+    if (are_finite(near ? fr_tensor_data(t) : copy, fr_tensor_dtype(t), (size_t)fr_tensor_numel(t))) return FR_OK;
     return fr_fail(FR_EINVAL,
                    "after step %" PRId64
                    " the training holds inf or NaN, first in %s: --lr %g may be too high; no file "
                    "is written, and older ones stay",
-                   l->run->at.step, path, l->run->config->opts.optim.lr);
+                   r->at.step, path, r->config->opts.optim.lr);
 }
 
 static fr_status look_at_tensor(void *ctx, const char *path, fr_tensor *t, bool is_parameter) {
@@ -85,21 +85,7 @@ static fr_status look_at_tensor(void *ctx, const char *path, fr_tensor *t, bool 
     return look_at_state(ctx, path, t);
 }
 
-static fr_status look_at_all(look *l) {
-    FRI_TRY(fr_module_each_tensor(l->run->net.model, look_at_tensor, l));
-    return fri_optimizer_each_state(l->run->net.optimizer, look_at_state, l);
-}
-
 fr_status fri_watch_values(fri_run *r) {
-    look l = {.run = r};
-    fr_status s = look_at_all(&l);
-    for (int device = 0; device < FR_META; device++) {
-        double found = 0;
-        if (s == FR_OK && l.found[device] != NULL) s = fr_tensor_item(l.found[device], &found);
-        l.by_tensor |= found != 0;
-        fr_tensor_release(&l.found[device]);
-    }
-    if (s == FR_OK && l.by_tensor) s = look_at_all(&l);
-    for (int device = 0; device < FR_META; device++) fr_tensor_release(&l.found[device]);
-    return s;
+    FRI_TRY(fr_module_each_tensor(r->net.model, look_at_tensor, r));
+    return fri_optimizer_each_state(r->net.optimizer, look_at_state, r);
 }
