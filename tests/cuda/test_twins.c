@@ -268,7 +268,7 @@ Test(twins, cast_and_fill) {
 
 /* More arrays than a launch holds, of lengths around a block's 4,096 elements; x and y on and off a pack's place. */
 Test(twins, casts_of_a_list) {
-    enum { ARRAYS = 150 };
+    enum { ARRAYS = 300 };
     static const int64_t of_item[] = {0, 1, 5, 64, 1027, 4095, 4096, 4099, 9000};
     static const fr_dtype types[][2] = {{FR_F32, FR_F16}, {FR_F32, FR_BF16}, {FR_F16, FR_F32}};
     static buf x[ARRAYS], y[ARRAYS];
