@@ -105,7 +105,7 @@ static void forward_backward(fri_casts *list, fr_tensor *x, fr_tensor *w, fr_ten
 /* The first forward learns the weights; each later one casts all in one call. A weight that is read twice is cast a
  * second time; the copy of one that no op reads goes. */
 Test(cast, the_weights_of_a_step_are_cast_by_one_call) {
-    static const calls expected[] = {{6, 0, 0}, {3, 1, 2}, {4, 1, 2}};
+    static const calls expected[] = {{6, 0, 0}, {4, 1, 2}, {3, 1, 2}};
     fr_switches switches = fr_switches_default();
     for (int cached = 0; cached < 2; cached++) {
         fr_tensor *x[2] = {NULL}, *w[2] = {NULL}, *b[2] = {NULL}, *single = NULL;
@@ -125,15 +125,15 @@ Test(cast, the_weights_of_a_step_are_cast_by_one_call) {
         for (int step = 0; step < 3; step++) {
             calls n = {0};
             fri_call_listener was = fri_meta_listen((fri_call_listener){count_casts, &n});
-            forward_backward(&list[1], x[1], w[1], b[1], step == 1);
+            forward_backward(&list[1], x[1], w[1], b[1], step == 2);
             fri_meta_listen(was);
             cr_expect_eq(n.lists, cached ? expected[step].lists : 0, "step %d: %d lists", step, n.lists);
             if (cached)
                 cr_expect(n.casts == expected[step].casts && n.listed == expected[step].listed,
                           "step %d: %d casts, %d in the list", step, n.casts, n.listed);
             must(fr_tensor_set_grad(w[0], NULL));
-            forward_backward(&list[0], x[0], w[0], b[0], step == 1);
-            if (step != 1) expect_same_values(fr_tensor_get_grad(w[0]), single, "gradient");
+            forward_backward(&list[0], x[0], w[0], b[0], step == 2);
+            if (step != 2) expect_same_values(fr_tensor_get_grad(w[0]), single, "gradient");
         }
         for (int meta = 0; meta < 2; meta++) {
             fri_casts_release(&list[meta]);
