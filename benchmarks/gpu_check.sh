@@ -106,8 +106,10 @@ program() {
     fi
 }
 
+table=(python3 -IS benchmarks/gpu_table.py) # without packages: it starts some hundred times
+
 # rows [NAME]: prints its input, and appends a row for each result in it.
-rows() { python3 benchmarks/gpu_table.py --rows "$OUT" "$part" "$@"; }
+rows() { "${table[@]}" --rows "$OUT" "$part" "$@"; }
 
 # after STATUS: keeps the worst status of a part's commands in `worst`; a failure is worse than a cut.
 after() {
@@ -226,7 +228,7 @@ ours() {
         --workers 8 --device-prefetch --quiet ${type_flag[$type]} "$@" --report "$report"
     status=$?
     after $status
-    [ $status -ne 0 ] || python3 benchmarks/gpu_table.py --train "$OUT" "$part" "$report" "$name" "$batch" "$type" "$*"
+    [ $status -ne 0 ] || "${table[@]}" --train "$OUT" "$part" "$report" "$name" "$batch" "$type" "$*"
 }
 
 # in_budgets NAME...: the budgets are those of whole batches.
@@ -352,7 +354,7 @@ part_sanitizer() {
 # The tables, a line for each part, and the archive of logs and reports.
 pack() {
     {
-        [ ! -f "$OUT/rows.csv" ] || python3 benchmarks/gpu_table.py --results "$OUT"
+        [ ! -f "$OUT/rows.csv" ] || "${table[@]}" --results "$OUT"
         [ ! -f "$work/first.log" ] || grep -h 'in use before the first tensor\|GB/s\| wrong$' "$work/first.log"
         for i in "${!names[@]}"; do printf '%-10s %s\n' "${names[$i]}" "${results[$i]}"; done
     } >"$OUT/results.md"

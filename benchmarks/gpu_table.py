@@ -12,7 +12,6 @@ import csv
 import json
 import os
 import re
-import statistics
 import sys
 
 COLUMNS = ("part", "name", "batch", "type", "mode", "value", "unit", "MiB", "commit", "card")
@@ -131,6 +130,7 @@ def kernels(of):
 def patterns(of):
     """Milliseconds of all convolutions of the network together."""
     lines = []
+    import statistics  # takes longer than all else that a row needs
     for mode in dict.fromkeys(r["mode"] for r in of("patterns")):
         plain, fused, best, ratios = 0, 0, 0, []
         for r in (r for r in of("patterns") if r["mode"] == mode):

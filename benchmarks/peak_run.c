@@ -30,7 +30,7 @@ static fr_status unet(const fr_model_opts *o, fr_module **m) {
     return fr_unet(4, o, m);
 }
 
-const peak_net peak_nets[] = {{"vgg16", "VGG-16", 224, 1000, false, NULL, vgg16},
+const peak_net peak_nets[] = {{"vgg16", "VGG-16 without norms", 224, 1000, false, NULL, vgg16},
                               {"resnet50", "ResNet-50", 224, 1000, false, NULL, resnet50},
                               {"densenet121", "DenseNet-121", 224, 1000, false, "denseblock", densenet121},
                               {"densenet_bc100", "DenseNet-BC-100 (k = 12)", 32, 10, false, "denseblock",

@@ -300,7 +300,7 @@ template <typename X> constexpr int gradient_resident(const X *, int activation)
     return resident(activation);
 }
 template <typename T> constexpr int gradient_resident(const parts<T> *, int) {
-    return 1;
+    return 2;
 }
 
 /* mean_dy NULL: eval mode, the statistics are constants, and x is read for an activation only. */
@@ -412,16 +412,15 @@ template <bool ADD>
 static fr_status launch_apply(const fri_exec *e, const fri_batchnorm2d_desc *d, const void *x, const norm2d &p,
                               const void *addend, void *y) {
     const bool aligned = is_aligned(p) && is_aligned(d, x, NULL) && fri_aligned(addend, 16) && fri_aligned(y, 16);
-    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply", FRI_PACKS_OF(T, d->c, aligned, {
-                        const fri_columns g = fri_columns_of(d->rows, d->c, N, fri_columns_slots());
-                        SOURCES(d, x, NULL, ACTIVATIONS(p.act, {
-                                    apply<T, N, ADD, A>
-                                        <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(g, from, p,
-                                                                                                          (const T *)
-                                                                                                              addend,
-                                                                                                          (T *)y);
-                                }))
-                    }))
+    FRI_FLOAT_TYPES(d->dtype, "batchnorm2d_apply",
+                    FRI_PACKS_OF(T, d->c, aligned,
+                                 {SOURCES(d, x, NULL, ACTIVATIONS(p.act, {
+                                              const fri_columns g =
+                                                  fri_columns_of(d->rows, d->c, N, fri_columns_slots(resident(A)));
+                                              apply<T, N, ADD, A>
+                                                  <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                                      g, from, p, (const T *)addend, (T *)y);
+                                          }))}))
     return fri_cuda_launched("batchnorm2d_apply");
 }
 
@@ -442,7 +441,7 @@ static fr_status launch_sums(const fri_exec *e, const fri_batchnorm2d_desc *d, c
                         const fri_columns g = fri_columns_of(d->rows, d->c, N);
                         SOURCES(d, x, NULL, ACTIVATIONS(p.act, {
                                     fri_sum_columns<N, 2>
-                                        <<<fri_columns_walk(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                        <<<fri_columns_walk(g, resident(A)), fri_columns_block(g), 0, fri_stream(e)>>>(
                                             g, backward_terms<T, N, A, X>{{}, from, (const T *)dy, p}, w.partial, end);
                                 }))
                     }))
@@ -465,12 +464,16 @@ extern "C" fr_status fri_cuda_batchnorm2d_backward(const fri_exec *e, const fri_
     }
     if ((dx == NULL && d->part == NULL) || d->rows == 0) return FR_OK;
     const bool aligned = is_aligned(p) && is_aligned(d, x, dx) && fri_aligned(dy, 16);
-    FRI_FLOAT_TYPES(d->dtype, kernel, FRI_PACKS_OF(T, d->c, aligned, {
-                        const fri_columns g = fri_columns_of(d->rows, d->c, N, fri_columns_slots());
-                        SOURCES(d, x, dx, ACTIVATIONS(p.act, {
-                                    gradient<T, N, A><<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
-                                        g, from, p, train ? w.a : NULL, w.b, (const T *)dy);
-                                }))
-                    }))
+    FRI_FLOAT_TYPES(d->dtype, kernel,
+                    FRI_PACKS_OF(T, d->c, aligned,
+                                 {SOURCES(d, x, dx, ACTIVATIONS(p.act, {
+                                              const fri_columns g =
+                                                  fri_columns_of(d->rows, d->c, N,
+                                                                 fri_columns_slots(
+                                                                     gradient_resident((const X *)nullptr, A)));
+                                              gradient<T, N, A>
+                                                  <<<fri_columns_grid(g), fri_columns_block(g), 0, fri_stream(e)>>>(
+                                                      g, from, p, train ? w.a : NULL, w.b, (const T *)dy);
+                                          }))}))
     return fri_cuda_launched(kernel);
 }

@@ -43,9 +43,9 @@ static inline fri_columns fri_columns_of(int64_t rows, int64_t c, int n, int64_t
     return g;
 }
 
-/* Blocks that the device holds at once. */
-static inline int64_t fri_columns_slots() {
-    return (int64_t)FRI_COLUMN_RESIDENT * fri_cuda_processors();
+/* Blocks that the device holds at once; resident: blocks of the kernel on a processor. */
+static inline int64_t fri_columns_slots(int resident = FRI_COLUMN_RESIDENT) {
+    return (int64_t)resident * fri_cuda_processors();
 }
 
 /* The most chunks over all pack sizes: the workspace covers any alignment. */
@@ -64,8 +64,8 @@ static inline dim3 fri_columns_grid(const fri_columns &g) {
 }
 
 /* Grid of a sum: blocks that the device holds at once, with equal numbers of chunks. */
-static inline dim3 fri_columns_walk(const fri_columns &g) {
-    const int64_t slots = fri_columns_slots() / g.across, turns = fri_ceil_div(g.chunks, slots > 0 ? slots : 1);
+static inline dim3 fri_columns_walk(const fri_columns &g, int resident = FRI_COLUMN_RESIDENT) {
+    const int64_t slots = fri_columns_slots(resident) / g.across, turns = fri_ceil_div(g.chunks, slots > 0 ? slots : 1);
     return dim3((unsigned)g.across, (unsigned)(turns > 0 ? fri_ceil_div(g.chunks, turns) : 1));
 }
 
@@ -130,7 +130,9 @@ template <int N> static __device__ __forceinline__ void fri_column_sum(float v[N
 
 /* ---- ends: the last block of a channel block combines what all of its blocks wrote ----------------------------- */
 
-/* True in the last block of a blockIdx.x to come here, with all partial results there to read. */
+/* True in the last block of a blockIdx.x to come here, with all partial results there to read. The counters are a
+ * file's, so a device sums on a single stream, FRI_STREAM_COMPUTE: sums on a second stream would count among the blocks
+ * of the first. Other streams copy, add, scale and cast. */
 static __device__ __forceinline__ bool fri_last_block() {
     static unsigned arrived[FRI_COLUMN_BLOCKS]; /* 0 between kernels, which follow each other in a stream */
     __shared__ bool last;

@@ -13,6 +13,7 @@ enum {
     FRI_PARAMETER_BYTES = 4096,
     FRI_STEP_ITEMS = 56,
     FRI_UNSCALE_ARRAYS = 192,
+    FRI_CAST_ITEMS = 144,
     FRI_STEP_BLOCKS = 4, /* per processor, so 64 registers a thread: left alone, the compiler spills for more blocks */
     FRI_STEP_PACKS = 4   /* packs per thread, to share the block's setup: search of the array, two powers */
 };
@@ -48,6 +49,16 @@ template <typename List> static __device__ __forceinline__ fri_chunk fri_chunk_o
 
 static __device__ __forceinline__ bool fri_aligned_here(const void *p, size_t to) {
     return ((uintptr_t)p & (to - 1)) == 0;
+}
+
+/* f(i, fri_width<M>()) of the block's elements i .. i + M: packs of N where packed, then the rest by element. */
+template <int M> struct fri_width { static constexpr int value = M; };
+template <int N, typename F>
+static __device__ __forceinline__ void fri_chunk_each(const fri_chunk &at, bool packed, const F &f) {
+    int64_t i = at.begin + threadIdx.x * N;
+    for (; packed && i + N <= at.end; i += FRI_THREADS * N) f(i, fri_width<N>());
+    const int64_t stride = packed ? 1 : (int64_t)FRI_THREADS;
+    for (i = packed ? i : at.begin + threadIdx.x; i < at.end; i += stride) f(i, fri_width<1>());
 }
 
 /* Takes items from *at on as far as they fit, without empty items; advances *at. Returns the number of blocks. */

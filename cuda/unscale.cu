@@ -17,25 +17,18 @@ __global__ void __launch_bounds__(FRI_THREADS)
     const float factor = inv_scale != NULL ? *inv_scale : 1;
     const fri_chunk at = fri_chunk_of(all, FRI_STEP_PACKS * FRI_THREADS * N);
     T *x = (T *)all.item[at.item].data;
-    const bool packed = fri_aligned_here(x, N * sizeof(T));
-    int64_t i = at.begin + threadIdx.x * N;
     bool bad = false;
-    for (; packed && i + N <= at.end; i += FRI_THREADS * N) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(x + i);
+    fri_chunk_each<N>(at, fri_aligned_here(x, N * sizeof(T)), [&](int64_t i, auto width) {
+        constexpr int M = decltype(width)::value;
+        fri_pack<T, M> p = fri_load_pack<T, M>(x + i);
 #pragma unroll
-        for (int k = 0; k < N; k++) {
+        for (int k = 0; k < M; k++) {
             float v = fri_load(p.v[k]);
             bad |= v - v != 0;
             fri_store(&p.v[k], v * factor);
         }
-        if (factor != 1) fri_store_pack<T, N>(x + i, p);
-    }
-    const int64_t stride = packed ? 1 : (int64_t)FRI_THREADS;
-    for (i = packed ? i : at.begin + threadIdx.x; i < at.end; i += stride) {
-        float v = fri_load(x[i]);
-        bad |= v - v != 0;
-        if (factor != 1) fri_store(&x[i], v * factor);
-    }
+        if (factor != 1) fri_store_pack<T, M>(x + i, p);
+    });
     if (bad) *found = 1;
 }
 
@@ -44,17 +37,13 @@ template <typename T, int N>
 __global__ void __launch_bounds__(FRI_THREADS) squares(const __grid_constant__ list all, double *partial) {
     const fri_chunk at = fri_chunk_of(all, FRI_NORM_UNIT);
     const T *x = (const T *)all.item[at.item].data;
-    const bool packed = fri_aligned_here(x, N * sizeof(T));
-    int64_t i = at.begin + threadIdx.x * N;
     double sum = 0;
-    for (; packed && i + N <= at.end; i += FRI_THREADS * N) {
-        fri_pack<T, N> p = fri_load_pack<T, N>(x + i);
+    fri_chunk_each<N>(at, fri_aligned_here(x, N * sizeof(T)), [&](int64_t i, auto width) {
+        constexpr int M = decltype(width)::value;
+        fri_pack<T, M> p = fri_load_pack<T, M>(x + i);
 #pragma unroll
-        for (int k = 0; k < N; k++) sum += (double)fri_load(p.v[k]) * (double)fri_load(p.v[k]);
-    }
-    const int64_t stride = packed ? 1 : (int64_t)FRI_THREADS;
-    for (i = packed ? i : at.begin + threadIdx.x; i < at.end; i += stride)
-        sum += (double)fri_load(x[i]) * (double)fri_load(x[i]);
+        for (int k = 0; k < M; k++) sum += (double)fri_load(p.v[k]) * (double)fri_load(p.v[k]);
+    });
     sum = fri_block_sum(sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }

@@ -5,9 +5,9 @@
  *                                                  table
  *
  * NETWORK: resnet50, mobilenet_v2, densenet121, unet, vgg16. --kept: nothing is made again in backward, which is the
- * default on a GPU with room. The constants are an H200's; FILE, a description of another card (`gpu_first` writes it,
- * FRUGAL_CUDA_DEVICE reads it), scales the copy's speed by the clock of its memory, as if the bus was as wide, and the
- * convolutions' rate by processors and their clock.
+ * default on a GPU with room; casts of weights are kept, too. The constants are an H200's; FILE, a description of
+ * another card (`gpu_first` writes it, FRUGAL_CUDA_DEVICE reads it), scales the copy's speed by the clock of its
+ * memory, as if the bus was as wide, and the convolutions' rate by processors and their clock.
  *
  * A call takes  max(bytes / (share * copy), operations / (part * rate)) + launches * 1.2 us + fixed.  Convolutions and
  * layers have part and rate, own kernels a share alone. Fewer than 8 input channels cost as much as 8. Not in it: host,
@@ -26,8 +26,9 @@
 
 #include "meta/calls.h"
 #include "meta/meta.h"
+#include "ops/casts.h"
 
-enum { MOST_CALLS = 4096, MOST_LISTED = 56 /* FRI_STEP_ITEMS */, NAME = 40 };
+enum { MOST_CALLS = 4096, NAME = 40 };
 
 /* ---- constants: NVIDIA H200, 132 processors -------------------------------------------------------------------- */
 
@@ -85,7 +86,8 @@ typedef struct call_list {
 /* Seconds and *launches of a call. */
 static double seconds(const call *c, int *launches) {
     double flops = c->flops, share = own_share, part = 0, fixed = 0;
-    *launches = strcmp(c->name, "sgd") == 0 ? (int)((c->dim[1] + MOST_LISTED - 1) / MOST_LISTED) : 1;
+    const int listed = strcmp(c->name, "sgd") == 0 ? 56 : strcmp(c->name, "cast_list") == 0 ? 144 : 0; /* multi.cuh */
+    *launches = listed > 0 ? (int)((c->dim[1] + listed - 1) / listed) : 1;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
         if (strcmp(c->name, kernels[i].name) != 0) continue;
         part = kernels[i].part, fixed = kernels[i].fixed;
@@ -206,7 +208,7 @@ static const fri_backend scratchless = {.name = "scratchless",
                                                     .batchnorm2d_reads_parts = reads_parts}};
 
 /* Returns the bytes of activations between forward and backward. */
-static size_t step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t batch, bool pixels) {
+static size_t step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, fri_casts *c, int64_t batch, bool pixels) {
     fr_memory_stats stats;
     fr_tensor *x = NULL, *target = NULL, *y = NULL, *loss = NULL, *scaled = NULL;
     fr_step_scope scope;
@@ -217,11 +219,13 @@ static size_t step(fr_module *m, fr_optimizer *o, fr_grad_scaler *g, int64_t bat
     must(fr_step_begin(&scope), "step");
     must(fr_images_normalize(x, mean, std, FR_F16, &x), "images");
     must(fr_autocast_begin(FR_F16, &was), "autocast");
+    must(fri_casts_begin(c), "weights");
     must(fr_module_forward(m, x, &y), "forward");
     fr_tensor_release(&x);
     must(fr_cross_entropy(y, target, NULL, &loss), "loss");
     fr_tensor_release(&y);
     fr_tensor_release(&target);
+    fri_casts_end(c);
     fr_autocast_end(was);
     must(fr_grad_scaler_scale(g, loss, &scaled), "scale");
     must(fr_memory_stats_get(FR_META, &stats), "memory");
@@ -242,19 +246,22 @@ static void dry_run(network which, int64_t batch, bool kept, call_list *out) {
     fr_module *m = network_make(which);
     fr_optimizer *o = NULL;
     fr_grad_scaler *g = NULL;
+    fri_casts casts = {0};
     const fri_backend *target = fri_meta_target_set(&scratchless);
     memset(out, 0, sizeof *out);
     out->images = batch;
     set.rebuild = !kept;
+    set.cache_casts = kept;
     fr_switches_set(set);
     must(fr_sgd(m, FR_SGD_OPTS(.lr = 0.1, .momentum = 0.9), &o), "optimizer");
     must(fr_grad_scaler_create(FR_GRAD_SCALER_OPTS(), FR_META, &g), "scaler");
-    (void)step(m, o, g, batch, which == UNET);
+    (void)step(m, o, g, &casts, batch, which == UNET);
     fri_call_listener was = fri_meta_listen((fri_call_listener){on_call, out});
-    out->kept = step(m, o, g, batch, which == UNET);
+    out->kept = step(m, o, g, &casts, batch, which == UNET);
     fri_meta_listen(was);
     fr_switches_set(was_set);
     fri_meta_target_set(target);
+    fri_casts_release(&casts);
     fr_grad_scaler_release(&g);
     fr_optimizer_release(&o);
     fr_module_release(&m);

@@ -19,7 +19,8 @@
 /* clang-format off */
 /* Kernels that take every element type: the f64 table shares the functions. */
 #define FRI_MEMORY_KERNELS(X)                                                                                          \
-    FRI_OWN(X, fill) FRI_OWN(X, copy_rows) FRI_OWN(X, cast) FRI_OWN(X, normalize) FRI_OWN(X, copy_strided)
+    FRI_OWN(X, fill) FRI_OWN(X, copy_rows) FRI_OWN(X, cast) FRI_OWN(X, cast_list) FRI_OWN(X, normalize)                \
+    FRI_OWN(X, copy_strided)
 
 /* Activations: backward reads y or x; the layer's class, and its kind for fused calls. Kernels of every backend, ops,
  * layers and their tests are made from the list. */

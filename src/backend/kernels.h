@@ -57,6 +57,13 @@ FRI_KERNEL_TYPE(copy_strided, const fri_strided_desc *d, const void *x, void *y)
 
 /* y = x converted from `from` to `to`; floats round to nearest even. Integer and bool types convert as C does. */
 FRI_KERNEL_TYPE(cast, fr_dtype from, fr_dtype to, int64_t n, const void *x, void *y)
+/* Likewise each array of a list, in no order; n may be 0. */
+typedef struct fri_cast_item {
+    int64_t n;
+    const void *x;
+    void *y;
+} fri_cast_item;
+FRI_KERNEL_TYPE(cast_list, fr_dtype from, fr_dtype to, int count, const fri_cast_item *items)
 
 /* n bytes, the channels of a pixel in sequence, become (x / 255 - mean) / std of the channel: rounded from f64 to f32
  * (fri_normalized), then to the type, f32 or a half. */

@@ -43,7 +43,8 @@ typedef struct fri_autograd_state {
     uint64_t nodes_at_step_end;
     bool statistics_frozen;
     const struct fri_statistics_sync *sync;
-    struct fr_node *doomed; /* node.c: nodes to destroy next */
+    struct fri_casts *casts; /* ops/casts.h; NULL outside of a forward */
+    struct fr_node *doomed;  /* node.c: nodes to destroy next */
     bool destroying;
     bool detect_anomaly; /* anomaly.c, and the first anomaly */
     fr_anomaly anomaly;

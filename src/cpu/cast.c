@@ -129,3 +129,8 @@ fr_status fri_cpu_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n,
     fri_cpu_ranges(n, cast_range, &(cast_loop){from, to, x, y});
     return FR_OK;
 }
+
+fr_status fri_cpu_cast_list(const fri_exec *e, fr_dtype from, fr_dtype to, int count, const fri_cast_item *items) {
+    for (int i = 0; i < count; i++) FRI_TRY(fri_cpu_cast(e, from, to, items[i].n, items[i].x, items[i].y));
+    return FR_OK;
+}

@@ -82,6 +82,12 @@ fr_status fri_meta_cast(const fri_exec *e, fr_dtype from, fr_dtype to, int64_t n
     return FRI_META_CALL("cast", to, 0, (fri_meta_size(from) + fri_meta_size(to)) * (double)n, n, (int64_t)from);
 }
 
+fr_status fri_meta_cast_list(const fri_exec *e, fr_dtype from, fr_dtype to, int count, const fri_cast_item *items) {
+    int64_t n = 0;
+    for (int i = 0; i < count; i++) n += items[i].n;
+    return FRI_META_CALL("cast_list", to, 0, (fri_meta_size(from) + fri_meta_size(to)) * (double)n, n, (int64_t)count);
+}
+
 fr_status fri_meta_normalize(const fri_exec *e, const fri_normalize_desc *d, const uint8_t *x, void *y) {
     return FRI_META_CALL("normalize", d->dtype, 0, (1 + fri_meta_size(d->dtype)) * (double)d->n, d->n, d->channels);
 }

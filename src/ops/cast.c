@@ -3,6 +3,7 @@
  *   backward   dx = dy converted to x's type; a leaf converts by itself (fr_switches.half_gradients)
  *   rebuild    from x; a cast of a leaf (a weight under autocast) always, unless casts are cached
  *   order      deterministic */
+#include "ops/casts.h"
 #include "ops/frame.h"
 
 #include "base/status.h"
@@ -32,4 +33,12 @@ fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
     fr_tensor *same = fr_tensor_retain(x); /* no copy, as in PyTorch */
     fri_tensor_put(&same, y);
     return FR_OK;
+}
+
+fr_status fri_cast_given(fr_tensor *x, fr_tensor *given, fr_tensor **y) {
+    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_TRY(fri_frame_begin(&f, &fri_op_cast, &x, y));
+    f.dtype = f.code = given->dtype;
+    f.given = given;
+    return fri_frame_run(&f, NULL, 0, y);
 }

@@ -140,6 +140,7 @@ fr_status fri_frame_begin(fri_frame *f, fr_described *op, fr_tensor *const *in, 
     f->c.n_in = 0;
     f->absent = f->kept = 0; /* member by member: clearing the whole struct takes 5 % of a small call */
     f->dtype = FR_BOOL;      /* not known */
+    f->given = NULL;
     f->any.rank = -1;
     memset(f->size, 0xff, sizeof f->size); /* -1 */
     FRI_TRY(fri_read_description(op, &f->read));
@@ -191,6 +192,10 @@ static fr_status first_result(fri_frame *f, uint32_t saved, fr_tensor *const *y,
     if (f->inplace) {
         fri_bump_version(f->c.in[0]);
         *out = f->c.in[0];
+        return FR_OK;
+    }
+    if (f->given != NULL) {
+        *out = fr_tensor_retain(f->given);
         return FR_OK;
     }
     bool over = o->over >= 0 && !(saved >> o->over & 1);
@@ -276,7 +281,7 @@ static fr_status run_call(fri_frame *f, const params *p, fr_tensor *const *y, fr
     for (int i = r->inputs + 1; i < r->n; i++)
         if (!(f->absent >> i & 1) && (saved >> i & 1 || !r->operand[i].optional))
             FRI_TRY(new_result(f, &r->operand[i], &operand[i], NULL));
-    if (wanted) FRI_TRY(run_forward(r, p, operand));
+    if (wanted && f->given == NULL) FRI_TRY(run_forward(r, p, operand));
     for (int i = r->inputs + 1; i < r->n; i++) {
         if (is_bad(&r->operand[i]) && operand[i] != NULL) FRI_TRY(check_bad(r, p->limit, operand[i]));
         if (!(saved >> i & 1)) fr_tensor_release(&operand[i]);

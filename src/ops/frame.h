@@ -18,6 +18,7 @@ typedef struct fri_frame {
     uint32_t absent;           /* bits of results that the call does not make */
     uint32_t kept;             /* bits of operands that are saved though no step reads them */
     bool inplace;              /* y is the first input, by demand */
+    fr_tensor *given;          /* the result, borrowed; NULL: the steps make the result */
 } fri_frame;
 
 /* Fills the frame: checks the inputs (`in` has one for each of the description) and the slot y, enters the op's scope,

@@ -3,6 +3,7 @@
 
 #include "autograd/run.h"
 #include "base/status.h"
+#include "ops/casts.h"
 #include "memory/event.h"
 
 /* ---- autocast ---------------------------------------------------------------------------------------------- */
@@ -51,7 +52,7 @@ static fr_status apply_autocast(fri_call *c) {
     for (int i = 0; i < c->n_in; i++) {
         bool any = class == FR_AUTOCAST_PROMOTE ? c->in[i] != NULL : is_castable(c->in[i]);
         if (!any || c->in[i]->dtype == to) continue;
-        FRI_TRY(fr_cast(c->in[i], to, &c->owned[i]));
+        FRI_TRY(fri_casts_take(c->in[i], to, &c->owned[i]));
         c->in[i] = c->owned[i];
     }
     return FR_OK;

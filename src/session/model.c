@@ -230,6 +230,7 @@ fr_status fri_model_build(fri_run *r) {
 void fri_model_release(fri_run *r) {
     fri_input_release(&r->data.input);
     fr_tensor_release(&r->net.class_weights);
+    fri_casts_release(&r->net.casts);
     if (r->net.share != NULL) r->config->rank_calls->unshare(&r->net.share);
     fr_grad_scaler_release(&r->net.scaler);
     fr_optimizer_release(&r->net.optimizer);

@@ -43,12 +43,19 @@ static fr_status fit_room(fri_config *c, fri_run_memory *of) {
 
 static fr_status choose_in_room(fri_config *c, fri_run_memory *of) {
     fri_config kept = *c;
+    const fr_train_opts *o = &c->opts;
     fri_room *room = &of->room;
     fri_trial trial;
     kept.opts.memory.switches.rebuild = false;
-    const fr_status s = fri_try(&kept, room->bytes, true, &trial);
-    size_t fits = trial.fits;
-    FRI_TRY(fri_ranks_least(c, &fits));
+    fr_status s = FR_OK;
+    size_t fits = 0;
+    /* casts of weights, too, where there is room */
+    for (int casts = o->precision.amp != FR_TRAIN_AMP_OFF; casts >= 0 && s >= 0 && fits == 0; casts--) {
+        kept.opts.memory.switches.cache_casts = casts > 0 || o->memory.switches.cache_casts;
+        s = fri_try(&kept, room->bytes, true, &trial);
+        fits = trial.fits;
+        FRI_TRY(fri_ranks_least(c, &fits));
+    }
     if (s < 0) { /* without a plan there is no arena either, and the run says why */
         *room = (fri_room){0};
         return FR_OK;
@@ -56,7 +63,7 @@ static fr_status choose_in_room(fri_config *c, fri_run_memory *of) {
     room->choice = fits ? "kept" : any_is_set(c) ? "rebuilt" : "fitted";
     room->fits = true;
     snprintf(room->reason, sizeof room->reason, "without rebuilding, the run reserves %zu bytes", trial.reserved);
-    if (fits) c->opts.memory.switches.rebuild = false;
+    if (fits) c->opts.memory.switches = kept.opts.memory.switches;
     return strcmp(room->choice, "fitted") == 0 ? fit_room(c, of) : FR_OK;
 }
 

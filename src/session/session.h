@@ -4,6 +4,7 @@
 #ifndef FRI_SESSION_SESSION_H
 #define FRI_SESSION_SESSION_H
 
+#include "ops/casts.h"
 #include "autograd/run.h"
 #include "data/input.h"
 #include "session/arena.h"
@@ -66,6 +67,7 @@ typedef struct fri_run_net {
     fr_module *model;
     fr_optimizer *optimizer;
     fr_schedule schedule;
+    fri_casts casts;             /* of weights, by autocast */
     fr_grad_scaler *scaler;      /* without loss scaling, passes values through unchanged */
     fr_tensor *class_weights;    /* f32 [classes]; NULL: none */
     struct fr_share *share;      /* NULL: single process */

@@ -143,15 +143,18 @@ static fr_status forward_backward(fri_run *r, fr_tensor **images, fr_tensor **ta
     fr_autocast_state was;
     fr_status s = fri_precision_begin(&r->config->opts, &was);
     if (s < 0) return s;
+    FR_TRY(s, fri_casts_begin(&r->net.casts));
     FR_TRY(s, fri_model_images(r, images));
     FR_TRY(s, fri_model_forward(r, *images, &y));
     fr_tensor_release(images);
     FR_TRY(s, loss_of(r, &y, targets, share, v, &part, &l));
+    fri_casts_end(&r->net.casts);
     fri_precision_end(&r->config->opts, was);
     FR_TRY(s, fr_grad_scaler_scale(r->net.scaler, l, &scaled));
     FR_TRY(s, fr_backward(scaled, NULL));
     if (part != NULL) FR_TRY(s, fri_readback_begin(l, &part->loss));
 done:
+    if (s < 0) fri_casts_end(&r->net.casts);
     if (s < 0) fri_precision_end(&r->config->opts, was);
     return s;
 }

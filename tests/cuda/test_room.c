@@ -96,6 +96,20 @@ Test(room, a_state_continues_under_another_choice_to_equal_bytes) {
     }
 }
 
+/* Casts of weights are kept, too, unless keeping all else alone fits; either way the bits are those of single casts. */
+Test(room, casts_of_weights_are_kept_where_there_is_room) {
+    set_up();
+    const size_t needs = train(1 << 30, "--amp --steps 9 --no-rebuild", "single");
+    train(1 << 30, "--amp --steps 9", "much");
+    train(needs, "--amp --steps 9", "tight");
+    expect_report("single", "\"cache-casts\":", "false");
+    expect_report("much", "\"cache-casts\":", "true");
+    expect_report("tight", "\"cache-casts\":", "false");
+    expect_report("tight", "\"choice\":", "\"kept\"");
+    small_expect_same("single", "much", "kept casts");
+    small_expect_same("single", "tight", "a tight room");
+}
+
 /* Memory flags are orders; rebuild alone is chosen, unless given. */
 Test(room, given_flags_stay) {
     static const struct {

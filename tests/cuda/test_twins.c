@@ -266,6 +266,34 @@ Test(twins, cast_and_fill) {
         }
 }
 
+/* More arrays than a launch holds, of lengths around a block's 4,096 elements; x and y on and off a pack's place. */
+Test(twins, casts_of_a_list) {
+    enum { ARRAYS = 300 };
+    static const int64_t of_item[] = {0, 1, 5, 64, 1027, 4095, 4096, 4099, 9000};
+    static const fr_dtype types[][2] = {{FR_F32, FR_F16}, {FR_F32, FR_BF16}, {FR_F16, FR_F32}};
+    static buf x[ARRAYS], y[ARRAYS];
+    static fri_cast_item items[ARRAYS];
+    for (size_t ti = 0; ti < sizeof types / sizeof *types; ti++)
+        for (int count = 0; count <= ARRAYS; count += ARRAYS / 2) {
+            for (int i = 0; i < count; i++) {
+                const int64_t n = of_item[i % (int)(sizeof of_item / sizeof *of_item)];
+                x[i] = numbers_between(types[ti][0], n, i % 2, -300, 300, true);
+                y[i] = blank(types[ti][1], n, i / 2 % 2);
+            }
+            for (int side = 0; side < 2; side++) {
+                twin_side(side);
+                for (int i = 0; i < count; i++) items[i] = (fri_cast_item){x[i].n, p(&x[i]), p(&y[i])};
+                must(twin_kernels->cast_list(ex(), types[ti][0], types[ti][1], count, items));
+                expect_no_race("cast_list");
+            }
+            for (int i = 0; i < count; i++) {
+                expect_same("cast_list", &y[i], 0);
+                drop(&x[i]);
+                drop(&y[i]);
+            }
+        }
+}
+
 Test(twins, copy_rows) {
     static const struct {
         int64_t rows, bytes, src_pitch, dst_pitch;

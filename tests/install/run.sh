@@ -21,8 +21,8 @@ fail() {
 # needs PROGRAM yes|no: does it ask for the shared library, by the name with the minor version?
 needs() {
     found=no
-    if readelf -d "$1" | grep -q 'NEEDED.*\[libfrugal\.so\.0\.3\]'; then found=yes; fi
-    [ "$found" = "$2" ] || fail "$1 needs libfrugal.so.0.3: $found, not $2"
+    if readelf -d "$1" | grep -q 'NEEDED.*\[libfrugal\.so\.0\.4\]'; then found=yes; fi
+    [ "$found" = "$2" ] || fail "$1 needs libfrugal.so.0.4: $found, not $2"
 }
 
 # What pkg-config says of the package, with the archive in place of the shared library.

@@ -220,7 +220,7 @@ Test(prefix_parts, refuses_what_it_cannot_do) {
     fr_module_release(&relu);
 }
 
-/* An evaluation draws no random numbers, so dropout and norms do not bind images together there. */
+/* An evaluation draws no random numbers, so neither dropout nor a norm binds images together. */
 Test(prefix_parts, images_are_independent_in_an_evaluation) {
     fr_module *m = branched(test_device());
     cr_expect_not(fri_module_is_per_image(m));
