@@ -207,7 +207,7 @@ const fr_flag fri_flags[] = {
     /* ---- memory ---- */
     {"memory-limit", ROW(SIZE, MEMORY, memory.limit), "BYTES",
      "Reserve at most this from the device ('512MiB', '2GiB'); a run that needs more ends with a report of what is "
-     "live.",
+     "live. --memory-budget chooses what fits.",
      .unset = "none"},
     {"inplace", ROW(BOOL, MEMORY, memory.switches.inplace), NULL,
      "Activations overwrite their input if no other op needs it.",

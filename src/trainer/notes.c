@@ -38,11 +38,16 @@ static bool is_half(const fr_flag *f) {
 
 static void print_note(const fri_run *r, const fr_flag *f, size_t with, size_t plain) {
     char words[FRI_FLAG_WORDS];
+    const fr_train_opts *o = &r->config->opts;
     const bool segments = f->offset == offsetof(fr_train_opts, memory.checkpoint_segments);
-    (void)fri_flag_words(f, &r->config->opts, words);
+    const bool waits = is_half(f) && fri_loss_scaled(o), wide = waits && !o->memory.switches.half_gradients;
+    (void)fri_flag_words(f, o, words);
     if (with > plain)
-        fri_say(r->config, FRI_SAY_NOTE, "%s raises the peak, from %zu to %zu bytes%s", words, plain, with,
-                segments ? ": what one segment needs in backward is more than the segments save" : "");
+        fri_say(r->config, FRI_SAY_NOTE, "%s raises the peak, from %zu to %zu bytes%s%s", words, plain, with,
+                segments ? ": what one segment needs in backward is more than the segments save"
+                : waits  ? ": the loss scale keeps all gradients until the step; bf16 needs none"
+                         : "",
+                wide ? ", and --half-gradients halves them" : "");
     else if (with == plain && !is_half(f))
         fri_say(r->config, FRI_SAY_NOTE, "%s saves nothing here: the peak of %zu bytes is the same without", words,
                 with);

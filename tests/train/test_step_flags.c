@@ -214,6 +214,8 @@ Test(step_flags, a_choice_that_saves_nothing_says_so) {
     /* Recomputing each unit of a VGG keeps every unit's input, not kept before. */
     o = program_run("train_vgg", "--depth 11 --no-batch-norm --device meta --steps 1 --checkpoint-segments each");
     EXPECT_MATCH(o.out, "note: --checkpoint-segments each raises the peak, from [0-9]+ to [0-9]+ bytes: what one");
+    o = program_run("train_vgg", "--amp --no-half-gradients --plan");
+    EXPECT_MATCH(o.out, "note: --amp raises the peak, .* bytes: the loss scale .*, and --half-gradients halves them");
     o = program_run("train_densenet", TINY "--plan");
     cr_expect_null(strstr(o.out, "note: "), "defaults are not talked about: %s", o.out);
     o = program_run("train_densenet", TINY "--plan --quiet --checkpoint-segments 1");
