@@ -123,11 +123,11 @@ fr_status fri_leaf_widen(fr_tensor *leaf) {
 }
 
 fr_status fr_tensor_set_grad_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx) {
+    FRI_NOT_NULL(leaf);
     return fri_leaf_set_hook(leaf, fn, ctx, false);
 }
 
 fr_status fri_leaf_set_hook(fr_tensor *leaf, fr_grad_hook_fn *fn, void *ctx, bool reads_half) {
-    FRI_NOT_NULL(leaf);
     fri_grad_state *g = leaf->grad_state;
     if (g == NULL || g->leaf == NULL)
         return fr_fail(FR_EUSAGE, "grad hook: the tensor is not a leaf that requires grad");

@@ -77,10 +77,10 @@ if(NOT "\${FITS}" STREQUAL "\${PACKAGE_VERSION_COMPATIBLE}")
   message(FATAL_ERROR "\${PACKAGE_VERSION} for \${PACKAGE_FIND_VERSION}: '\${PACKAGE_VERSION_COMPATIBLE}'")
 endif()
 END
-cmake -DMAJOR=0 -DMINOR=3 -DPATCH=0 -DFITS=TRUE -P fits.cmake
+cmake -DMAJOR=0 -DMINOR=4 -DPATCH=0 -DFITS=TRUE -P fits.cmake
+cmake -DMAJOR=0 -DMINOR=4 -DPATCH=9 -DFITS= -P fits.cmake
 cmake -DMAJOR=0 -DMINOR=3 -DPATCH=9 -DFITS= -P fits.cmake
-cmake -DMAJOR=0 -DMINOR=2 -DPATCH=9 -DFITS= -P fits.cmake
-cmake -DMAJOR=0 -DMINOR=4 -DPATCH=0 -DFITS= -P fits.cmake
+cmake -DMAJOR=0 -DMINOR=5 -DPATCH=0 -DFITS= -P fits.cmake
 
 for page in man1/train_vgg.1 man3/frugal-ops.3 man3/fr_conv2d.3; do
     [ -s "$prefix/share/man/$page" ] || fail "no manual page $page"
