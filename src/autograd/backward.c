@@ -140,12 +140,10 @@ static fr_status complete_leaf(fri_backward_run *p, fri_leaf *l) {
     return FR_OK;
 }
 
-/* True if a contribution in autocast's compute type may be the leaf's gradient: the first and only one, for a reader
- * that converts. */
+/* True if a contribution in autocast's compute type may be the leaf's gradient until another one comes. */
 static bool keeps_half(const fri_leaf *l, const fr_tensor *dx) {
-    return fri_switches()->half_gradients && l->grad == NULL && l->sum == NULL && l->awaited == 1 &&
-           (l->hook == NULL || l->hook_reads_half) && l->tensor->dtype == FR_F32 && fr_dtype_size(dx->dtype) == 2 &&
-           fri_tensor_sole(dx);
+    return fri_switches()->half_gradients && l->grad == NULL && (l->hook == NULL || l->hook_reads_half) &&
+           l->tensor->dtype == FR_F32 && fr_dtype_size(dx->dtype) == 2 && fri_tensor_sole(dx);
 }
 
 /* Adds one contribution to a leaf and, on success, takes *dx. As in PyTorch, the contributions of one backward are

@@ -120,21 +120,10 @@ bool fri_loss_scaled(const fr_train_opts *o) {
     return scalable && (fri_compute_dtype(o) == FR_F16 || o->precision.loss_scale != FR_TRAIN_AUTO);
 }
 
-/* True if nothing reads or changes a gradient between its last contribution and the update. */
-static bool gradients_pass_by(const fr_train_opts *o) {
-    return o->memory.split_batch == 1 && o->optim.clip == FR_TRAIN_AUTO && !o->memory.grad_zero;
-}
-
 bool fri_fused_step_possible(const fri_config *c) {
-    return (c->opts.memory.accumulate == 1 || c->ranks > 1) && gradients_pass_by(&c->opts) &&
-           !fri_loss_scaled(&c->opts);
-}
-
-/* Gradients of ranks have a hook that adds, so the switch has no effect on them. */
-void fri_switches_apply(const fr_train_opts *o) {
-    fr_switches s = o->memory.switches;
-    s.half_gradients = s.half_gradients && o->memory.accumulate == 1 && gradients_pass_by(o);
-    fr_switches_set(s);
+    const fr_train_opts *o = &c->opts;
+    return (o->memory.accumulate == 1 || c->ranks > 1) && o->memory.split_batch == 1 &&
+           o->optim.clip == FR_TRAIN_AUTO && !fri_loss_scaled(o) && !o->memory.grad_zero;
 }
 
 fr_train_fused fri_fused_step(const fri_config *c) {

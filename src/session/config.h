@@ -126,7 +126,6 @@ fr_schedule fri_schedule(const fri_config *c);
 fr_dtype fri_compute_dtype(const fr_train_opts *o);
 bool fri_loss_scaled(const fr_train_opts *o);
 bool fri_fused_step_possible(const fri_config *c);  /* the other flags allow --fused-step */
-void fri_switches_apply(const fr_train_opts *o);    /* makes the run's memory switches those of the thread */
 fr_train_fused fri_fused_step(const fri_config *c); /* train.memory.fused_step; AUTO has become ON or OFF */
 bool fri_without_data(const fr_train_opts *o);      /* no image is read: --device meta, --plan, --summary */
 

@@ -272,7 +272,7 @@ static fr_status make_plan(const fri_config *c, size_t limit, bool workspaces, f
     FR_TRY(s, fri_segment_weights(c, &d.run.net.unit_weight));
     FR_TRY(s, fr_plan_begin(out->workspaces ? o->device : FR_META, &out->plan));
     FR_TRY(s, fr_memory_limit_set(FR_META, limit));
-    fri_switches_apply(o);
+    fr_switches_set(o->memory.switches);
     FR_TRY(s, dry_train(&d));
     FR_TRY(s, fr_plan_end(out->plan));
     FR_TRY(s, fold_sections(out));

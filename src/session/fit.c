@@ -256,7 +256,7 @@ static fr_status choose_plan(fri_config *c, fr_fit *fit) {
     const fr_train_opts asked = c->opts;
     fri_fit_switches(c);
     note_replaced(c, &asked);
-    fri_switches_apply(&c->opts);
+    fr_switches_set(c->opts.memory.switches);
     c->opts.memory.unit_plan = &fit->plan;
     print_chosen(c, fit);
     return FR_OK;

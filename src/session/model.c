@@ -157,7 +157,7 @@ fr_status fri_on_meta(const fri_config *c, fr_status (*fn)(const fri_run *trial,
     FRI_TRY(fr_pool_create(FR_META, &pool));
     FRI_TRY(fr_pool_begin(pool, &was));
     meta.opts.device = FR_META;
-    fri_switches_apply(&c->opts);
+    fr_switches_set(c->opts.memory.switches);
     fr_status s = make_trained(&trial, meta.model_name);
     if (s == FR_OK) s = fn(&trial, ctx);
     fri_model_release(&trial);

@@ -88,7 +88,7 @@ static void forget_choices(fri_config *c, fri_run *r) {
     c->evaluation_images = 0;
     c->opts.memory = r->memory.room.asked;
     r->memory.room = (fri_room){0};
-    fri_switches_apply(&c->opts);
+    fr_switches_set(c->opts.memory.switches);
 }
 
 /* Reserves the arena. If others have taken memory since the choice, chooses once again. */
@@ -112,7 +112,7 @@ fr_status fri_run_prepare(fri_config *c, fri_run *r, fri_views **views) {
     FRI_TRY(fri_resume_find(c));
     if (c->opts.memory.accumulate == FR_TRAIN_AUTO) c->opts.memory.accumulate = c->ranks;
     FRI_TRY(start_threads(c));
-    fri_switches_apply(o);
+    fr_switches_set(o->memory.switches);
     fr_cudnn_deterministic_set(o->precision.deterministic);
     fr_cudnn_benchmark_set(o->precision.cudnn_benchmark);
     fr_exact_convolutions_set(o->precision.exact_convolutions);

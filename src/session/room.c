@@ -81,7 +81,7 @@ fr_status fri_room_choose(fri_config *c, fri_run_memory *of) {
     room->asked = o->memory;
     FRI_TRY(choose_in_room(c, of));
     if (room->bytes == 0) return FR_OK;
-    fri_switches_apply(o);
+    fr_switches_set(o->memory.switches);
     fri_say(c, FRI_SAY_NOTE, "room of %s (%zu bytes): %s; %s", fr_bytes_text(room->bytes, text), room->bytes,
             strcmp(room->choice, "kept") == 0      ? "nothing is rebuilt in backward"
             : strcmp(room->choice, "rebuilt") == 0 ? "results are rebuilt in backward (--rebuild)"

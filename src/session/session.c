@@ -62,7 +62,7 @@ static void leave_scope(fr_session *s, scope was) {
 static fr_status enter_again(fr_session *s) {
     FRI_TRY(fr_pool_begin(s->run.pool, &s->run.no_pool));
     s->inside = true;
-    fri_switches_apply(&s->config.opts);
+    fr_switches_set(s->config.opts.memory.switches);
     fr_rng_set(s->rng);
     if (s->config.opts.threads != FR_TRAIN_AUTO) (void)fr_threads_set((int)s->config.opts.threads);
     return FR_OK;

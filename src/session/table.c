@@ -224,8 +224,8 @@ const fr_flag fri_flags[] = {
     {"early-release", ROW(BOOL, MEMORY, memory.switches.early_release), NULL,
      "A saved tensor is freed as soon as backward has used it."},
     {"half-gradients", ROW(BOOL, MEMORY, memory.switches.half_gradients), NULL,
-     "Under --amp a weight's gradient stays in the compute type until the optimizer reads it. Without effect where "
-     "--accumulate, --split-batch, --clip, --grad-zero or several ranks add or change gradients."},
+     "Under --amp a weight's gradient stays in the compute type until another one is added (--accumulate, "
+     "--split-batch, --grad-zero, ranks), --clip changes it, or the optimizer reads it."},
     {"split-batch", ROW(INT, MEMORY, memory.split_batch), "K",
      "Train on a batch in K parts, one after the other; losses are averaged. Batch norm sees each part alone, so its "
      "statistics are those of the smaller batch.",

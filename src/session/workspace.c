@@ -16,5 +16,5 @@ void fri_workspace_choose(fri_config *c, fri_scratch_limits **scratch) {
     }
     if (!found) fri_scratch_release(scratch);
     c->opts.memory.switches.scratch = *scratch;
-    fri_switches_apply(&c->opts);
+    fr_switches_set(c->opts.memory.switches);
 }

@@ -350,6 +350,23 @@ Test(conv2d_indirect, halves_are_products_of_f32) {
         }
 }
 
+/* A weight gradient by Winograd's transforms adds up over pieces of half data. */
+Test(conv2d_indirect, weight_gradients_of_several_pieces) {
+    const shape layer = {20, 20, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1};
+    fri_conv2d_desc d = desc_of(&layer, 48); /* 9.8 MB of x and dy in f32, where a piece has 4 MiB */
+    d.dtype = d.bias_dtype = FR_BF16;
+    cr_expect_str_eq(fri_cpu_conv2d_impl(&d, FRI_PASS_BACKWARD_WEIGHT), "widened:winograd:f4x3");
+    ways_data t = ways_make(&d, FRI_PASS_BACKWARD_WEIGHT);
+    fri_bf16 *got = half_pass(&t, d.n, 0);
+    double largest = 0;
+    for (int64_t j = 0; j < t.results; j++) largest = fmax(largest, fabs(t.expected[j]));
+    for (int64_t j = 0; j < t.results; j++)
+        cr_assert(fabs(fri_f32_from_bf16(got[j]) - t.expected[j]) <= largest / 256, "element %lld: %g, expected %g",
+                  (long long)j, (double)fri_f32_from_bf16(got[j]), t.expected[j]);
+    free(got);
+    ways_drop(&t);
+}
+
 /* Every byte of a result that is larger than the caches arrives. */
 Test(conv2d_indirect, large_results) {
     const shape wide = {224, 224, 16, 48, 1, 1, 1, 1, 0, 0, 1, 1}, narrow = {224, 224, 48, 16, 1, 1, 1, 1, 0, 0, 1, 1};
