@@ -58,10 +58,10 @@ static const struct {
     {"offload to a file", "fr_switches.offload"},
     {"checkpointing, 4 segments", "fr_checkpoint_segments"},
     {"checkpointing, log", "fr_checkpoint_segments"},
-    {"4 segments, mixed precision", "fr_checkpoint_segments"},
+    {"4 segments, AMP", "fr_checkpoint_segments"},
     {"defaults", "fr_switches_default"},
     {"defaults, mixed precision", "fr_switches.half_gradients"},
-    {"defaults, 4 segments, mixed precision", "fr_checkpoint_segments"},
+    {"defaults, 4 segments, AMP", "fr_checkpoint_segments"},
     {"the smallest budget", "fr_fit_find"},
 };
 

@@ -37,11 +37,11 @@ static const kind switch_kinds[] = {
     {"one batch in 4 parts", "split-batch", 4},
     {"accumulation, 4 x 1/4 batch", "accumulate", 4},
     {"mixed precision, loss scaling", "amp", FR_TRAIN_AMP_FP16},
-    {"4 segments, mixed precision", "checkpoint-segments", 4, .amp = true},
+    {"4 segments, AMP", "checkpoint-segments", 4, .amp = true},
     {"defaults", NULL, 0, true},
     {"defaults, mixed precision", "amp", FR_TRAIN_AMP_FP16, true},
     {"defaults, 4 segments", "checkpoint-segments", 4, true},
-    {"defaults, 4 segments, mixed precision", "checkpoint-segments", 4, true, .amp = true},
+    {"defaults, 4 segments, AMP", "checkpoint-segments", 4, true, .amp = true},
     {"defaults, checkpointing, log", "checkpoint-segments", FR_TRAIN_LOG, true},
     {"the smallest budget", "memory-budget", 1, true}, /* nothing fits, and the error knows what would */
 };
