@@ -65,7 +65,7 @@ typedef struct fr_switches {
     bool early_release;  /* backward frees a saved tensor at the last use */
     bool offload;        /* large saved activations wait in a file (fr_offload_open) until backward needs them */
     bool cache_casts;    /* autocast: low-precision copies of parameters live from forward to backward, as in PyTorch */
-    bool half_gradients; /* autocast: a parameter's only contribution stays in the compute type until the step */
+    bool half_gradients; /* autocast: a weight's gradient stays in the compute type until another one is added */
     fr_dtype pool_index; /* index type of max pooling when encode is off: FR_I64 (PyTorch), FR_I32 or FR_U8 */
     size_t workspace_limit;             /* bytes of library scratch to prefer staying under, per op */
     struct fri_scratch_limits *scratch; /* per convolution, set by a session; borrowed. NULL: none */

@@ -153,7 +153,7 @@ Test(half_gradients, unscaling_clipping_and_the_step_have_the_bits_of_wide_gradi
     }
 }
 
-/* The update inside backward takes a half gradient, and an infinite one is found as one of f32 is. */
+/* The update inside backward takes a half gradient. */
 Test(half_gradients, the_fused_step_reads_them) {
     fr_tensor *w[2];
     for (int on = 0; on < 2; on++) {
