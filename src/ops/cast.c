@@ -36,7 +36,7 @@ fr_status fr_cast(fr_tensor *x, fr_dtype dtype, fr_tensor **y) {
 }
 
 fr_status fri_cast_given(fr_tensor *x, fr_tensor *given, fr_tensor **y) {
-    FRI_OWNED(fri_frame_end) fri_frame f = {0};
+    FRI_OWNED(fri_frame_end) fri_frame f;
     FRI_TRY(fri_frame_begin(&f, &fri_op_cast, &x, y));
     f.dtype = f.code = given->dtype;
     f.given = given;
